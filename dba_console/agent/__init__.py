@@ -1,0 +1,1 @@
+"""The process that watches: lanes, collector, socket, lifecycle. No terminal, no Textual."""

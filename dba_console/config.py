@@ -1,0 +1,58 @@
+"""What can be configured, declared once. Reading the file, did-you-mean and provenance are in cli/config_file.py.
+
+Every value has its default here with its reason; a configuration file only names what differs.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+
+class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A named server, `[targets.NAME]`: `dba-console NAME`. The password belongs in a passfile, never here."""
+
+    dsn: str
+    """libpq connection string or URI."""
+    host_panels: bool | None = None
+    """True: the server runs on this host although it cannot be proven; False: it does not; unset: find out."""
+
+
+class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    grace: str = "10m"
+    """How long the agent goes on recording after the last console left; `forever` never ends."""
+    interval: str = "1s"
+    """Between two samples; not below 250ms."""
+    statement_timeout: str = "2s"
+    """For each query of the monitor connection."""
+    lock_timeout: str = "100ms"
+    connect_timeout: str = "3s"
+
+
+class RecordingConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    directory: str | None = None
+    """Where sessions go; unset: the default of the contract."""
+    keep: str = "30d"
+    """Sessions older than this are removed when a new one starts, unless pinned."""
+    max_size: str = "2GB"
+    """All sessions together; the oldest unpinned ones go first."""
+
+
+class ScreenConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    mouse: bool = True
+    colours: str = "auto"
+    """auto, 16, 256, truecolor, none."""
+    ascii: bool = False
+    """Draw with ASCII signs only."""
+
+
+class RunbooksConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    path: list[str] = []
+
+
+class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    default_target: str | None = None
+    targets: dict[str, TargetConfig] = {}
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    recording: RecordingConfig = field(default_factory=RecordingConfig)
+    screen: ScreenConfig = field(default_factory=ScreenConfig)
+    runbooks: RunbooksConfig = field(default_factory=RunbooksConfig)

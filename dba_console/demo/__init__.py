@@ -1,0 +1,1 @@
+"""A practice ground: an embedded cluster with a real load."""

@@ -1,0 +1,469 @@
+"""What a frame holds: one struct per panel, with the field names of the contract (`show --json`).
+
+Bytes, seconds and plain numbers. Rates end in `_per_s`, shares in `_pct` (0-100), ages in `_age_s`. None is unknown,
+which is never written as 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+PANELS = (
+    "connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions", "events",
+)  # fmt: skip
+"""Every panel, in the order of their keys 1 to 9 and 0."""
+
+
+class PanelFrame(Struct, kw_only=True):
+    """The head every panel has: how well it is known and how old it is."""
+
+    status: str = "ok"
+    """ok, stale, denied, unsupported, timeout or error."""
+    note: str | None = None
+    age_s: float | None = None
+
+
+class ConnectionGroup(Struct, kw_only=True):
+    """Connections counted by one thing they share."""
+
+    name: str
+    count: int
+    active: int = 0
+    idle_in_transaction: int = 0
+    limit: int | None = None
+    """CONNECTION LIMIT of the role or database; None where there is none."""
+    oldest_idle_s: float | None = None
+
+
+class Connections(PanelFrame, kw_only=True):
+    max: int | None = None
+    reserved_superuser: int | None = None
+    reserved_role: int | None = None
+    usable: int | None = None
+    """max minus both reserves: what ordinary roles can have."""
+    used: int | None = None
+    """Client backends (walsenders have their own limit since 12 and do not count)."""
+    used_pct: float | None = None
+    active: int | None = None
+    idle: int | None = None
+    idle_in_transaction: int | None = None
+    waiting: int | None = None
+    """Active ones that wait for a heavyweight lock."""
+    other_states: int | None = None
+    growth_per_min: float | None = None
+    full_in_s: float | None = None
+    by_application: list[ConnectionGroup] = []
+    by_user: list[ConnectionGroup] = []
+    by_database: list[ConnectionGroup] = []
+    source: str | None = None
+    """sql or process_titles."""
+    seat: str | None = None
+    """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
+
+
+class Device(Struct, kw_only=True):
+    name: str
+    mounts: list[str] = []
+    holds: list[str] = []
+    reads_per_s: float | None = None
+    writes_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    read_await_ms: float | None = None
+    """None where nothing completed in the interval: no request is not a fast one."""
+    write_await_ms: float | None = None
+    flush_await_ms: float | None = None
+    discards_per_s: float | None = None
+    in_flight: int | None = None
+    queue: float | None = None
+    """Average number of requests in the interval (aqu-sz)."""
+    util_pct: float | None = None
+
+
+class Io(PanelFrame, kw_only=True):
+    iowait_pct: float | None = None
+    user_pct: float | None = None
+    system_pct: float | None = None
+    steal_pct: float | None = None
+    procs_running: int | None = None
+    procs_blocked: int | None = None
+    psi_some_avg10: float | None = None
+    psi_full_avg10: float | None = None
+    psi_full_pct: float | None = None
+    """Share of the last interval in which all tasks were stalled, from the total counter."""
+    cpu_psi_some_avg10: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    devices: list[Device] = []
+    server: list[dict[str, Any]] = []
+    """pg_stat_io (16+): rows with backend_type, object, context and rates."""
+
+
+class NumaRow(Struct, kw_only=True):
+    node: int
+    total_bytes: int
+    free_bytes: int
+    numa_miss_per_s: float | None = None
+    numa_foreign_per_s: float | None = None
+
+
+class Memory(PanelFrame, kw_only=True):
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    available_bytes: int | None = None
+    cached_bytes: int | None = None
+    buffers_bytes: int | None = None
+    anon_bytes: int | None = None
+    shmem_bytes: int | None = None
+    slab_bytes: int | None = None
+    dirty_bytes: int | None = None
+    writeback_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    swap_in_per_s: float | None = None
+    """Pages swapped in per second; 0 needs to have been measured."""
+    swap_out_per_s: float | None = None
+    cached_change_bytes_per_s: float | None = None
+    free_change_bytes_per_s: float | None = None
+    reclaim_kswapd_bytes_per_s: float | None = None
+    reclaim_direct_bytes_per_s: float | None = None
+    reclaim_file_bytes_per_s: float | None = None
+    alloc_stalls_per_s: float | None = None
+    compact_stalls_per_s: float | None = None
+    drop_pagecache_count: int | None = None
+    """Times the page cache was dropped since boot."""
+    refault_bytes_per_s: float | None = None
+    major_faults_per_s: float | None = None
+    psi_some_avg10: float | None = None
+    psi_full_avg10: float | None = None
+    zone_reclaim_mode: int | None = None
+    thp: str | None = None
+    thp_defrag: str | None = None
+    huge_pages_total: int | None = None
+    huge_pages_used: int | None = None
+    huge_page_bytes: int | None = None
+    shared_buffers_bytes: int | None = None
+    numa_nodes: list[NumaRow] = []
+    settings: dict[str, int | str | None] = {}
+
+
+class ChecksumRow(Struct, kw_only=True):
+    database: str | None
+    failures: int | None
+    last_failure: str | None = None
+    """RFC 3339."""
+
+
+class XidRow(Struct, kw_only=True):
+    database: str
+    xid_age: int
+    xid_pct: float | None = None
+    mxid_age: int = 0
+    mxid_pct: float | None = None
+
+
+class XidTable(Struct, kw_only=True):
+    table: str
+    xid_age: int
+    mxid_age: int
+    bytes: int | None = None
+    last_vacuum: str | None = None
+    last_autovacuum: str | None = None
+
+
+class HorizonRow(Struct, kw_only=True):
+    kind: str
+    who: str
+    pid: int | None = None
+    database: str | None = None
+    state: str | None = None
+    xid_age: int | None = None
+    since: str | None = None
+    since_age_s: float | None = None
+
+
+class Safety(PanelFrame, kw_only=True):
+    data_checksums: str | None = None
+    """on, off, or the in-progress states of 19."""
+    checksum_failures: int | None = None
+    checksum_last_failure: str | None = None
+    checksum_databases: list[ChecksumRow] = []
+    xid_age: int | None = None
+    xid_database: str | None = None
+    xid_warn_age: int | None = None
+    xid_stop_age: int | None = None
+    xid_pct: float | None = None
+    """xid_age as a share of xid_stop_age."""
+    xids_per_s: float | None = None
+    autovacuum_freeze_in_s: float | None = None
+    """Seconds until autovacuum is forced; 0 where it already is; None where the rate is unknown or none."""
+    warn_in_s: float | None = None
+    stop_in_s: float | None = None
+    mxid_age: int | None = None
+    mxid_pct: float | None = None
+    mxids_per_s: float | None = None
+    freeze_max_age: int | None = None
+    failsafe_age: int | None = None
+    databases: list[XidRow] = []
+    tables: list[XidTable] = []
+    horizon: list[HorizonRow] = []
+
+
+class ProgressRow(Struct, kw_only=True):
+    kind: str
+    pid: int | None
+    database: str | None = None
+    object: str | None = None
+    phase: str | None = None
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
+    pct: float | None = None
+    grade: str = "unknown"
+    """measured, estimated or unknown: how pct is known."""
+    started: str | None = None
+    elapsed_s: float | None = None
+    eta_s: float | None = None
+    usual_s: float | None = None
+    rate_per_s: float | None = None
+    blocks: int = 0
+    """Sessions that wait behind its locks."""
+    user: str | None = None
+    wait: str | None = None
+    """Wait event where nothing else tells how far it is."""
+    query: str | None = None
+
+
+class Progress(PanelFrame, kw_only=True):
+    operations: list[ProgressRow] = []
+
+
+class LockNode(Struct, kw_only=True):
+    """A backend in a tree of waits. `pid` 0 is a prepared transaction, which no session owns."""
+
+    pid: int
+    backend_start: str | None = None
+    user: str | None = None
+    database: str | None = None
+    application: str | None = None
+    state: str | None = None
+    relation: str | None = None
+    mode: str | None = None
+    """The mode it waits for, or, at a root, what it holds."""
+    wait_s: float | None = None
+    xact_s: float | None = None
+    query: str | None = None
+    waiters: list[LockNode] = []
+    behind: int = 0
+    """Sessions below it in the tree, all levels."""
+    also_blocked_by: list[int] = []
+    """Further blockers of a waiter that stands under one of them."""
+
+
+class Locks(PanelFrame, kw_only=True):
+    waiting: int | None = None
+    longest_wait_s: float | None = None
+    trees: list[LockNode] = []
+
+
+class StandbyRow(Struct, kw_only=True):
+    application: str
+    client: str | None = None
+    user: str | None = None
+    pid: int | None = None
+    state: str | None = None
+    sync_state: str | None = None
+    lag_bytes: int | None = None
+    sent_lag_bytes: int | None = None
+    flush_lag_bytes: int | None = None
+    lag_s: float | None = None
+
+
+class SlotRow(Struct, kw_only=True):
+    name: str
+    kind: str
+    database: str | None = None
+    active: bool = False
+    retained_bytes: int | None = None
+    retained_bytes_per_s: float | None = None
+    wal_status: str | None = None
+    safe_bytes: int | None = None
+    xid_age: int | None = None
+    inactive_since: str | None = None
+    invalidation_reason: str | None = None
+
+
+class Replication(PanelFrame, kw_only=True):
+    role: str | None = None
+    """primary or standby."""
+    timeline: int | None = None
+    lsn: str | None = None
+    lag_bytes: int | None = None
+    """Primary: of the standby furthest behind; standby: received but not replayed."""
+    lag_s: float | None = None
+    replay_paused: bool | None = None
+    receiver_status: str | None = None
+    receiver_host: str | None = None
+    standbys: list[StandbyRow] = []
+    slots: list[SlotRow] = []
+    wal_bytes_per_s: float | None = None
+    wal_files_bytes: int | None = None
+    archive_enabled: bool | None = None
+    archive_age_s: float | None = None
+    archive_failed_count: int | None = None
+    archive_ready_count: int | None = None
+    last_archived_wal: str | None = None
+    last_failed_wal: str | None = None
+    last_failed_age_s: float | None = None
+    checkpoints_timed: int | None = None
+    checkpoints_requested: int | None = None
+    checkpoint_write_ms: float | None = None
+
+
+class MountRow(Struct, kw_only=True):
+    path: str
+    device: str | None = None
+    source: str | None = None
+    fstype: str | None = None
+    holds: list[str] = []
+    size_bytes: int | None = None
+    used_bytes: int | None = None
+    available_bytes: int | None = None
+    used_pct: float | None = None
+    inodes_pct: float | None = None
+    growth_bytes_per_s: float | None = None
+    full_in_s: float | None = None
+    options: str | None = None
+    status: str = "ok"
+    note: str | None = None
+
+
+class DatabaseRow(Struct, kw_only=True):
+    name: str
+    bytes: int | None = None
+    temp_bytes_per_s: float | None = None
+    commits_per_s: float | None = None
+    rollbacks_per_s: float | None = None
+    hit_pct: float | None = None
+    deadlocks: int | None = None
+
+
+class Disks(PanelFrame, kw_only=True):
+    mounts: list[MountRow] = []
+    databases: list[DatabaseRow] = []
+    warnings: list[str] = []
+
+
+class SessionRow(Struct, kw_only=True):
+    pid: int
+    backend_start: str | None = None
+    backend_type: str | None = None
+    database: str | None = None
+    user: str | None = None
+    application: str | None = None
+    client: str | None = None
+    state: str | None = None
+    wait: str | None = None
+    """wait_event_type:wait_event."""
+    xact_age_s: float | None = None
+    query_age_s: float | None = None
+    state_age_s: float | None = None
+    xmin_age_xids: int | None = None
+    leader_pid: int | None = None
+    blocked_by: list[int] = []
+    cpu_pct: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    rss_bytes: int | None = None
+    process_state: str | None = None
+    query: str | None = None
+
+
+class Sessions(PanelFrame, kw_only=True):
+    rows: list[SessionRow] = []
+    hidden: int = 0
+
+
+class EventRow(Struct, kw_only=True):
+    at: str
+    kind: str
+    tag: str
+    text: str
+    seq: int = 0
+    severity: str = "info"
+
+
+class Events(PanelFrame, kw_only=True):
+    rows: list[EventRow] = []
+
+
+class Finding(Struct, kw_only=True):
+    """Raised by rules of a later room; carried here so that every reader already knows its shape."""
+
+    id: str
+    severity: str
+    subject: str
+    text: str
+    evidence: dict[str, Any] = {}
+    runbook: str | None = None
+    since: str | None = None
+
+
+class TargetFrame(Struct, kw_only=True):
+    name: str | None = None
+    system_identifier: str | None = None
+    role: str = "unknown"
+    timeline: int | None = None
+    server_version: int | None = None
+    version: str | None = None
+    """As people write it: 15.18, 17beta1."""
+    uptime_s: float | None = None
+    host: str | None = None
+    local: bool | None = None
+    through: str | None = None
+    state: str = "connected"
+    """connected, blind, disconnected (with the sentence in note)."""
+    note: str | None = None
+    clock_offset_s: float | None = None
+
+
+class SelfFrame(Struct, kw_only=True):
+    cpu_pct: float | None = None
+    backend_cpu_pct: float | None = None
+    rss_bytes: int | None = None
+    queries: int | None = None
+    query_ms: float | None = None
+    """Waited for the server in the last interval, milliseconds."""
+    recorder_lag_s: float | None = None
+    dropped: int = 0
+    stuck_lanes: int = 0
+    lanes: list[str] = []
+    consoles: int | None = None
+    late_s: float | None = None
+    recording: str | None = None
+    recording_note: str | None = None
+    readers_dropped: int = 0
+
+
+class Frame(Struct, kw_only=True):
+    """What two samples and the last ten minutes mean, at one moment."""
+
+    at_us: int = 0
+    seq: int = 0
+    mono_us: int = 0
+    boot: str = ""
+    target: TargetFrame = field(default_factory=TargetFrame)
+    connections: Connections = field(default_factory=Connections)
+    io: Io = field(default_factory=Io)
+    memory: Memory = field(default_factory=Memory)
+    safety: Safety = field(default_factory=Safety)
+    progress: Progress = field(default_factory=Progress)
+    locks: Locks = field(default_factory=Locks)
+    replication: Replication = field(default_factory=Replication)
+    disks: Disks = field(default_factory=Disks)
+    sessions: Sessions = field(default_factory=Sessions)
+    events: Events = field(default_factory=Events)
+    findings: list[Finding] = []
+    own: SelfFrame = field(default_factory=SelfFrame)

@@ -1,0 +1,104 @@
+"""The picture: the last two readings of every part, gathered from samples in order.
+
+Live, paused and replayed frames are made from pictures alone, so a screen cannot tell where its samples came from.
+Readings are decoded when asked for and kept: a panel that is not drawn costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from dba_console.samples.sample import Part, Sample
+
+T = TypeVar("T")
+
+
+class Reading:
+    """One reading of a part with its times; decoded once, on demand."""
+
+    __slots__ = ("_decoded", "_value", "boot", "part", "wall_us")
+
+    def __init__(self, part: Part, boot: str, wall_us: int) -> None:
+        self.part = part
+        self.boot = boot
+        self.wall_us = wall_us
+        """Wall time at which it was read, from the sample's two clocks."""
+        self._decoded = False
+        self._value: Any = None
+
+    def value(self) -> Any:
+        if not self._decoded:
+            self._value = self.part.decode()
+            self._decoded = True
+        return self._value
+
+
+class Picture:
+    """What is known after a sample. `absorb` returns a new picture; none is ever changed.
+
+    `latest` is the newest part of each name whatever its status; `current` and `previous` are the last two that carry
+    a reading, so one timeout does not lose the rate that follows it.
+    """
+
+    __slots__ = ("boot", "current", "latest", "mono_us", "previous", "seq", "wall_us")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.wall_us = 0
+        self.mono_us = 0
+        self.boot = ""
+        self.latest: dict[str, Reading] = {}
+        self.current: dict[str, Reading] = {}
+        self.previous: dict[str, Reading] = {}
+
+    def absorb(self, sample: Sample) -> Picture:
+        """The picture after `sample`. Parts older than what is known (a key sample's repeats) change nothing.
+
+        A sample of another agent run (its `boot` differs) starts with no previous readings: counters and clocks of two
+        runs are not subtracted from each other.
+        """
+        picture = Picture()
+        picture.seq, picture.wall_us, picture.mono_us = sample.seq, sample.wall_us, sample.mono_us
+        picture.boot = sample.boot
+        if sample.boot == self.boot:
+            picture.latest = dict(self.latest)
+            picture.current = dict(self.current)
+            picture.previous = dict(self.previous)
+        for part in sample.parts:
+            picture._take(part, sample)
+        return picture
+
+    def _take(self, part: Part, sample: Sample) -> None:
+        known = self.latest.get(part.name)
+        if known is not None and known.part.at_us >= part.at_us:
+            return
+        reading = Reading(part, sample.boot, sample.wall_us - (sample.mono_us - part.at_us))
+        self.latest[part.name] = reading
+        if part.reading is not None:
+            if part.name in self.current:
+                self.previous[part.name] = self.current[part.name]
+            self.current[part.name] = reading
+
+    def now(self, name: str, kind: type[T]) -> T | None:
+        """The newest reading of the part, None where there is none."""
+        reading = self.current.get(name)
+        value = None if reading is None else reading.value()
+        return value if isinstance(value, kind) else None
+
+    def before(self, name: str, kind: type[T]) -> T | None:
+        """The reading before it, None on the first tick."""
+        reading = self.previous.get(name)
+        value = None if reading is None else reading.value()
+        return value if isinstance(value, kind) else None
+
+    def elapsed_s(self, name: str) -> float | None:
+        """Seconds between the last two readings of the part, None where there are not two."""
+        new, old = self.current.get(name), self.previous.get(name)
+        if new is None or old is None:
+            return None
+        return (new.part.at_us - old.part.at_us) / 1e6
+
+    def age_s(self, name: str) -> float | None:
+        """How old the newest reading is at the time of the sample, in seconds."""
+        reading = self.current.get(name)
+        return None if reading is None else max(0.0, (self.mono_us - reading.part.at_us) / 1e6)

@@ -1,0 +1,1 @@
+"""The Linux side: /proc and /sys, read cheaply and without ever blocking the tick."""

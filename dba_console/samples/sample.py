@@ -1,0 +1,84 @@
+"""A sample: what was read in one tick, part by part.
+
+A part is read at its own cadence, so a sample carries only what was read anew; `Picture` (frames) keeps the last two
+readings of each. The first sample of every block of a recording is a key sample: it also repeats the last two readings
+of the slow parts, each with the time it was really read, so that reading can start there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dba_console.samples.registry import PARTS
+
+Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]
+
+FORMAT = 1
+"""Version of the sample encoding. Fields added at the end of a struct do not raise it."""
+
+
+class Part(Struct, array_like=True, frozen=True):
+    """One probe's result.
+
+    `status` other than ok goes with a `note`: a sentence with what would help, redacted. `reading` is the encoded
+    struct named in the registry, None where nothing could be read.
+    """
+
+    name: str
+    status: Status
+    note: str | None
+    at_us: int
+    """Monotonic microseconds at which it was read."""
+    took_us: int
+    reading: Raw | None
+
+    def decode(self) -> Any:
+        """The reading as its struct, None where there is none. Raises msgspec.DecodeError on damaged data."""
+        if self.reading is None:
+            return None
+        kind = PARTS.get(self.name)
+        return None if kind is None else _decoder(kind.reading).decode(self.reading)
+
+
+class Sample(Struct, array_like=True, frozen=True):
+    """Everything read in one tick. `seq` counts ticks of one agent run from 1; gaps in it are samples not recorded."""
+
+    seq: int
+    wall_us: int
+    mono_us: int
+    parts: list[Part]
+    boot: str = ""
+    """Random id of the agent run: monotonic times compare only within one."""
+
+
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
+_encoder = msgspec.msgpack.Encoder()
+_sample_decoder = msgspec.msgpack.Decoder(Sample)
+
+
+def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    return decoder
+
+
+def make_part(
+    name: str, reading: Any, *, at_us: int, took_us: int = 0, status: Status = "ok", note: str | None = None
+) -> Part:
+    """A part from a reading struct (or None). The reading is encoded now: what crosses a thread is immutable bytes."""
+    raw = None if reading is None else Raw(_encoder.encode(reading))
+    return Part(name, status, note, at_us, took_us, raw)
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """The sample as MessagePack: the same bytes go to the recording and to every console."""
+    return _encoder.encode(sample)
+
+
+def decode_sample(data: bytes | memoryview) -> Sample:
+    """The sample in `data`; readings stay encoded until asked for. Raises msgspec.DecodeError on damaged data."""
+    return _sample_decoder.decode(data)

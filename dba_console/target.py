@@ -1,0 +1,125 @@
+"""Which server is meant, decided without a driver so that the screen starts before libpq is loaded.
+
+A target's key names its agent's socket and lock. It is made of what libpq would connect to: connection string over
+service over environment over defaults.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from dba_console.errors import UsageError
+
+_ENVIRONMENT = {
+    "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER",
+    "service": "PGSERVICE",
+}  # fmt: skip
+_PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server to watch.
+
+    `conninfo` goes to libpq and may hold a secret, so it never appears in the repr; `name` is what people read;
+    `key` is the same for two spellings that libpq would connect to the same place.
+    """
+
+    name: str
+    key: str
+    conninfo: str
+    host_panels: bool | None = None
+
+    def __repr__(self) -> str:
+        return f"Target({self.name!r})"
+
+
+def parse_conninfo(text: str) -> dict[str, str]:
+    """Keyword/value string or URI as a dict. Raises UsageError saying what cannot be read, without repeating it."""
+    if re.match(r"postgres(ql)?://", text):
+        return _parse_uri(text)
+    values: dict[str, str] = {}
+    position = 0
+    while text[position:].strip():
+        match = _PAIR.match(text, position)
+        if match is None:
+            raise UsageError(
+                f"not a connection string: no key=value at character {position + 1}",
+                hint="write it as 'host=db1 dbname=app', as a URI postgresql://user@db1/app, or name a target",
+            )
+        raw = match[2] if match[2] is not None else match[3]
+        values[match[1]] = re.sub(r"\\(.)", r"\1", raw)
+        position = match.end()
+    return values
+
+
+def _parse_uri(text: str) -> dict[str, str]:
+    match = re.fullmatch(r"postgres(?:ql)?://(?:([^@/?#]*)@)?([^/?#]*)(?:/([^?#]*))?(?:\?([^#]*))?", text)
+    if match is None:
+        raise UsageError("not a connection URI", hint="write it as postgresql://user@host:5432/dbname?sslmode=require")
+    values: dict[str, str] = {}
+    userinfo, hosts, database, options = match.groups()
+    if userinfo:
+        user, _, password = userinfo.partition(":")
+        values["user"] = unquote(user)
+        if password:
+            values["password"] = unquote(password)
+    if hosts:
+        pieces = [re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(\d*))?", piece) for piece in hosts.split(",")]
+        if any(piece is None for piece in pieces):
+            raise UsageError("not a connection URI: the host part cannot be read")
+        values["host"] = ",".join(unquote(piece[1]).strip("[]") for piece in pieces if piece)
+        if any(piece and piece[2] for piece in pieces):
+            values["port"] = ",".join(piece[2] or "" for piece in pieces if piece)
+    if database:
+        values["dbname"] = unquote(database)
+    values.update(parse_qsl(options or "", keep_blank_values=True))
+    return {key: value for key, value in values.items() if value != ""}
+
+
+def looks_like_conninfo(text: str) -> bool:
+    """True for `key=value` and URIs, False for a bare word, which names a target of the configuration."""
+    return "=" in text or "://" in text
+
+
+def make_target(
+    conninfo: str, *, name: str | None = None, host_panels: bool | None = None, environ: Mapping[str, str] = os.environ
+) -> Target:
+    """The target of a connection string, completed from the environment as libpq does.
+
+    >>> make_target("dbname=app host=db1", environ={}).name
+    'app@db1'
+    >>> a = make_target("postgresql://u@db1/app", environ={})
+    >>> b = make_target("user=u dbname=app host=db1 port=5432", environ={"PGHOST": "other"})
+    >>> a.key == b.key
+    True
+    """
+    values = parse_conninfo(conninfo)
+    merged = {key: environ[variable] for key, variable in _ENVIRONMENT.items() if environ.get(variable)}
+    if "host" in values or "hostaddr" in values:
+        merged.pop("host", None)
+        merged.pop("hostaddr", None)
+    merged.update(values)
+    service = merged.get("service", "")
+    user = merged.get("user") or ("" if service else _user())
+    host = merged.get("host") or merged.get("hostaddr") or ("" if service else "local")
+    port = merged.get("port") or ("" if service else "5432")
+    database = merged.get("dbname") or ("" if service else user)
+    identity = "\0".join((service, host, port, database, user))
+    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    shown_host = "" if host.startswith(("/", "local")) else f"@{host}"
+    shown = service or f"{database}{shown_host}{'' if port == '5432' else ':' + port}"
+    return Target(name or shown, key, conninfo, host_panels)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
