@@ -1,0 +1,51 @@
+"""An event: something that happened, in the order it was recorded. Append-only; the session chains them by hash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+KINDS = (
+    "session.start",
+    "session.end",
+    "session.recovered",
+    "console.attach",
+    "console.detach",
+    "server.connected",
+    "server.lost",
+    "server.changed",
+    "server.blind",
+    "gap",
+    "clock.jump",
+    "mark",
+    "note",
+    "probe.failed",
+    "probe.recovered",
+    "lane.stuck",
+    "lane.recovered",
+    "recording.lagging",
+    "recording.recovered",
+    "heartbeat",
+)
+"""Kinds written today. A reader passes unknown kinds through."""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event. `seq` is given by the journal (0 before); `text` is one redacted sentence.
+
+    `occurred_us` is set on notes about an earlier moment; `wall_us` is always when it was recorded.
+    """
+
+    wall_us: int
+    kind: str
+    text: str
+    seq: int = 0
+    mono_us: int = 0
+    tag: str = "DBACONSOLE"
+    severity: str = "info"
+    """info, warning or critical."""
+    who: str | None = None
+    """Login of the operator; None for the agent itself."""
+    occurred_us: int | None = None
+    details: dict[str, Any] = {}
