@@ -1,0 +1,64 @@
+"""`dba-console config`: the configuration in force, each value with where it came from. Passwords are masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
+from dba_console.cli.config_schema import dotted, leaves
+from dba_console.cli.options import Json, new_app
+from dba_console.cli.output import columns, put, put_json
+from dba_console.errors import ExitCode
+from dba_console.redact import redact
+
+app = new_app("The configuration in force, and where each value comes from.")
+
+
+@app.command("show")
+def show(json: Json = False) -> int:
+    """Every value with its origin: default, FILE:LINE, environment VARIABLE."""
+    loaded = load_config()
+    rows = settings(loaded)
+    if json:
+        for key, value, origin in rows:
+            put_json({"key": key, "value": value, "origin": origin})
+        return ExitCode.OK
+    put(columns(["key", "value", "from"], [[key, _text(value), origin] for key, value, origin in rows]))
+    if not loaded.file_found:
+        put(f"\nno file {loaded.file}: it may name what should differ")
+    return ExitCode.OK
+
+
+@app.command("path")
+def path() -> int:
+    """The file that is read, whether it is there or not."""
+    put(str(load_config().file))
+    return ExitCode.OK
+
+
+def settings(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
+    """Key, value and origin of every setting, named targets included, with passwords masked."""
+    values: dict[str, Any] = msgspec.to_builtins(loaded.config)
+    values["recording"]["directory"] = str(sessions_directory(loaded.config))
+    paths = [path for path, _ in leaves()]
+    for name, target in values["targets"].items():
+        paths += [("targets", name, key) for key in target]
+    rows = []
+    for path in paths:
+        value: Any = values
+        for name in path:
+            value = value[name]
+        rows.append((dotted(path), redact(value) if isinstance(value, str) else value, loaded.origin(dotted(path))))
+    return rows
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
+    return str(value)

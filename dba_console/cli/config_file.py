@@ -1,0 +1,139 @@
+"""Reading the configuration: file, then environment, then options; each value remembers where it came from.
+
+The file is read strictly: a key that is not known or a value of the wrong kind stops the command with the file, the
+line and the key, because a setting that is silently ignored is found out at the worst moment.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dba_console import paths
+from dba_console.cli.config_lines import key_lines
+from dba_console.cli.config_schema import KeyPath, Problem, dotted, find_problem, leaves
+from dba_console.config import Config
+from dba_console.errors import ConfigError
+
+DEFAULT = "default"
+
+_SHORT_NAMES = {"DBA_CONSOLE_SESSIONS": ("recording", "directory"), "DBA_CONSOLE_TARGET": ("default_target",)}
+_TRUE = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """The configuration in force. `provenance` maps a dotted key to where its value came from; absent: default."""
+
+    config: Config = field(repr=False)  # a target's connection string may hold a password
+    provenance: dict[str, str]
+    file: Path
+    """The file that was read, or would be."""
+    file_found: bool
+    values: dict[str, Any] = field(repr=False)
+    """What was set, without the defaults."""
+
+    def origin(self, key: str) -> str:
+        """`default`, `FILE:LINE`, `environment VARIABLE` or `option --NAME`."""
+        return self.provenance.get(key, DEFAULT)
+
+    def with_option(self, path: KeyPath, value: Any, option: str) -> LoadedConfig:
+        """The configuration with one value set by an option of the command line. Raises ConfigError if unusable."""
+        values = _merge(self.values, path, value)
+        if problem := find_problem(values):
+            raise ConfigError(f"{option}: {problem.text}", hint=problem.hint)
+        return replace(
+            self,
+            config=msgspec.convert(values, Config),
+            provenance={**self.provenance, dotted(path): f"option {option}"},
+            values=values,
+        )
+
+
+def load_config(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
+    """The configuration of this user. Raises ConfigError naming file, line and key.
+
+    A file that is not there means defaults, unless it was asked for by name.
+    """
+    file = file or paths.config_file()
+    text = _read(file, must_exist="DBA_CONSOLE_CONFIG" in environ)
+    values, provenance = _parse(text, file) if text is not None else ({}, {})
+    for variable, path, value in _from_environment(environ):
+        values = _merge(values, path, value)
+        provenance[dotted(path)] = f"environment {variable}"
+        if problem := find_problem(values):
+            raise ConfigError(f"{variable}: {problem.text}", hint=problem.hint)
+    return LoadedConfig(msgspec.convert(values, Config), provenance, file, text is not None, values)
+
+
+def sessions_directory(config: Config) -> Path:
+    """Where sessions lie: `recording.directory` (which $DBA_CONSOLE_SESSIONS sets), else the default."""
+    if config.recording.directory:
+        return Path(config.recording.directory).expanduser()
+    return paths.sessions_dir()
+
+
+def _read(file: Path, *, must_exist: bool) -> str | None:
+    try:
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigError(f"no configuration file {file}", hint="$DBA_CONSOLE_CONFIG names it") from None
+        return None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8 text, which TOML must be") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _parse(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    lines = key_lines(text)
+    if problem := find_problem(values):
+        raise ConfigError(f"{_place(file, problem, lines)}: {problem.text}", hint=problem.hint)
+    return values, {dotted(path): f"{file}:{line}" for path, line in lines.items()}
+
+
+def _place(file: Path, problem: Problem, lines: Mapping[KeyPath, int]) -> str:
+    line = lines.get(problem.at)
+    return f"{file}:{line}" if line else str(file)
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, KeyPath, Any]]:
+    """Values set by variables: DBA_CONSOLE_SECTION_KEY for every single value, and the short names."""
+    kinds = dict(leaves())
+    # A short name comes last and wins: it is the one the contract names.
+    variables = {"DBA_CONSOLE_" + "_".join(path).upper(): path for path in kinds if len(path) > 1} | _SHORT_NAMES
+    return [
+        (variable, path, _from_text(variable, environ[variable], kinds[path]))
+        for variable, path in variables.items()
+        if environ.get(variable)
+    ]
+
+
+def _from_text(variable: str, text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is list:
+        return [piece for piece in text.split(os.pathsep) if piece]
+    if kind is bool:
+        if text.lower() not in _TRUE:
+            raise ConfigError(f"{variable} must be true or false, not {text!r}")
+        return _TRUE[text.lower()]
+    return text
+
+
+def _merge(values: Mapping[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
+    """A copy of `values` with the value at `path` set."""
+    name, *rest = path
+    if not rest:
+        return {**values, name: value}
+    return {**values, name: _merge(values.get(name, {}), tuple(rest), value)}

@@ -1,0 +1,174 @@
+"""What the configuration may say, read off the declarations in `dba_console.config`.
+
+Everything here is pure: a dictionary in, the first problem or nothing out. A problem names the key by its full path
+and says what was expected in words, so that the file's line can be put beside it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dba_console.config import Config
+from dba_console.errors import UsageError
+from dba_console.units import parse_duration, parse_size
+
+KeyPath = tuple[str, ...]
+
+SHORTEST_INTERVAL_S = 0.25
+COLOURS = ("auto", "16", "256", "truecolor", "none")
+FOREVER = "forever"
+
+
+class Problem(NamedTuple):
+    """Why a value cannot be used. `at` is the key it stands under."""
+
+    at: KeyPath
+    text: str
+    hint: str | None = None
+
+
+def find_problem(values: Mapping[str, Any], kind: type[Any] = Config, at: KeyPath = ()) -> Problem | None:
+    """The first thing in `values` that the struct `kind` does not allow, in the order of the file; else None.
+
+    >>> find_problem({"agent": {"graze": "1m"}}).text
+    'unknown key agent.graze'
+    """
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name, value in values.items():
+        path = (*at, name)
+        if name not in known:
+            return Problem(path, f"unknown key {dotted(path)}", _did_you_mean(name, known))
+        if problem := _check_value(value, known[name].type, path):
+            return problem
+    missing = [field.name for field in known.values() if field.required and field.name not in values]
+    if missing:
+        return Problem(at, f"{dotted(at)} has no {missing[0]}", f"add {missing[0]} = … under [{dotted(at)}]")
+    return None
+
+
+def _check_value(value: Any, kind: Any, path: KeyPath) -> Problem | None:
+    inner = _struct_of_table(kind)
+    if inner is not None:
+        if not isinstance(value, dict):
+            return Problem(path, f"{dotted(path)} must be a table, not {_word(value)}")
+        if typing.get_origin(kind) is not dict:
+            return find_problem(value, inner, path)
+        for name, entry in value.items():
+            if problem := _check_value(entry, inner, (*path, name)):
+                return problem
+        return None
+    try:
+        msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        return Problem(path, f"{dotted(path)} must be {_expected(kind)}, not {_word(value)}", _quotes(value, kind))
+    return _check_meaning(value, path)
+
+
+def _struct_of_table(kind: Any) -> type[Any] | None:
+    """The struct a table of this type is made of: the type itself, or the values of a dict of structs."""
+    if typing.get_origin(kind) is dict:
+        kind = typing.get_args(kind)[1]
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+def _check_meaning(value: Any, path: KeyPath) -> Problem | None:
+    check = _MEANINGS.get(dotted(path))
+    if check is None or value is None:
+        return None
+    try:
+        check(value)
+    except UsageError as error:
+        return Problem(path, f"{dotted(path)}: {error.message}", error.hint)
+    return None
+
+
+def _interval(text: str) -> None:
+    if parse_duration(text) < SHORTEST_INTERVAL_S:
+        raise UsageError(f"{text} is too short", hint="250ms is the shortest interval: watching must stay cheap")
+
+
+def _positive(text: str) -> None:
+    if parse_duration(text) <= 0:
+        raise UsageError(f"{text} must be longer than nothing")
+
+
+def _grace(text: str) -> None:
+    if text != FOREVER:
+        parse_duration(text)
+
+
+def _colours(text: str) -> None:
+    if text not in COLOURS:
+        raise UsageError(f"{text!r} is none of {', '.join(COLOURS)}", hint=_nearest(text, COLOURS))
+
+
+_MEANINGS: dict[str, Callable[[str], object]] = {
+    "agent.grace": _grace,
+    "agent.interval": _interval,
+    "agent.statement_timeout": _positive,
+    "agent.lock_timeout": _positive,
+    "agent.connect_timeout": _positive,
+    "recording.keep": _positive,
+    "recording.max_size": parse_size,
+    "screen.colours": _colours,
+}
+
+
+def leaves(kind: type[Any] = Config, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every single value of the configuration with its type; named targets, which a file invents, left out."""
+    for field in msgspec.structs.fields(kind):
+        path = (*at, field.name)
+        if typing.get_origin(field.type) is dict:
+            continue
+        inner = _struct_of_table(field.type)
+        if inner is None:
+            yield path, field.type
+        else:
+            yield from leaves(inner, path)
+
+
+def dotted(path: KeyPath) -> str:
+    """A key path as TOML writes it: `targets."db 1".dsn`.
+
+    >>> dotted(("targets", "db 1", "dsn"))
+    'targets."db 1".dsn'
+    """
+    return ".".join(name if name.replace("-", "").replace("_", "").isalnum() else f'"{name}"' for name in path)
+
+
+def _quotes(value: Any, kind: Any) -> str | None:
+    """The commonest slip: a duration or size written as a bare number."""
+    return f'write it in quotes: "{value}"' if "string" in _expected(kind) and isinstance(value, int | float) else None
+
+
+def _did_you_mean(name: str, known: typing.Iterable[str]) -> str | None:
+    return _nearest(name, known) or f"known here: {', '.join(known)}"
+
+
+def _nearest(name: str, known: typing.Iterable[str]) -> str | None:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def _expected(kind: Any) -> str:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
+    return {bool: "true or false", str: "a string", int: "a whole number"}.get(kind, "a list of strings")
+
+
+def _word(value: Any) -> str:
+    words = {
+        bool: "true or false",
+        str: "a string",
+        int: "a number",
+        float: "a number",
+        dict: "a table",
+        list: "a list",
+    }
+    return words.get(type(value), "a date or time")

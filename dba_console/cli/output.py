@@ -1,0 +1,47 @@
+"""stdout is data: text for people, or with --json one object per line. Nothing else writes there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dba_console.errors import ConsoleError
+from dba_console.panels.cells import clean, fit, width
+
+
+def put(text: str) -> None:
+    """Write `text` and a line end, at once: a tick belongs to its second even in a pipe.
+
+    Raises BrokenPipeError where the reader has gone, ConsoleError where stdout cannot take it (a full disk).
+    """
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConsoleError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def put_json(value: Any) -> None:
+    """Write one object on one line. NaN cannot appear: unknown is null."""
+    put(msgspec.json.encode(value).decode())
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows in aligned columns, without trailing blanks; `right` are the columns of numbers.
+
+    >>> print(columns(["id", "size"], [["a1", "9 kB"], ["b22", "10 kB"]], right=[1]))
+    id    size
+    a1    9 kB
+    b22  10 kB
+    """
+    table = [list(head), *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(width(row[index]) for row in table) for index in range(len(head))]
+    return "\n".join(
+        "  ".join(fit(cell, widths[index], right=index in right) for index, cell in enumerate(row)).rstrip()
+        for row in table
+    )

@@ -1,0 +1,128 @@
+"""The configuration file is read strictly, and every complaint says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dba_console.cli.config_cmd import settings
+from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
+from dba_console.errors import ConfigError
+
+
+def load(tmp_path: Path, text: str, **environ: str) -> LoadedConfig:
+    file = tmp_path / "config.toml"
+    file.write_text(text, "utf-8")
+    return load_config(file, environ)
+
+
+def complaint(tmp_path: Path, text: str, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, **environ)
+    return str(caught.value)
+
+
+def test_a_file_that_is_not_there_means_defaults(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path / "none.toml", {})
+    assert loaded.config.agent.grace == "10m"
+    assert loaded.origin("agent.grace") == "default"
+    assert not loaded.file_found
+
+
+def test_a_file_named_by_the_environment_must_be_there(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    with pytest.raises(ConfigError, match=r"no configuration file .*none\.toml"):
+        load_config(missing, {"DBA_CONSOLE_CONFIG": str(missing)})
+
+
+def test_a_value_of_the_file_is_known_by_its_line(tmp_path: Path) -> None:
+    loaded = load(tmp_path, '# the agent\n\n[agent]\ngrace = "1h"\n')
+    assert loaded.config.agent.grace == "1h"
+    assert loaded.origin("agent.grace") == f"{tmp_path}/config.toml:4"
+
+
+def test_an_unknown_key_is_named_with_its_line_and_the_nearest_one(tmp_path: Path) -> None:
+    text = complaint(tmp_path, '[agent]\ninterval = "1s"\ngraze = "1h"\n')
+    assert f"{tmp_path}/config.toml:3: unknown key agent.graze" in text
+    assert "did you mean grace?" in text
+
+
+def test_an_unknown_key_of_a_named_target_is_found(tmp_path: Path) -> None:
+    text = complaint(tmp_path, '[targets.db1]\ndsn = "host=db1"\nhost_panel = true\n')
+    assert ":3: unknown key targets.db1.host_panel" in text
+    assert "did you mean host_panels?" in text
+
+
+def test_a_value_of_the_wrong_kind_says_what_was_expected(tmp_path: Path) -> None:
+    assert ":2: screen.mouse must be true or false, not a string" in complaint(tmp_path, '[screen]\nmouse = "yes"\n')
+
+
+def test_a_duration_without_quotes_is_told_to_take_them(tmp_path: Path) -> None:
+    text = complaint(tmp_path, "[agent]\ninterval = 1\n")
+    assert "agent.interval must be a string, not a number" in text
+    assert 'hint: write it in quotes: "1"' in text
+
+
+def test_a_duration_that_cannot_be_read_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
+    assert ":2: recording.keep: not a duration: 'long'" in complaint(tmp_path, '[recording]\nkeep = "long"\n')
+
+
+def test_an_interval_that_would_flood_the_server_is_refused(tmp_path: Path) -> None:
+    assert "250ms is the shortest" in complaint(tmp_path, '[agent]\ninterval = "10ms"\n')
+
+
+def test_a_target_without_a_dsn_is_refused(tmp_path: Path) -> None:
+    assert ":1: targets.db1 has no dsn" in complaint(tmp_path, "[targets.db1]\nhost_panels = true\n")
+
+
+def test_a_table_written_as_a_value_is_refused(tmp_path: Path) -> None:
+    assert ":1: agent must be a table, not a number" in complaint(tmp_path, "agent = 3\n")
+
+
+def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None:
+    assert "is not valid TOML" in complaint(tmp_path, "[agent\ngrace = 1\n")
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load_config(file, {})
+
+
+def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(tmp_path, {})
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    loaded = load(tmp_path, '[recording]\ndirectory = "/file"\n', DBA_CONSOLE_SESSIONS="/variable")
+    assert sessions_directory(loaded.config) == Path("/variable")
+    assert loaded.origin("recording.directory") == "environment DBA_CONSOLE_SESSIONS"
+
+
+def test_any_single_value_can_come_from_the_environment(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "", DBA_CONSOLE_AGENT_GRACE="forever", DBA_CONSOLE_SCREEN_MOUSE="off")
+    assert loaded.config.agent.grace == "forever"
+    assert loaded.config.screen.mouse is False
+    assert loaded.origin("screen.mouse") == "environment DBA_CONSOLE_SCREEN_MOUSE"
+
+
+def test_a_variable_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    assert "DBA_CONSOLE_SCREEN_MOUSE must be true or false" in complaint(tmp_path, "", DBA_CONSOLE_SCREEN_MOUSE="maybe")
+    assert "DBA_CONSOLE_AGENT_GRACE: agent.grace: not a dur" in complaint(tmp_path, "", DBA_CONSOLE_AGENT_GRACE="soon")
+
+
+def test_an_option_wins_over_all_and_says_so(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "", DBA_CONSOLE_SESSIONS="/variable")
+    loaded = loaded.with_option(("recording", "directory"), "/option", "--sessions")
+    assert sessions_directory(loaded.config) == Path("/option")
+    assert loaded.origin("recording.directory") == "option --sessions"
+
+
+def test_a_password_in_a_target_is_neither_shown_nor_in_a_repr(tmp_path: Path) -> None:
+    loaded = load(tmp_path, '[targets.db1]\ndsn = "host=db1 password=s3cret"\n')
+    shown = {key: value for key, value, _ in settings(loaded)}
+    assert shown["targets.db1.dsn"] == "host=db1 password=********"
+    assert "s3cret" not in repr(loaded)
