@@ -1,0 +1,101 @@
+"""The named commands: finds the one asked for and loads that one only.
+
+A command is a module with an `app`; its name and summary stand in the table here, so that `--help` and `--version`
+load no library at all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dba_console import __version__
+from dba_console.cli.guard import guarded, prepare_streams
+from dba_console.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    import typer
+
+
+class Command(NamedTuple):
+    module: str
+    usage: str
+    summary: str
+
+
+COMMANDS = {
+    "attach": Command("attach", "[AGENT]", "the console on an agent that runs already"),
+    "demo": Command("demo", "[--headless]", "an embedded server under load, and the console on it"),
+    "show": Command("show", "[PANEL…] [DSN]", "the panels as text or JSON"),
+    "record": Command("record", "[DSN]", "the agent in the foreground, without a terminal"),
+    "replay": Command("replay", "SESSION", "the console on a recording; with --show, text"),
+    "session": Command("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
+    "check": Command("check", "[DSN]", "one line for a monitoring system (exit 0 to 3)"),
+    "doctor": Command("doctor", "[DSN]", "what will and will not work here, and what mends it"),
+    "config": Command("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
+    "version": Command("", "", "the version"),
+}
+
+
+def run(argv: Sequence[str]) -> int:
+    """The exit code of `dba-console ARGV`. Never raises."""
+    prepare_streams()
+    return guarded(lambda: _run(list(argv)), argv)
+
+
+def _run(argv: list[str]) -> int:
+    name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
+    from dba_console.cli.output import put
+
+    if name in ("--version", "version"):
+        put(f"dba-console {__version__}")
+        return ExitCode.OK
+    if name in ("--help", "-h", "help"):
+        put(overview())
+        return ExitCode.OK
+    if name not in COMMANDS:
+        raise UsageError(f"no command {name!r}", hint=_did_you_mean(name))
+    module = importlib.import_module(f"dba_console.cli.{COMMANDS[name].module}")
+    return _invoke(module.app, name, rest)
+
+
+def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
+    import typer
+
+    # The class of every complaint about arguments; its module moved between versions of typer, its heirs did not.
+    complaint: Any = typer.BadParameter.__mro__[2]
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=argv, prog_name=f"dba-console {name}", standalone_mode=False)
+    except complaint as error:
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        hint = f"dba-console {name} --help tells what it takes"
+        raise UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def overview() -> str:
+    """The help of the whole: what the console is, every command with its summary."""
+    lines = [f"  {name + ' ' + command.usage:<24} {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "dba-console [DSN]: the console for a PostgreSQL host that is in trouble.",
+            "",
+            "Attaches to the agent that watches the server, and starts one if none runs. DSN is a connection string,",
+            "a URI, service=NAME, or a target named in the configuration; without it, libpq's environment decides.",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "dba-console COMMAND --help tells the rest.",
+        ]
+    )
+
+
+def _did_you_mean(name: str) -> str:
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"did you mean {close[0]}?" if close else "dba-console --help lists them"

@@ -1,0 +1,47 @@
+"""What ends a command: every way out becomes an exit code of the contract and at most a sentence with a hint.
+
+A traceback never reaches a user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from dba_console.cli.crash import CRASHED, report_crash, say
+from dba_console.errors import ConsoleError, ExitCode
+
+
+def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
+    """The exit code of `command`, whatever it raises; what it had to say is then on stderr."""
+    try:
+        return int(command())
+    except ConsoleError as error:
+        say(f"error: {error}")
+        return int(error.code)
+    except KeyboardInterrupt:
+        _let_go_of_stdout()
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; that is no error of ours.
+        _let_go_of_stdout()
+        return int(ExitCode.OK)
+    except Exception as error:
+        say(report_crash(error, argv))
+        return CRASHED
+
+
+def prepare_streams() -> None:
+    """A locale that cannot write `·` or `▇` gets a question mark there instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _let_go_of_stdout() -> None:
+    # The interpreter flushes stdout once more at exit and would complain about the pipe that has gone.
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
