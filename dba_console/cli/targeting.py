@@ -1,0 +1,95 @@
+"""Which server a command means: what was typed, else the configuration, else libpq's environment.
+
+A password on the command line works, because it must at 3 a.m., but it is said on stderr that everyone on the host
+could read it. It is never repeated.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from dba_console.cli.config_file import LoadedConfig
+from dba_console.cli.config_schema import dotted
+from dba_console.config import TargetConfig
+from dba_console.errors import ConfigError, ConsoleError, UsageError
+from dba_console.target import Target, looks_like_conninfo, make_target, parse_conninfo
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def resolve_target(
+    dsn_or_name: str | None,
+    loaded: LoadedConfig,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    warn: Callable[[str], None] = _to_stderr,
+) -> Target:
+    """The target of a command's argument.
+
+    A connection string or URI is taken as it is; a word names a target of the configuration; nothing means
+    `default_target`, else what libpq would connect to. Raises UsageError for an unknown name (with the nearest one) or
+    a connection string that cannot be read, ConfigError where the configuration's own cannot.
+    """
+    if dsn_or_name and looks_like_conninfo(dsn_or_name):
+        if _has_password(dsn_or_name):
+            warn(
+                "warning: the password in the connection string can be read by every user of this host (ps)\n"
+                "hint: put it into ~/.pgpass (mode 0600) or into a service file"
+            )
+        return make_target(dsn_or_name, environ=environ)
+    if dsn_or_name:
+        return _named(dsn_or_name, loaded, environ, warn)
+    if loaded.config.default_target:
+        return _default(loaded.config.default_target, loaded, environ, warn)
+    return make_target("", environ=environ)
+
+
+def _named(name: str, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> Target:
+    found = loaded.config.targets.get(name)
+    if found is None:
+        raise UsageError(f"no target named {name!r} in {loaded.file}", hint=_name_hint(name, loaded))
+    return _configured(name, found, loaded, environ, warn)
+
+
+def _configured(
+    name: str, found: TargetConfig, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]
+) -> Target:
+    place = loaded.origin(dotted(("targets", name, "dsn")))
+    try:
+        if _has_password(found.dsn):
+            warn(f"warning: {place}: targets.{name}.dsn holds a password\nhint: move it into ~/.pgpass (mode 0600)")
+        return make_target(found.dsn, name=name, host_panels=found.host_panels, environ=environ)
+    except UsageError as error:
+        raise ConfigError(f"{place}: targets.{name}.dsn: {error.message}", hint=error.hint) from None
+
+
+def _default(name: str, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> Target:
+    if looks_like_conninfo(name):
+        return make_target(name, environ=environ)
+    try:
+        return _named(name, loaded, environ, warn)
+    except UsageError as error:
+        message = f"default_target ({loaded.origin('default_target')}): {error.message}"
+        raise ConfigError(message, hint=error.hint) from None
+
+
+def _name_hint(name: str, loaded: LoadedConfig) -> str:
+    known = list(loaded.config.targets)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    listed = f"known: {', '.join(known)}; " if known else ""
+    return f"{listed}for a database of that name write 'dbname={name}'"
+
+
+def _has_password(conninfo: str) -> bool:
+    try:
+        values = parse_conninfo(conninfo)
+    except ConsoleError:
+        return False
+    return any(key in values for key in ("password", "sslpassword"))
