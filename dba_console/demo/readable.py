@@ -62,7 +62,7 @@ def _install(root: Path, copy: Path) -> None:
         libraries = root.parent.with_name(root.parent.name + ".libs")
         if libraries.is_dir():
             shutil.copytree(libraries, scratch / libraries.name, symlinks=True)
-        _open_to_all(scratch)
+        open_to_all(scratch)
         try:
             scratch.rename(copy)
         except OSError:
@@ -72,7 +72,8 @@ def _install(root: Path, copy: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _open_to_all(tree: Path) -> None:
+def open_to_all(tree: Path) -> None:
+    """Let everybody read a tree, and run what its owner may run."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode

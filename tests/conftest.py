@@ -1,0 +1,96 @@
+"""Fixtures every test may ask for: real clusters by version, and what the machine must have.
+
+`cluster` is shared by the whole run: leave it as you found it. What stops, breaks or configures a server takes one of
+its own from `fresh_cluster`. A test that takes `server` runs once per major version, or on those its mark names:
+`@pytest.mark.pg(14, 18)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import pytest
+
+from dba_console.demo.binaries import Binaries, find_binaries
+from dba_console.demo.cluster import Cluster, Settings
+from dba_console.errors import ConsoleError
+from tests.requirements import lacking, require_root
+from tests.requirements import require_tool as tool_path
+from tests.servers import MAJORS, Unavailable, server_binaries
+
+
+class FreshCluster(Protocol):
+    """Makes a started cluster of the test's own; `major` None is the preferred installation."""
+
+    def __call__(self, settings: Settings | None = None, *, major: int | None = None) -> Cluster: ...
+
+
+def binaries_of(major: int | None) -> Binaries:
+    """The programs of a major version; ends the test where they cannot be had."""
+    try:
+        return find_binaries() if major is None else server_binaries(major)
+    except (ConsoleError, Unavailable) as error:
+        lacking(str(error))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("pg")
+        majors = mark.args if mark and mark.args else MAJORS
+        metafunc.parametrize("server", majors, indirect=True, ids=[f"pg{major}" for major in majors])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("root"):
+        require_root()
+
+
+@pytest.fixture(scope="session")
+def server_versions() -> tuple[int, ...]:
+    """The major versions of PostgreSQL this project runs its tests on."""
+    return MAJORS
+
+
+@pytest.fixture(scope="session")
+def cluster_of() -> Iterator[Callable[[int | None], Cluster]]:
+    """A running cluster per major version, started when first asked for, shared until the run ends."""
+    with ExitStack() as stack:
+        running: dict[int | None, Cluster] = {}
+
+        def of(major: int | None) -> Cluster:
+            if major not in running:
+                running[major] = stack.enter_context(Cluster(binaries_of(major), durable=False))
+            return running[major]
+
+        yield of
+
+
+@pytest.fixture(scope="session")
+def cluster(cluster_of: Callable[[int | None], Cluster]) -> Cluster:
+    """The shared cluster of the preferred installation."""
+    return cluster_of(None)
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, cluster_of: Callable[[int | None], Cluster]) -> Cluster:
+    """The shared cluster of each major version in turn."""
+    return cluster_of(request.param)
+
+
+@pytest.fixture
+def fresh_cluster() -> Iterator[FreshCluster]:
+    """Clusters of the test's own, stopped and removed at its end whatever became of them."""
+    with ExitStack() as stack:
+
+        def make(settings: Settings | None = None, *, major: int | None = None) -> Cluster:
+            return stack.enter_context(Cluster(binaries_of(major), settings=settings, durable=False))
+
+        yield make
+
+
+@pytest.fixture
+def require_tool() -> Callable[[str], str]:
+    """Gives the path of a program, or ends the test with the reason."""
+    return tool_path

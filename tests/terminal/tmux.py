@@ -1,0 +1,127 @@
+"""A real terminal for tests: a tmux server of one's own, its screen read as text, its keys typed.
+
+Nothing is waited for by the clock: `wait_for` looks at the screen until it shows what is expected, and shows the
+screen when it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.background import wait_until
+from tests.requirements import require_tool
+
+
+class Tmux:
+    """One window of `columns` × `lines` running `command`; the pane stays after the command ended.
+
+    `term` is what programs inside see as TERM. `environment` is added to this process's own.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        columns: int = 80,
+        lines: int = 24,
+        term: str = "screen-256color",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._tmux = require_tool("tmux")
+        self._directory = Path(tempfile.mkdtemp(prefix="dba-tmux-"))
+        self._socket = str(self._directory / "s")
+        configuration = self._directory / "conf"
+        configuration.write_text(
+            f"set -g default-terminal {term}\nset -g status off\nset -g remain-on-exit on\nset -g escape-time 0\n"
+            "set -g history-limit 2000\n"
+        )
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
+        self._environment = {**clean, "LC_ALL": "C.UTF-8", **(environment or {})}
+        size = ["-x", str(columns), "-y", str(lines)]
+        self._run("-f", str(configuration), "new-session", "-d", *size, shlex.join(command))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def screen(self, *, colours: bool = False) -> str:
+        """What the screen shows now, lines joined by newlines; with `colours`, its escape sequences too."""
+        return self._run("capture-pane", "-p", "-N", *(["-e"] if colours else []))
+
+    def wait_for(self, expected: str | Callable[[str], bool], timeout: float = 15.0) -> str:
+        """The first screen that matches the regular expression, or pleases the function.
+
+        Raises AssertionError with the screen when none does in time.
+        """
+        shown = ""
+
+        def matches() -> bool:
+            nonlocal shown
+            shown = self.screen()
+            return bool(re.search(expected, shown)) if isinstance(expected, str) else expected(shown)
+
+        try:
+            wait_until(matches, timeout)
+        except AssertionError:
+            raise AssertionError(f"never on the screen: {expected!r}\n{shown}") from None
+        return shown
+
+    def keys(self, *keys: str) -> None:
+        """Press keys by tmux's names: `q`, `Enter`, `Left`, `C-c`, `S-Right`."""
+        self._run("send-keys", *keys)
+
+    def type(self, text: str) -> None:
+        """Type text as it is."""
+        self._run("send-keys", "-l", text)
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._run("resize-window", "-x", str(columns), "-y", str(lines))
+
+    @property
+    def pid(self) -> int:
+        """The process id of the command."""
+        return int(self._ask("#{pane_pid}"))
+
+    @property
+    def running(self) -> bool:
+        return self._ask("#{pane_dead}") == "0"
+
+    def wait_ended(self, timeout: float = 15.0) -> int:
+        """The exit status of the command, once it has ended; minus the signal's number if one ended it."""
+        wait_until(lambda: not self.running, timeout, what=f"the end of the command; screen:\n{self.screen()}")
+        signal = self._ask("#{pane_dead_signal}")
+        return -int(signal) if signal else int(self._ask("#{pane_dead_status}"))
+
+    def hang_up(self) -> None:
+        """Take the terminal away, as a lost SSH connection does: the command gets SIGHUP, its tty is gone."""
+        self._run("kill-pane")
+
+    def close(self) -> None:
+        """End the tmux server and what runs in it."""
+        subprocess.run(
+            [self._tmux, "-S", self._socket, "kill-server"], capture_output=True, check=False, env=self._environment
+        )
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _ask(self, what: str) -> str:
+        return self._run("display-message", "-p", what).strip()
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [self._tmux, "-S", self._socket, *arguments], capture_output=True, check=False, env=self._environment,
+            timeout=30,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise AssertionError(f"tmux {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout.decode(errors="replace")
