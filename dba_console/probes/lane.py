@@ -81,10 +81,13 @@ class Pending(Generic[T]):
         self._lane = lane
         self._answer = answer
 
+    def ready(self, until_us: int) -> bool:
+        """True when the job has ended, waiting for it until monotonic `until_us`; a job that has not is left to go on."""
+        return self._answer.done.wait(max(0.0, (until_us - self._lane.clock.mono_us()) / 1e6))
+
     def result(self, until_us: int) -> T:
         """What the job returned, or its exception. Raises LaneTimeout when it has not ended by monotonic `until_us`."""
-        remaining = (until_us - self._lane.clock.mono_us()) / 1e6
-        if not self._answer.done.wait(max(0.0, remaining)):
+        if not self.ready(until_us):
             self._lane.abandon()
             raise LaneTimeout(self._lane.name)
         if self._answer.error is not None:

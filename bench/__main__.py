@@ -1,0 +1,31 @@
+"""`python -m bench [smoke|all|NAME…]`: measure and print the figures as Markdown."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from bench.figure import Figure, table
+
+NAMES = ("cost", "startup", "recording", "growth", "keys", "stalled")
+
+
+def main(arguments: list[str]) -> int:
+    smoke = arguments[:1] == ["smoke"]
+    names = [name for name in arguments if name not in ("smoke", "all")] or list(NAMES)
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"no such bench: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    figures: list[Figure] = []
+    for name in names:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        figures += importlib.import_module(f"bench.{name}").run(smoke)
+    if smoke:
+        print("A smoke run: too short for its figures to mean anything.\n")
+    print(table(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""Starting and finding our own processes for a measurement, in directories of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dba_console.agent.launch import RunningAgent, list_agents
+
+PROGRAM = str(Path(sys.executable).parent / "dba-console")
+
+
+@contextmanager
+def own_directories() -> Iterator[Path]:
+    """Sessions and sockets in a temporary place; agents left over are ended."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as place:
+        os.environ["DBA_CONSOLE_RUNTIME"] = f"{place}/run"
+        os.environ["DBA_CONSOLE_SESSIONS"] = f"{place}/sessions"
+        os.environ["XDG_CONFIG_HOME"] = f"{place}/config"
+        try:
+            yield Path(place)
+        finally:
+            end_agents()
+
+
+def end_agents() -> None:
+    """End every agent of this measurement and wait until they are gone."""
+    for agent in list_agents():
+        os.kill(agent.pid, 15)
+        while Path(f"/proc/{agent.pid}").exists() and not _zombie(agent.pid):
+            time.sleep(0.01)
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def recording_agent(dsn: str) -> Iterator[RunningAgent]:
+    """An agent that records, with no console."""
+    process = subprocess.Popen(
+        [PROGRAM, "record", dsn], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield wait_for_agent()
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def wait_for_agent(limit_s: float = 20.0) -> RunningAgent:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if agents := list_agents():
+            return agents[0]
+        time.sleep(0.05)
+    raise TimeoutError("no agent came up")

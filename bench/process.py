@@ -1,0 +1,31 @@
+"""What processes cost, from /proc, in the kernel's own ticks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_ms(pid: int) -> float:
+    """User and system time of a process and of its children that ended, milliseconds."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return sum(int(field) for field in fields[11:15]) * TICK_MS
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory, MB (2^20)."""
+    with open(f"/proc/{pid}/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def cost(groups: Mapping[str, Sequence[int]], seconds: float) -> dict[str, float]:
+    """CPU of each group of processes over the same `seconds`, in milliseconds per second."""
+    before = {name: sum(map(cpu_ms, pids)) for name, pids in groups.items()}
+    begun = time.monotonic()
+    time.sleep(seconds)
+    elapsed = time.monotonic() - begun
+    return {name: (sum(map(cpu_ms, pids)) - before[name]) / elapsed for name, pids in groups.items()}

@@ -1,0 +1,79 @@
+"""The entry point: the console itself on the shortest way, every other command through cli/.
+
+What is imported here is paid by every start, so each branch imports what it needs and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dba_console.config import Config
+    from dba_console.target import Target
+    from dba_console.tui.terminal import ScreenOptions
+
+COMMANDS = frozenset(
+    {
+        "attach", "check", "config", "demo", "doctor", "record", "replay", "session", "show", "stamp", "runbook", "version",
+        "--help", "-h",
+    }
+)  # fmt: skip
+"""First words that are commands; anything else names a server to open the console on."""
+
+
+def main() -> int:
+    """Run what the command line asks for and exit with its code."""
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in ("--version", "-V"):
+        from dba_console import __version__
+
+        print(f"dba-console {__version__}")
+        return 0
+    if arguments and arguments[0] in COMMANDS:
+        from dba_console.cli.app import run
+
+        return run(arguments)
+    from dba_console.cli.guard import guarded
+
+    return guarded(lambda: _console(arguments), sys.argv)
+
+
+def _console(arguments: list[str]) -> int:
+    from dba_console.cli.config_file import load_config
+    from dba_console.cli.console_arguments import parse
+    from dba_console.cli.targeting import resolve_target
+
+    asked = parse(arguments)
+    loaded = load_config()
+    return open_console(resolve_target(asked.target, loaded), loaded.config, mouse=asked.mouse)
+
+
+def open_console(target: Target, config: Config, *, mouse: bool | None = None) -> int:
+    """The console on a target: attaches to its agent, starts one where none runs. Returns an exit code."""
+    from dba_console.tui.terminal import require_terminal
+
+    require_terminal()
+    from dba_console.agent.launch import begin
+
+    launch = begin(target, config)
+    # The agent connects and reads while the screen is being loaded: both take about as long.
+    import dba_console.tui.app as screen
+
+    options = screen_options(config, mouse)
+    return screen.run_console(screen.live_feed(launch.wait, lambda: begin(target, config).wait()), options)
+
+
+def screen_options(config: Config, mouse: bool | None = None) -> ScreenOptions:
+    """What the configuration and the command line say about the screen."""
+    from dba_console.tui.terminal import ScreenOptions
+
+    return ScreenOptions(
+        mouse=config.screen.mouse if mouse is None else mouse,
+        colours=config.screen.colours,
+        ascii=config.screen.ascii,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

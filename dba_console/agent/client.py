@@ -1,0 +1,123 @@
+"""The console's end of the socket. Used from a thread of its own: reading blocks, nothing else does."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import select
+import socket
+from pathlib import Path
+
+from dba_console import __version__
+from dba_console.agent.protocol import (
+    PROTOCOL,
+    Bye,
+    Deframer,
+    EventMessage,
+    Greeting,
+    Hello,
+    Mark,
+    Message,
+    Note,
+    Notice,
+    ProtocolError,
+    SampleMessage,
+    pack,
+)
+from dba_console.errors import ConnectError
+
+NoticeMessage = Notice
+
+
+class ConnectionLost(Exception):
+    """The agent went away or closed the connection; the text says why where it is known."""
+
+
+class AgentClient:
+    """A connection to a running agent. `connect` returns one that has been greeted; `hello` is the agent's answer."""
+
+    def __init__(self, connection: socket.socket, hello: Hello, deframer: Deframer, waiting: list[Message]) -> None:
+        self._socket = connection
+        self._deframer = deframer
+        self._waiting = waiting
+        self.hello = hello
+
+    @classmethod
+    def connect(cls, path: Path | str, *, role: str = "console", timeout_s: float = 3.0) -> AgentClient:
+        """Attach to the agent listening at `path`.
+
+        Raises ConnectError when nobody listens there, it does not answer in time, or it refuses.
+        """
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+            connection.sendall(
+                pack(Greeting(protocol=PROTOCOL, version=__version__, login=login(), role=role, pid=os.getpid()))
+            )
+            return cls._greeted(connection)
+        except (OSError, ProtocolError) as error:
+            connection.close()
+            raise ConnectError(f"no agent answers at {path}: {error}") from error
+        except BaseException:
+            connection.close()
+            raise
+
+    @classmethod
+    def _greeted(cls, connection: socket.socket) -> AgentClient:
+        deframer = Deframer()
+        while data := connection.recv(1 << 16):
+            messages = list(deframer.feed(data))
+            if not messages:
+                continue
+            first = messages[0]
+            if isinstance(first, Bye):
+                raise ConnectError(f"the agent refused: {first.reason}")
+            if not isinstance(first, Hello):
+                raise ProtocolError("the first message is not a hello")
+            return cls(connection, first, deframer, messages[1:])
+        raise ProtocolError("closed before it answered")
+
+    def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | None:
+        """The next message, None when none came in `timeout_s` seconds. Raises ConnectionLost when the agent is gone."""
+        while True:
+            while self._waiting:
+                message = self._waiting.pop(0)
+                if isinstance(message, Bye):
+                    raise ConnectionLost(message.reason)
+                if isinstance(message, SampleMessage | EventMessage | Notice):
+                    return message
+            if not select.select([self._socket], [], [], timeout_s)[0]:
+                return None
+            try:
+                data = self._socket.recv(1 << 18)
+                if not data:
+                    raise ConnectionLost("the agent is gone")
+                self._waiting.extend(self._deframer.feed(data))
+            except (OSError, ProtocolError) as error:
+                raise ConnectionLost(f"the connection to the agent broke: {error}") from error
+
+    def send(self, message: Mark | Note) -> None:
+        """Send a request. Raises ConnectionLost when it cannot be sent within the socket's time limit."""
+        try:
+            self._socket.sendall(pack(message))
+        except OSError as error:
+            raise ConnectionLost(f"the agent did not take it: {error}") from error
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def login() -> str:
+    """Who sits at this terminal: the login behind sudo where there is one, and where the SSH session comes from."""
+    user = os.environ.get("SUDO_USER")
+    if not user:
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = f"uid {os.getuid()}"
+    origin = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    return f"{user} from {origin}" if origin else user

@@ -1,0 +1,77 @@
+"""One tick: ask every lane, take what came in time, make a sample of it.
+
+The collector knows nothing of what is displayed and depends on no disk; it cannot be held up by a server or a file
+system, because every lane is waited for until the tick's budget is used and no longer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from dba_console.agent.connect_options import monitor_options
+from dba_console.agent.host_side import HOST_PARTS, HostSide
+from dba_console.agent.own_cost import OwnCost
+from dba_console.agent.schedule import due
+from dba_console.agent.server_side import ServerSide
+from dba_console.clock import SYSTEM, Clock
+from dba_console.config import Config
+from dba_console.samples.own import Self
+from dba_console.samples.sample import Part, Sample, make_part
+from dba_console.target import Target
+from dba_console.units import parse_duration
+
+BUDGET = 0.7
+"""Share of the interval a tick waits for its lanes."""
+
+
+class Collector:
+    """Reads a target once per `tick`. Used by one thread; needs no agent (`show` reads through it too)."""
+
+    def __init__(self, target: Target, config: Config, *, session: str | None = None, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
+        self.interval_s = max(0.25, parse_duration(config.agent.interval))
+        self.boot = secrets.token_hex(4)
+        self.server = ServerSide(target.conninfo, monitor_options(config.agent), clock, self.interval_s)
+        self.host = HostSide(target, clock, session)
+        self._own = OwnCost(clock)
+        self._seq = 0
+        self._tick = 0
+        self.extend_own: Callable[[Self], Self] = lambda own: own
+        """Lets the agent add what it knows of its recording and consoles to the part `self`."""
+
+    def tick(self, late_us: int = 0) -> Sample:
+        """Read everything that is due. Takes at most BUDGET of the interval, whatever hangs."""
+        started = self._clock.mono_us()
+        until = started + int(self.interval_s * BUDGET * 1e6)
+        names = [*due(HOST_PARTS, self._tick, self.interval_s), *due(("host.mounts",), self._tick, self.interval_s)]
+        self.server.begin()
+        parts: list[Part] = []
+        if self._tick == 0:
+            # Whether the host may be shown is known only after the server has said who it is.
+            parts += self.server.finish(until)
+            self.host.begin(names, self.server)
+            until = max(until, self._clock.mono_us() + 300_000)
+        else:
+            self.host.begin(names, self.server)
+            parts += self.server.finish(until)
+        parts += self.host.finish(until)
+        self._tick += 1
+        parts.append(self._own_part(late_us))
+        return self._sample(parts)
+
+    def close(self) -> None:
+        """Give back the connection and end idle lanes."""
+        self.server.close()
+        self.host.close()
+
+    def _own_part(self, late_us: int) -> Part:
+        lanes = list(self.host.stuck)
+        if self.server.stuck:
+            lanes.append("postgres")
+        own = self._own.read(self.server.counters(), self.server.backend_pid, lanes, late_us)
+        return make_part("self", self.extend_own(own), at_us=self._clock.mono_us())
+
+    def _sample(self, parts: list[Part]) -> Sample:
+        self._seq += 1
+        return Sample(self._seq, self._clock.wall_us(), self._clock.mono_us(), parts, self.boot)

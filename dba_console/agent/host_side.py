@@ -1,0 +1,123 @@
+"""The host's side of the collector: probes of /proc and statvfs, and the question whether this is the server's host.
+
+This host's numbers are never put beside another host's database: without proof that the server runs here the host
+parts are empty and say what would help.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from dba_console.agent.places import places
+from dba_console.agent.server_side import ServerSide
+from dba_console.clock import Clock
+from dba_console.probes.host.context import HostContext
+from dba_console.probes.host.postmaster import Postmaster, find_postmasters
+from dba_console.probes.host.probe import HostProbe, MountProbe
+from dba_console.probes.lane import Lane, LaneTimeout, Pending
+from dba_console.samples.registry import PARTS
+from dba_console.samples.sample import Part, make_part
+from dba_console.target import Target, parse_conninfo
+
+HOST_PARTS = tuple(name for name in PARTS if name.startswith("host.") and name != "host.mounts")
+BLIND_PARTS = frozenset({"host.titles"})
+SEARCH_EVERY = 10
+"""Ticks between two searches for the postmaster while it is not known: each reads all of /proc once."""
+
+
+class HostSide:
+    """Reads the host in lanes of its own and decides what may be shown."""
+
+    def __init__(self, target: Target, clock: Clock, session: str | None) -> None:
+        self._target, self._clock, self._session = target, clock, session
+        self._probe = HostProbe(clock)
+        self._mounts = MountProbe(clock)
+        self._lane = Lane("host", clock)
+        self._mount_lane = Lane("mounts", clock)
+        self._pending: Pending[list[Part]] | None = None
+        self._pending_mounts: Pending[Part] | None = None
+        self._postmaster: Postmaster | None = None
+        self._search_in = 0
+
+    @property
+    def stuck(self) -> list[str]:
+        """Names of what hangs now."""
+        own = [lane.name for lane in (self._lane, self._mount_lane) if lane.stuck]
+        return own + list(self._mounts.stuck)
+
+    def begin(self, names: Sequence[str], server: ServerSide) -> None:
+        """Start reading `names`; what is still being read from the last tick is left to end."""
+        context = self.context(server)
+        wanted = [name for name in names if name not in BLIND_PARTS or not server.connected]
+        if self._pending is None:
+            self._pending = self._start(self._lane, lambda: self._probe.read(wanted, context))
+        if "host.mounts" in names and self._pending_mounts is None:
+            self._pending_mounts = self._start(self._mount_lane, lambda: self._mounts.read(context))
+
+    def finish(self, until_us: int) -> list[Part]:
+        """What was read by `until_us`."""
+        parts: list[Part] = []
+        if self._pending is not None and self._pending.ready(until_us):
+            pending, self._pending = self._pending, None
+            parts += pending.result(until_us)
+        if self._pending_mounts is not None and self._pending_mounts.ready(until_us):
+            mounts, self._pending_mounts = self._pending_mounts, None
+            parts.append(mounts.result(until_us))
+        return parts
+
+    def close(self) -> None:
+        self._lane.close()
+        self._mount_lane.close()
+        self._mounts.close()
+
+    def context(self, server: ServerSide) -> HostContext:
+        """What the probes may know: postmaster, directories, and whether this host may be shown at all."""
+        watched, note = self._watched(server)
+        if watched:
+            self._find_postmaster(server)
+        postmaster = self._postmaster if watched else None
+        data = (server.server.data_directory if server.server else None) or (
+            postmaster.data_directory if postmaster else None
+        )
+        rows = server.sessions.rows if server.connected and server.sessions else ()
+        return HostContext(
+            postmaster_pid=postmaster.pid if postmaster else None,
+            data_directory=data if watched else None,
+            paths=places(server.server, data, self._session) if watched else {},
+            active_pids=frozenset(row.pid for row in rows if row.state != "idle"),
+            watched=watched,
+            note=note,
+        )
+
+    def _watched(self, server: ServerSide) -> tuple[bool, str | None]:
+        if self._target.host_panels is not None:
+            return self._target.host_panels, None if self._target.host_panels else "host_panels = false for this target"
+        if server.server is not None:
+            return bool(server.server.local), server.server.local_note
+        self._find_postmaster(server)
+        if self._postmaster is not None:
+            return True, None
+        return False, "not connected yet, so it is not known whether the server runs on this host"
+
+    def _find_postmaster(self, server: ServerSide) -> None:
+        if self._postmaster is not None and os.path.exists(f"/proc/{self._postmaster.pid}"):
+            return
+        self._postmaster = None
+        self._search_in -= 1
+        if self._search_in > 0 and not server.connected:
+            return
+        self._search_in = SEARCH_EVERY
+        found = find_postmasters()
+        self._postmaster = _by_backend(found, server.backend_pid) or _by_address(found, self._target.conninfo)
+
+    @staticmethod
+    def _start[T](lane: Lane, call: object) -> None: ...
+
+
+def _by_backend(found: Sequence[Postmaster], backend_pid: int | None) -> Postmaster | None:
+    return None
+
+
+def _by_address(found: Sequence[Postmaster], conninfo: str) -> Postmaster | None:
+    return None

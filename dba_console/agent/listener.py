@@ -1,0 +1,302 @@
+"""The agent's end of the socket: one thread that serves every console and never waits for any of them.
+
+Each console has a bounded queue. When it is full its oldest samples are thrown away, counted and told; a console that
+takes nothing for `STALLED_S` while its queue is full is disconnected, and told so when it comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dba_console.agent.protocol import (
+    PROTOCOL,
+    Bye,
+    Deframer,
+    Greeting,
+    Hello,
+    Message,
+    Notice,
+    ProtocolError,
+    pack,
+)
+from dba_console.clock import Clock
+
+QUEUE_LIMIT = 4 << 20
+"""Bytes queued for one console before its oldest samples are dropped: over a minute at 220 sessions."""
+STALLED_S = 30.0
+CONSOLES_LIMIT = 16
+_PEER = struct.Struct("3i")
+
+
+@dataclass(eq=False)
+class Peer:
+    """A connection and what is on its way to it."""
+
+    connection: socket.socket
+    pid: int
+    uid: int
+    greeting: Greeting | None = None
+    deframer: Deframer = field(default_factory=Deframer)
+    sending: memoryview = field(default_factory=lambda: memoryview(b""))
+    queue: deque[tuple[bool, bytes]] = field(default_factory=deque)
+    """(is a sample, packed message)."""
+    queued: int = 0
+    dropped: int = 0
+    moved_us: int = 0
+    """When it last took something."""
+    closing: bool = False
+
+    def push(self, packed: bytes, *, sample: bool) -> None:
+        """Queue a message; a full queue loses its oldest samples."""
+        self.queue.append((sample, packed))
+        self.queued += len(packed)
+        while self.queued > QUEUE_LIMIT:
+            index = next((i for i, (is_sample, _) in enumerate(self.queue) if is_sample), None)
+            if index is None:
+                break
+            self.queued -= len(self.queue[index][1])
+            del self.queue[index]
+            self.dropped += 1
+
+    def next_bytes(self) -> memoryview:
+        """What to send now, empty when nothing waits."""
+        if not self.sending:
+            if self.dropped:
+                text = f"{self.dropped} samples were not sent: this console reads too slowly"
+                self.dropped = 0
+                self.sending = memoryview(pack(Notice(kind="slow", text=text)))
+            elif self.queue:
+                _, packed = self.queue.popleft()
+                self.queued -= len(packed)
+                self.sending = memoryview(packed)
+        return self.sending
+
+
+class Listener:
+    """Serves consoles on a unix socket until closed.
+
+    `welcome` makes the hello and the messages a new console starts with; `request` is called with what a greeted
+    console asks for; `left` when one is gone. All three are called on the listener's thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        welcome: Callable[[Peer], tuple[Hello, list[bytes]]],
+        request: Callable[[Peer, Message], None],
+        left: Callable[[Peer], None],
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._welcome, self._request, self._left = welcome, request, left
+        self._selector = selectors.DefaultSelector()
+        self._peers: dict[int, Peer] = {}
+        self._lock = threading.Lock()
+        self._inbox: deque[tuple[bool, bytes]] = deque(maxlen=1024)
+        self._missed: dict[int, int] = {}
+        self._closing: str | None = None
+        self.slow_dropped = 0
+        """Consoles disconnected because they read nothing."""
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._server = _listen(path)
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+        self._thread.start()
+
+    @property
+    def consoles(self) -> int:
+        """Consoles attached now; readers that only look and leave (show, check) are not counted."""
+        return sum(peer.greeting is not None and peer.greeting.role == "console" for peer in list(self._peers.values()))
+
+    def broadcast(self, packed: bytes, *, sample: bool = False) -> None:
+        """Send to every greeted console. Returns at once, whatever the consoles do."""
+        with self._lock:
+            self._inbox.append((sample, packed))
+        self._wake()
+
+    def close(self, reason: str) -> None:
+        """Say goodbye to every console, stop serving, remove the socket."""
+        self._closing = reason
+        self._wake()
+        self._thread.join(2.0)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"\0")
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+
+    def _run(self) -> None:
+        while self._closing is None:
+            for key, events in self._selector.select(5.0):
+                if key.fileobj is self._server:
+                    self._accept()
+                elif key.fd == self._wake_read:
+                    self._distribute()
+                else:
+                    self._serve(self._peers[key.fd], events)
+            self._drop_stalled()
+        self._say_goodbye()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._server.accept()
+        except OSError:
+            return
+        pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        peer = Peer(connection, pid, uid, moved_us=self._clock.mono_us())
+        connection.setblocking(False)
+        self._peers[connection.fileno()] = peer
+        self._selector.register(connection, selectors.EVENT_READ)
+        if uid not in (os.geteuid(), 0):
+            self._refuse(peer, f"this agent belongs to uid {os.geteuid()}")
+        elif len(self._peers) > CONSOLES_LIMIT:
+            self._refuse(peer, f"{CONSOLES_LIMIT} consoles are attached already")
+
+    def _refuse(self, peer: Peer, reason: str) -> None:
+        peer.queue.clear()
+        peer.push(pack(Bye(reason=reason)), sample=False)
+        peer.closing = True
+        self._flush(peer)
+
+    def _distribute(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass
+        with self._lock:
+            messages = list(self._inbox)
+            self._inbox.clear()
+        for peer in list(self._peers.values()):
+            if peer.greeting is not None and not peer.closing:
+                for sample, packed in messages:
+                    peer.push(packed, sample=sample)
+                self._flush(peer)
+
+    def _serve(self, peer: Peer, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush(peer)
+        if events & selectors.EVENT_READ and peer.connection.fileno() >= 0:
+            self._read(peer)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            data = peer.connection.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._forget(peer)
+            return
+        try:
+            for message in peer.deframer.feed(data):
+                self._take(peer, message)
+        except ProtocolError as error:
+            self._refuse(peer, f"cannot understand this console: {error}")
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        if peer.closing:
+            return
+        if isinstance(message, Greeting):
+            if message.protocol != PROTOCOL:
+                self._refuse(
+                    peer,
+                    f"it speaks protocol {PROTOCOL}, this console {message.protocol}: "
+                    "start both from the same version of dba-console",
+                )
+                return
+            self._greet(peer, message)
+        elif peer.greeting is None:
+            self._refuse(peer, "a greeting comes first")
+        else:
+            self._request(peer, message)
+
+    def _greet(self, peer: Peer, greeting: Greeting) -> None:
+        peer.greeting = greeting
+        hello, first = self._welcome(peer)
+        peer.push(pack(hello), sample=False)
+        if (missed := self._missed.pop(peer.pid, None)) is not None:
+            text = f"this console was disconnected because it read nothing for {STALLED_S:.0f} s; {missed} samples missed"
+            peer.push(pack(Notice(kind="disconnected", text=text)), sample=False)
+        for packed in first:
+            peer.push(packed, sample=False)
+        self._flush(peer)
+
+    def _flush(self, peer: Peer) -> None:
+        try:
+            while view := peer.next_bytes():
+                sent = peer.connection.send(view)
+                peer.sending = view[sent:]
+                peer.moved_us = self._clock.mono_us()
+        except BlockingIOError:
+            self._selector.modify(peer.connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            return
+        except OSError:
+            self._forget(peer)
+            return
+        if peer.closing:
+            self._forget(peer)
+        else:
+            self._selector.modify(peer.connection, selectors.EVENT_READ)
+
+    def _drop_stalled(self) -> None:
+        now = self._clock.mono_us()
+        for peer in list(self._peers.values()):
+            waits = bool(peer.sending) and now - peer.moved_us > STALLED_S * 1e6
+            silent = peer.greeting is None and now - peer.moved_us > STALLED_S * 1e6
+            if waits or silent:
+                if peer.greeting is not None:
+                    self.slow_dropped += 1
+                    self._missed[peer.pid] = peer.dropped + sum(sample for sample, _ in peer.queue)
+                self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        if self._peers.pop(peer.connection.fileno(), None) is None:
+            return
+        self._selector.unregister(peer.connection)
+        peer.connection.close()
+        if peer.greeting is not None:
+            self._left(peer)
+
+    def _say_goodbye(self) -> None:
+        for peer in list(self._peers.values()):
+            peer.queue.clear()
+            peer.queued = 0
+            peer.push(pack(Bye(reason=self._closing or "")), sample=False)
+            peer.closing = True
+            self._flush(peer)
+        self._server.close()
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+
+
+def _listen(path: Path) -> socket.socket:
+    """A listening socket that only its owner can reach. The caller holds the lock, so what lies there is stale."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The directory is 0700 already; the mask makes the socket 0600 from its first moment.
+    mask = os.umask(0o177)
+    try:
+        server.bind(str(path))
+    finally:
+        os.umask(mask)
+    server.listen(8)
+    server.setblocking(False)
+    return server

@@ -1,0 +1,62 @@
+"""One agent per target: a lock held for an agent's whole life, released by the kernel however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from dba_console import paths
+from dba_console.errors import ConfigError
+
+
+def socket_path(key: str) -> Path:
+    """Where the agent of a target listens. Raises ConfigError when the path is longer than a socket's may be."""
+    path = paths.runtime_dir() / f"{key}.sock"
+    if len(os.fsencode(path)) > paths.SOCKET_PATH_LIMIT:
+        raise ConfigError(
+            f"the socket path {path} is longer than {paths.SOCKET_PATH_LIMIT} bytes",
+            hint="set DBA_CONSOLE_RUNTIME to a shorter directory",
+        )
+    return path
+
+
+class TargetLock:
+    """The lock of a target. `acquire` is False while another agent holds it; `holder` names that one's pid."""
+
+    def __init__(self, key: str) -> None:
+        self.path = paths.private_dir(paths.runtime_dir()) / f"{key}.lock"
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        # The file stays: removing it would let two agents lock two files of one name.
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def holder(self) -> int | None:
+        """Pid of the agent that holds the lock, None where none does."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = os.read(descriptor, 32).strip()
+            return int(text) if text.isdigit() else None
+        finally:
+            os.close(descriptor)
+        return None

@@ -1,0 +1,200 @@
+"""An agent's life: lock, recording, socket, ticks, end. Puts the pieces together and owns none of their work."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import structs
+
+from dba_console import __version__, paths
+from dba_console.agent.collector import Collector
+from dba_console.agent.lifetime import Grace, Stop
+from dba_console.agent.listener import Listener, Peer
+from dba_console.agent.lock import TargetLock, socket_path
+from dba_console.agent.memory import Newest
+from dba_console.agent.protocol import PROTOCOL, EventMessage, Hello, Mark, Message, Note, pack, pack_sample
+from dba_console.agent.recording_side import RecordingSide
+from dba_console.agent.watcher import Watcher
+from dba_console.clock import SYSTEM, Clock
+from dba_console.config import Config
+from dba_console.errors import ConsoleError
+from dba_console.redact import redact
+from dba_console.samples.event import Event
+from dba_console.samples.own import Self
+from dba_console.samples.sample import Sample, encode_sample
+from dba_console.target import Target
+from dba_console.units import parse_duration
+
+EVENTS_KEPT = 200
+"""Newest events a console is given when it attaches; older ones are in the session."""
+
+
+class Agent:
+    """Runs the ticks and carries what they give to the recording and to the consoles."""
+
+    def __init__(self, target: Target, config: Config, recording: RecordingSide, clock: Clock, grace_s: float | None) -> None:
+        self._target, self._clock, self._recording = target, clock, recording
+        self.stop = Stop()
+        self._grace = Grace(grace_s, clock.mono_us())
+        self._started_us = clock.wall_us()
+        self._collector = Collector(target, config, session=recording.directory, clock=clock)
+        self._collector.extend_own = self._extend_own
+        self._watcher = Watcher(self._collector)
+        self._newest = Newest()
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        recording.begin(self._collector.boot)
+        self._listener = Listener(
+            socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._left
+        )
+
+    def run(self, for_s: float | None) -> None:
+        """Tick until asked to end, `for_s` seconds are over, or nobody has watched for the grace time."""
+        interval_us = int(self._collector.interval_s * 1e6)
+        begun = due = self._clock.mono_us()
+        self._tell("session.start", f"dba-console {__version__} watches {self._target.name}")
+        while True:
+            self._tick(self._clock.mono_us() - due)
+            now = self._clock.mono_us()
+            # Ticks that were missed are not made up for: they would all read the same moment.
+            due += interval_us * max(1, -(-(now - due) // interval_us))
+            if for_s is not None and due - begun > for_s * 1e6:
+                self.stop.ask("the time asked for is over")
+            if self._grace.over(self._listener.consoles, now):
+                self.stop.ask("no console was attached for the grace time")
+            if self.stop.wait((due - now) / 1e6):
+                return
+
+    def close(self) -> None:
+        """End in order: consoles are told, the slot is given back, the recording is complete."""
+        reason = self.stop.reason or "ended"
+        self._tell("session.end", f"dba-console ends: {reason}")
+        self._listener.close(reason)
+        self._collector.close()
+        self._recording.close(reason)
+
+    def _tick(self, late_us: int) -> None:
+        sample = self._collector.tick(late_us)
+        encoded = encode_sample(sample)
+        self._newest.absorb(sample)
+        self._listener.broadcast(pack_sample(encoded), sample=True)
+        self._recording.put_sample(sample, encoded)
+        for event in self._watcher.events(sample):
+            self._emit(event)
+        for event in self._recording.events(sample):
+            self._emit(event)
+
+    def _tell(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:
+        self._emit(
+            Event(
+                wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind=kind, text=redact(text), who=who,
+                occurred_us=occurred_us,
+            )
+        )  # fmt: skip
+
+    def _emit(self, event: Event) -> None:
+        self._events.append(event)
+        self._recording.put_event(event)
+        self._listener.broadcast(pack(EventMessage(event=event)))
+
+    def _extend_own(self, own: Self) -> Self:
+        return structs.replace(
+            own,
+            consoles=self._listener.consoles,
+            readers_dropped=self._listener.slow_dropped,
+            **self._recording.own_fields(),
+        )
+
+    def _welcome(self, peer: Peer) -> tuple[Hello, list[bytes]]:
+        hello = Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            pid=os.getpid(),
+            boot=self._collector.boot,
+            target=self._target.name,
+            key=self._target.key,
+            session=self._recording.directory,
+            started_us=self._started_us,
+            interval_s=self._collector.interval_s,
+            grace_s=self._grace.seconds,
+            consoles=self._listener.consoles,
+            hostname=socket.gethostname(),
+        )
+        first = [pack(EventMessage(event=event)) for event in list(self._events)]
+        key = self._newest.key_sample()
+        if key is not None:
+            first.append(pack_sample(encode_sample(key)))
+        if peer.greeting is not None and peer.greeting.role == "console":
+            self._tell("console.attach", f"console attached: {peer.greeting.login}", who=peer.greeting.login)
+        return hello, first
+
+    def _request(self, peer: Peer, message: Message) -> None:
+        who = peer.greeting.login if peer.greeting else None
+        if isinstance(message, Mark):
+            self._tell("mark", message.text or "mark", who=who)
+        elif isinstance(message, Note) and message.text:
+            self._tell("note", message.text, who=who, occurred_us=message.occurred_us)
+
+    def _left(self, peer: Peer) -> None:
+        if peer.greeting is not None and peer.greeting.role == "console":
+            self._tell("console.detach", f"console left: {peer.greeting.login}", who=peer.greeting.login)
+
+
+def run_agent(
+    target: Target,
+    config: Config,
+    *,
+    foreground: bool = False,
+    for_s: float | None = None,
+    sessions: Path | None = None,
+    ready: Callable[[], None] | None = None,
+    clock: Clock = SYSTEM,
+) -> int:
+    """Watch `target` until it is time to end; returns an exit code.
+
+    `foreground` is `dba-console record`: it records on purpose, without grace time, and a hangup of its terminal ends
+    it. `ready` is called once consoles can attach. Raises ConsoleError when it cannot start; that another agent runs
+    already is no error unless in the foreground.
+    """
+    lock = TargetLock(target.key)
+    if not lock.acquire():
+        if foreground:
+            raise ConsoleError(
+                f"an agent for {target.name} runs already (pid {lock.holder()})",
+                hint="attach to it with `dba-console attach`, or end it with SIGTERM first",
+            )
+        if ready is not None:
+            ready()
+        return 0
+    try:
+        return _run_locked(target, config, foreground, for_s, sessions, ready, clock)
+    finally:
+        lock.release()
+
+
+def _run_locked(
+    target: Target,
+    config: Config,
+    foreground: bool,
+    for_s: float | None,
+    sessions: Path | None,
+    ready: Callable[[], None] | None,
+    clock: Clock,
+) -> int:
+    grace_text = config.agent.grace
+    grace_s = None if foreground or grace_text == "forever" else parse_duration(grace_text)
+    directory = sessions or (Path(config.recording.directory) if config.recording.directory else paths.sessions_dir())
+    recording = RecordingSide(directory, target.name, config.recording, clock)
+    agent = Agent(target, config, recording, clock, grace_s)
+    agent.stop.on_signals(ignore_hangup=not foreground)
+    if ready is not None:
+        ready()
+    try:
+        agent.run(for_s)
+    finally:
+        agent.close()
+    return 0
+

@@ -1,0 +1,166 @@
+"""The server's side of the collector: the pinned connection, driven in a lane, never waited for longer than a tick.
+
+One job is under way at most. A job that does not end in its tick goes on, and the parts say since when the server has
+not answered; one that passes `HARD_LIMIT_S` is abandoned with its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dba_console.agent.schedule import due
+from dba_console.clock import Clock
+from dba_console.probes.lane import Lane, LaneTimeout, Pending
+from dba_console.probes.postgres.probe import MonitorOptions, PostgresProbe
+from dba_console.probes.postgres.wire import ConnectFailed, ConnectionLost
+from dba_console.samples.postgres import Server, Sessions
+from dba_console.samples.registry import PARTS
+from dba_console.samples.sample import Part, make_part
+
+PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
+HARD_LIMIT_S = 12.0
+"""A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
+RETRY_S = (1.0, 1.0, 2.0, 2.0, 5.0)
+"""Pauses between attempts to connect; the last one repeats. With no slot free it stays at the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Why there is no connection, since when."""
+
+    kind: str
+    """no_slots, starting, refused, auth, timeout, lost, silent, ..."""
+    text: str
+    since_us: int
+
+
+class ServerSide:
+    """What the collector knows of the server. All attributes are read on the collector's thread."""
+
+    def __init__(self, conninfo: str, options: MonitorOptions, clock: Clock, interval_s: float) -> None:
+        self._conninfo, self._options, self._clock, self._interval_s = conninfo, options, clock, interval_s
+        self._probe = PostgresProbe(conninfo, options, clock)
+        self._lane = Lane("postgres", clock)
+        self._pending: Pending[list[Part]] | None = None
+        self._pending_since = 0
+        self._tick = 0
+        self._attempts = 0
+        self._next_attempt_us = 0
+        self._owed: set[str] = set()
+        self.outage: Outage | None = Outage("new", "not connected yet", clock.mono_us())
+        self.server: Server | None = None
+        self.sessions: Sessions | None = None
+        self._queries = (0, 0, 0)
+
+    @property
+    def connected(self) -> bool:
+        return self.outage is None
+
+    @property
+    def stuck(self) -> int:
+        return self._lane.stuck
+
+    @property
+    def backend_pid(self) -> int | None:
+        return self._probe.backend_pid if self.outage is None else None
+
+    def counters(self) -> tuple[int, int, int]:
+        """Queries, microseconds waited for answers, bytes received: over every connection of this run."""
+        q, u, b = self._queries
+        return q + self._probe.queries, u + self._probe.query_us, b + self._probe.bytes_received
+
+    def begin(self) -> None:
+        """Start what this tick asks for; does nothing while the last job is under way or a pause between attempts."""
+        self._owed.update(due(PG_PARTS, self._tick, self._interval_s))
+        self._tick += 1
+        now = self._clock.mono_us()
+        if self._pending is not None or (self.outage is not None and now < self._next_attempt_us):
+            return
+        waiters = any(row.wait_event_type == "Lock" for row in self.sessions.rows) if self.sessions else True
+        probe, names, all_names = self._probe, [name for name in PG_PARTS if name in self._owed], PG_PARTS
+
+        def job() -> list[Part]:
+            if probe.connected:
+                return probe.read(names, waiters=waiters)
+            probe.connect()
+            return probe.read(all_names, waiters=True)
+
+        try:
+            self._pending = self._lane.start(job)
+            self._pending_since = now
+        except LaneTimeout:
+            self._fail("silent", "several connections to the server hang; waiting for one to end")
+
+    def finish(self, until_us: int) -> list[Part]:
+        """What came back by `until_us`, or parts that say why nothing did."""
+        if self._pending is None:
+            return self._missing("error")
+        if not self._pending.ready(until_us):
+            return self._late()
+        pending, self._pending = self._pending, None
+        try:
+            parts = pending.result(until_us)
+        except ConnectFailed as error:
+            self._fail(error.kind, str(error))
+            return self._missing("error")
+        except ConnectionLost as error:
+            self._fail("lost", str(error))
+            return self._missing("error")
+        self._succeeded(parts)
+        return parts
+
+    def close(self) -> None:
+        """Give the slot back. A connection that hangs is left to end with the process."""
+        if self._pending is None:
+            try:
+                self._lane.call(self._probe.close, 1.0)
+            except LaneTimeout:
+                pass
+
+    def _succeeded(self, parts: Sequence[Part]) -> None:
+        self.outage, self._attempts = None, 0
+        for part in parts:
+            self._owed.discard(part.name)
+            if part.reading is None:
+                continue
+            if part.name == "pg.server":
+                self.server = part.decode()
+            elif part.name == "pg.activity":
+                self.sessions = part.decode()
+
+    def _fail(self, kind: str, text: str) -> None:
+        now = self._clock.mono_us()
+        since = self.outage.since_us if self.outage is not None else now
+        self.outage = Outage(kind, text, since)
+        pause = RETRY_S[0] if kind == "no_slots" else RETRY_S[min(self._attempts, len(RETRY_S) - 1)]
+        self._attempts += 1
+        # Half a tick less, so that the attempt falls on the tick and not on the one after it.
+        self._next_attempt_us = now + int((pause - self._interval_s / 2) * 1e6)
+
+    def _late(self) -> list[Part]:
+        now = self._clock.mono_us()
+        waited = (now - self._pending_since) / 1e6
+        if waited > HARD_LIMIT_S:
+            self._abandon()
+        elif waited < self._interval_s:
+            return []  # it may still come within its tick's successor; a slow answer is not an outage
+        if self.outage is None:
+            self.outage = Outage("silent", "the server does not answer on the open connection", self._pending_since)
+        return self._missing("timeout", f"the server has not answered for {waited:.0f} s")
+
+    def _abandon(self) -> None:
+        self._queries = self.counters()
+        self._probe = PostgresProbe(self._conninfo, self._options, self._clock)
+        self._lane.abandon()
+        self._pending = None
+        self._fail("silent", "the server does not answer; its connection was given up")
+
+    def _missing(self, status: str, note: str | None = None) -> list[Part]:
+        """Every part of the server, empty, with the reason: no panel may go on as if it were fed."""
+        now = self._clock.mono_us()
+        text = note or (self.outage.text if self.outage else "not read")
+        return [
+            make_part(name, None, at_us=now, status="timeout" if status == "timeout" else "error", note=text)
+            for name in PG_PARTS
+        ]
