@@ -56,7 +56,33 @@ class Sample(Struct, array_like=True, frozen=True):
 
 _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
 _encoder = msgspec.msgpack.Encoder()
-_sample_decoder = msgspec.msgpack.Decoder(Sample)
+_NIL = b"\xc0"
+
+
+class _WirePart(Struct, array_like=True, frozen=True):
+    """A part as it is decoded: msgspec has no `Raw | None`, so a reading that is nil arrives as its one byte."""
+
+    name: str
+    status: Status
+    note: str | None
+    at_us: int
+    took_us: int
+    reading: Raw
+
+    def part(self) -> Part:
+        reading = None if bytes(self.reading) == _NIL else self.reading
+        return Part(self.name, self.status, self.note, self.at_us, self.took_us, reading)
+
+
+class _WireSample(Struct, array_like=True, frozen=True):
+    seq: int
+    wall_us: int
+    mono_us: int
+    parts: list[_WirePart]
+    boot: str = ""
+
+
+_sample_decoder = msgspec.msgpack.Decoder(_WireSample)
 
 
 def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
@@ -81,4 +107,5 @@ def encode_sample(sample: Sample) -> bytes:
 
 def decode_sample(data: bytes | memoryview) -> Sample:
     """The sample in `data`; readings stay encoded until asked for. Raises msgspec.DecodeError on damaged data."""
-    return _sample_decoder.decode(data)
+    wire = _sample_decoder.decode(data)
+    return Sample(wire.seq, wire.wall_us, wire.mono_us, [part.part() for part in wire.parts], wire.boot)
