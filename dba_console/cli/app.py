@@ -33,7 +33,7 @@ COMMANDS = {
     "replay": Command("replay", "SESSION", "the console on a recording; with --show, text"),
     "session": Command("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
     "check": Command("check", "[DSN]", "one line for a monitoring system (exit 0 to 3)"),
-    "doctor": Command("doctor", "[DSN]", "what will and will not work here, and what mends it"),
+    "doctor": Command("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
     "config": Command("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
     "version": Command("", "", "the version"),
 }

@@ -1,0 +1,81 @@
+"""`dba-console doctor`: gathers the facts once, has every check look at them, reports."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import msgspec
+
+from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
+from dba_console.cli.doctor.check import Check, unknown
+from dba_console.cli.doctor.host import HOST, check_host
+from dba_console.cli.doctor.login import terminal_facts
+from dba_console.cli.doctor.place import mount_of, refused_reason
+from dba_console.cli.doctor.report import exit_code, report
+from dba_console.cli.doctor.server import check_server
+from dba_console.cli.doctor.storage import check_sessions
+from dba_console.cli.doctor.terminal import check_terminal
+from dba_console.cli.doctor.tools import check_tools
+from dba_console.cli.live import first_view, open_live
+from dba_console.cli.options import Dsn, Json, new_app
+from dba_console.cli.output import put, put_json
+from dba_console.cli.targeting import resolve_target
+from dba_console.frames.picture import Picture
+from dba_console.samples.host import Mounts
+from dba_console.samples.postgres import Server
+from dba_console.target import Target
+from dba_console.units import parse_size
+
+app = new_app("What will and will not work here, what is lost without it, and the command that mends it.")
+
+
+@app.command()
+def doctor(dsn: Dsn = None, json: Json = False) -> int:
+    """What will and will not work here, what is lost without it, and the command that mends it.
+
+    Exit code 0 when nothing critical is missing, 3 when the server cannot be reached, 6 when nothing can be recorded.
+    """
+    loaded = load_config()
+    return run_doctor(resolve_target(dsn, loaded), loaded, as_json=json)
+
+
+def run_doctor(target: Target, loaded: LoadedConfig, *, as_json: bool) -> int:
+    """Check everything and write the report to stdout; returns the exit code."""
+    with open_live(target, loaded.config) as live:
+        picture = first_view(live).picture
+        source = live.source
+    checks = list(gather(picture, target, loaded))
+    if as_json:
+        for check in checks:
+            put_json({**msgspec.to_builtins(check), "critical": check.critical is not None})
+    else:
+        put(report(checks, target.name, source))
+    return exit_code(checks)
+
+
+def gather(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[Check]:
+    """Every check on the facts of this moment."""
+    latest = picture.latest.get("pg.server")
+    connected = latest is not None and latest.part.reading is not None
+    yield from check_server(
+        picture.now("pg.server", Server) if connected else None, latest.part.note if latest else None
+    )
+    yield from _host(picture)
+    yield from check_terminal(terminal_facts())
+    yield from check_tools(shutil.which)
+    directory = sessions_directory(loaded.config)
+    mount = mount_of(directory, picture.now("host.mounts", Mounts))
+    yield from check_sessions(
+        str(directory), refused_reason(directory), mount, parse_size(loaded.config.recording.max_size)
+    )
+
+
+def _host(picture: Picture) -> Iterator[Check]:
+    cpu = picture.latest.get("host.cpu")
+    if cpu is not None and cpu.part.reading is None:
+        # Nothing of this host is shown beside a server elsewhere, so nothing of it is examined either.
+        yield unknown(HOST, "host", cpu.part.note or "this host is not the server's, as far as is known")
+    else:
+        yield from check_host(picture, euid=os.geteuid())

@@ -1,0 +1,57 @@
+"""Looks at the session directory without making it. Everything that touches a file system has a deadline."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dba_console.clock import SYSTEM
+from dba_console.probes.host.context import HostContext
+from dba_console.probes.host.mounts import MountProbe
+from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.samples.host import Mount, Mounts
+
+DEADLINE_S = 1.0
+
+
+def refused_reason(directory: Path) -> str | None:
+    """Why a session cannot be written below `directory`, in words; None where it can."""
+    lane = Lane("sessions")
+    try:
+        return lane.call(lambda: _refused(directory), DEADLINE_S)
+    except LaneTimeout:
+        return "its file system does not answer"
+    finally:
+        lane.close()
+
+
+def _refused(directory: Path) -> str | None:
+    nearest = directory
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{nearest} is not a directory"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return "it may not be written by this user" if nearest == directory else f"cannot be made below {nearest}"
+    if nearest == directory and directory.stat().st_uid != os.geteuid():
+        return f"it belongs to uid {directory.stat().st_uid}"
+    if os.statvfs(nearest).f_flag & os.ST_RDONLY:
+        return "its file system is read-only"
+    return None
+
+
+def mount_of(directory: Path, known: Mounts | None) -> Mount | None:
+    """The mount that would hold sessions, with what else of the server lies there; None where it is not known."""
+    paths = {**(known.paths if known is not None else {}), "session": str(directory.absolute())}
+    context = HostContext(
+        postmaster_pid=None, data_directory=paths.get("data"), paths=paths, active_pids=frozenset(), watched=True,
+        note=None,
+    )  # fmt: skip
+    probe = MountProbe(SYSTEM)
+    try:
+        reading = probe.read(context).decode()
+    finally:
+        probe.close()
+    if not isinstance(reading, Mounts):
+        return None
+    return next((mount for mount in reading.mounts if "session" in mount.holds), None)

@@ -1,0 +1,124 @@
+"""The terminal the console would be drawn in, and what happens to it when the connection drops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dba_console.cli.doctor.check import Check, missing, ok, unknown
+
+TERMINAL = "terminal"
+WIDTH, HEIGHT = 80, 24
+"""The size the screens are drawn for first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalFacts:
+    """What is known of the terminal and the login session; None is unknown."""
+
+    size: tuple[int, int] | None
+    """Columns and lines; None where no terminal is attached."""
+    encoding: str
+    environ: Mapping[str, str]
+    user: str
+    kill_user_processes: bool | None
+    """logind's KillUserProcesses; None where there is no logind to ask."""
+    lingers: bool
+    client_alive_s: int | None
+    """ClientAliveInterval of sshd; None where its configuration cannot be read."""
+
+
+def check_terminal(facts: TerminalFacts) -> Iterator[Check]:
+    if facts.size is None:
+        lost = "the screen; dba-console show and record need no terminal"
+        yield unknown(TERMINAL, "terminal", "no terminal is attached", lost=lost, fix="ssh -t, or dba-console show")
+    else:
+        yield _kind(facts)
+        yield _size(*facts.size)
+    yield _encoding(facts.encoding)
+    yield _multiplexer(facts.environ)
+    yield _logout(facts)
+    if facts.environ.get("SSH_CONNECTION"):
+        yield _keepalive(facts.client_alive_s)
+
+
+def colours(environ: Mapping[str, str]) -> str:
+    """How many colours the terminal says it has: none, 16, 256 or truecolor (NO_COLOR: https://no-color.org).
+
+    >>> colours({"TERM": "xterm-256color"}), colours({"TERM": "screen"}), colours({"TERM": "xterm", "NO_COLOR": "1"})
+    ('256', '16', 'none')
+    """
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR") or term in ("", "dumb") or term.endswith("-m") or term == "vt100":
+        return "none"
+    if environ.get("COLORTERM", "") in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256color" in term else "16"
+
+
+def _kind(facts: TerminalFacts) -> Check:
+    term = facts.environ.get("TERM", "")
+    if term in ("", "dumb"):
+        return missing(
+            TERMINAL, "colours", f"TERM is {term or 'not set'}: nothing can be drawn there", lost="the screen",
+            fix="export TERM=xterm, or use dba-console show",
+        )  # fmt: skip
+    found = colours(facts.environ)
+    shown = {"none": "without colours; signs and words say the same", "16": "with 16 colours"}
+    return ok(TERMINAL, "colours", f"TERM={term}: drawn {shown.get(found, f'with {found} colours')}")
+
+
+def _size(width: int, height: int) -> Check:
+    if width >= WIDTH and height >= HEIGHT:
+        return ok(TERMINAL, "size", f"{width}×{height}")
+    lost = "parts of the overview; it is drawn for 80×24"
+    return missing(TERMINAL, "size", f"{width}×{height} is small", lost=lost, fix="enlarge the window or its font")
+
+
+def _encoding(encoding: str) -> Check:
+    if encoding.lower().replace("-", "") in ("utf8", "utf8sig"):
+        return ok(TERMINAL, "encoding", "the locale writes UTF-8")
+    return missing(
+        TERMINAL, "encoding", f"the locale writes {encoding}, not UTF-8", lost="bars and lines of the screen",
+        fix="export LC_ALL=C.UTF-8, or screen.ascii = true in the configuration",
+    )  # fmt: skip
+
+
+def _multiplexer(environ: Mapping[str, str]) -> Check:
+    inside = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else None
+    if inside is not None:
+        return ok(TERMINAL, "multiplexer", f"inside {inside}")
+    if not environ.get("SSH_CONNECTION"):
+        return ok(TERMINAL, "multiplexer", "not in an SSH session that could drop")
+    return missing(
+        TERMINAL, "multiplexer", "an SSH session outside tmux",
+        lost="the screen when the connection drops; the agent goes on, and dba-console attach shows it again",
+        fix="tmux new -A -s dba",
+    )  # fmt: skip
+
+
+def _logout(facts: TerminalFacts) -> Check:
+    """logind.conf(5): KillUserProcesses ends what is in the session's scope, lingering or not; root is excluded."""
+    if facts.kill_user_processes is None:
+        return unknown(TERMINAL, "logout", "whether logind ends processes at logout is not known: it does not answer")
+    if not facts.kill_user_processes or facts.user == "root":
+        return ok(TERMINAL, "logout", "logind leaves processes running at logout")
+    linger = "" if facts.lingers else f"loginctl enable-linger {facts.user}; "
+    return missing(
+        TERMINAL, "logout", "logind ends every process of the session at logout (KillUserProcesses=yes)",
+        lost="the agent, tmux and what they record, when the SSH session ends",
+        fix=f"{linger}systemd-run --user --scope dba-console record, or the systemd unit in docs/",
+    )  # fmt: skip
+
+
+def _keepalive(interval_s: int | None) -> Check:
+    fix = "ServerAliveInterval 30 in the client's ~/.ssh/config, or ClientAliveInterval 30 in sshd_config"
+    if interval_s is None:
+        text = "whether SSH notices a dead connection is not known: sshd's configuration cannot be read"
+        return unknown(TERMINAL, "ssh_keepalive", text, fix=fix)
+    if interval_s > 0:
+        return ok(TERMINAL, "ssh_keepalive", f"sshd looks every {interval_s} s whether the client is there")
+    return missing(
+        TERMINAL, "ssh_keepalive", "sshd does not look whether the client is still there",
+        lost="an idle session through a firewall may freeze, and is noticed only when a key is pressed", fix=fix,
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""What the doctor says of terminals, logins and where sessions lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dba_console.cli.doctor.check import Check
+from dba_console.cli.doctor.login import client_alive_interval
+from dba_console.cli.doctor.place import mount_of, refused_reason
+from dba_console.cli.doctor.storage import check_sessions
+from dba_console.cli.doctor.terminal import TerminalFacts, check_terminal
+from dba_console.cli.doctor.tools import check_tools
+from dba_console.samples.host import Mount
+
+GB = 1 << 30
+SSH = {"TERM": "xterm-256color", "SSH_CONNECTION": "192.0.2.1 5 192.0.2.2 22"}
+
+
+def terminal(
+    environ: Mapping[str, str],
+    *,
+    size: tuple[int, int] | None = (80, 24),
+    encoding: str = "UTF-8",
+    user: str = "dba",
+    kill: bool | None = False,
+    lingers: bool = False,
+    alive: int | None = 30,
+) -> dict[str, Check]:
+    facts = TerminalFacts(size, encoding, environ, user, kill, lingers, alive)
+    return {check.id: check for check in check_terminal(facts)}
+
+
+def test_eighty_by_twenty_four_in_tmux_is_all_that_is_needed() -> None:
+    assert {check.status for check in terminal({**SSH, "TMUX": "/tmp/x"}).values()} == {"ok"}
+
+
+def test_ssh_outside_tmux_is_told_how_to_keep_the_screen() -> None:
+    assert terminal(SSH)["multiplexer"].fix == "tmux new -A -s dba"
+
+
+def test_a_login_at_the_machine_itself_needs_no_tmux() -> None:
+    found = terminal({"TERM": "linux"})
+    assert found["multiplexer"].status == "ok"
+    assert "ssh_keepalive" not in found
+
+
+def test_a_dumb_terminal_is_pointed_to_the_text_command() -> None:
+    assert "dba-console show" in (terminal({"TERM": "dumb"})["colours"].fix or "")
+
+
+def test_no_terminal_at_all_is_unknown_and_not_a_fault() -> None:
+    assert terminal({}, size=None)["terminal"].status == "unknown"
+
+
+def test_a_small_window_is_said_with_its_size() -> None:
+    assert terminal(SSH, size=(79, 24))["size"].text.startswith("79×24")
+
+
+def test_a_logind_that_kills_at_logout_needs_more_than_lingering() -> None:
+    fix = terminal(SSH, kill=True)["logout"].fix or ""
+    assert "enable-linger dba" in fix
+    assert "systemd-run --user --scope" in fix
+    assert "enable-linger" not in (terminal(SSH, kill=True, lingers=True)["logout"].fix or "")
+
+
+def test_logind_spares_root() -> None:
+    assert terminal(SSH, kill=True, user="root")["logout"].status == "ok"
+
+
+def test_a_logind_that_does_not_answer_is_unknown() -> None:
+    assert terminal(SSH, kill=None)["logout"].status == "unknown"
+
+
+def test_sshd_without_keepalive_is_told_the_setting() -> None:
+    assert "ClientAliveInterval 30" in (terminal(SSH, alive=0)["ssh_keepalive"].fix or "")
+    assert terminal(SSH, alive=None)["ssh_keepalive"].status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        (["clientaliveinterval=15"], 15),
+        (["Match User x", "ClientAliveInterval 15"], 0),
+        (["#ClientAliveInterval 15"], 0),
+        ([], 0),
+    ],
+)
+def test_sshd_config_is_read_as_sshd_reads_it(lines: list[str], seconds: int) -> None:
+    assert client_alive_interval(lines) == seconds
+
+
+def test_a_missing_tool_comes_with_the_command_of_this_distribution() -> None:
+    red = {check.id: check for check in check_tools({"dnf": "/usr/bin/dnf"}.get)}
+    assert red["vmstat"].fix == "dnf install procps-ng"
+    debian = {check.id: check for check in check_tools({"apt-get": "/usr/bin/apt-get", "psql": "/usr/bin/psql"}.get)}
+    assert debian["psql"].status == "ok"
+    assert debian["iostat"].fix == "apt-get install sysstat"
+
+
+def storage(mount: Mount | None, refused: str | None = None) -> dict[str, Check]:
+    return {check.id: check for check in check_sessions("/s", refused, mount, 2 * GB)}
+
+
+def on(
+    fstype: str = "ext4", *, holds: list[str] | None = None, available: int | None = 9 * GB, status: str = "ok"
+) -> Mount:
+    return Mount("/", "/dev/vda1", fstype, "rw", "vda", ["session", *(holds or [])], 0, 0, available, status=status)
+
+
+def test_sessions_beside_the_wal_are_said() -> None:
+    assert "WAL" in storage(on(holds=["data", "wal"]))["shared"].text
+    assert storage(on(holds=["log"]))["shared"].status == "ok"
+
+
+def test_a_network_file_system_and_memory_are_no_place_for_sessions() -> None:
+    assert storage(on("nfs4"))["file_system"].status == "missing"
+    assert "reboot" in (storage(on("tmpfs"))["file_system"].lost or "")
+    assert storage(on("xfs"))["file_system"].status == "ok"
+
+
+def test_a_stalled_file_system_is_said_and_its_space_is_unknown() -> None:
+    found = storage(on(available=None, status="timeout"))
+    assert found["file_system"].status == "missing"
+    assert found["space"].status == "unknown"
+
+
+def test_less_room_than_sessions_may_take_is_said() -> None:
+    assert storage(on(available=GB))["space"].status == "missing"
+
+
+def test_a_directory_that_cannot_be_written_is_critical() -> None:
+    assert storage(on(), "it belongs to uid 7")["writable"].critical == 6
+
+
+def test_a_real_directory_is_found_on_its_mount(tmp_path: Path) -> None:
+    directory = tmp_path / "not" / "yet"
+    assert refused_reason(directory) is None
+    assert not directory.exists()
+    mount = mount_of(directory, None)
+    assert mount is not None
+    assert str(tmp_path).startswith(mount.path)
+    assert mount.size == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert refused_reason(tmp_path / "file") == f"{tmp_path}/file is not a directory"
