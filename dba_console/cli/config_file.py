@@ -51,7 +51,7 @@ class LoadedConfig:
             raise ConfigError(f"{option}: {problem.text}", hint=problem.hint)
         return replace(
             self,
-            config=msgspec.convert(values, Config),
+            config=_convert(values),
             provenance={**self.provenance, dotted(path): f"option {option}"},
             values=values,
         )
@@ -70,13 +70,22 @@ def load_config(file: Path | None = None, environ: Mapping[str, str] = os.enviro
         provenance[dotted(path)] = f"environment {variable}"
         if problem := find_problem(values):
             raise ConfigError(f"{variable}: {problem.text}", hint=problem.hint)
-    return LoadedConfig(msgspec.convert(values, Config), provenance, file, text is not None, values)
+    return LoadedConfig(_convert(values), provenance, file, text is not None, values)
+
+
+def _convert(values: Mapping[str, Any]) -> Config:
+    config = msgspec.convert(values, Config)
+    if config.recording.directory is None:
+        return config
+    # `~` is what people write there; whoever uses the value afterwards needs no rule for it.
+    directory = os.path.abspath(os.path.expanduser(config.recording.directory))
+    return msgspec.structs.replace(config, recording=msgspec.structs.replace(config.recording, directory=directory))
 
 
 def sessions_directory(config: Config) -> Path:
     """Where sessions lie: `recording.directory` (which $DBA_CONSOLE_SESSIONS sets), else the default."""
     if config.recording.directory:
-        return Path(config.recording.directory).expanduser()
+        return Path(config.recording.directory)
     return paths.sessions_dir()
 
 

@@ -1,0 +1,142 @@
+"""Pictures of a target as they come: from the agent that watches it, else read by this process itself.
+
+What reads here leaves nothing behind: no recording, no agent, and its connection is given back at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.launch import find_agent
+from dba_console.agent.protocol import EventMessage, SampleMessage
+from dba_console.clock import SYSTEM, Clock
+from dba_console.config import Config
+from dba_console.errors import ConnectError
+from dba_console.frames.picture import Picture
+from dba_console.samples.event import Event
+from dba_console.samples.sample import decode_sample
+from dba_console.target import Target
+
+SILENCE_S = 15.0
+"""An agent ticks each second whatever hangs; one that says nothing for so long is stopped or gone."""
+PATIENCE_S = 6.0
+"""Waited at most for a first complete picture: longer than an attempt to connect may take."""
+EVENTS_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known after a tick."""
+
+    picture: Picture
+    events: tuple[Event, ...] = ()
+
+
+class Live(Protocol):
+    session: str | None
+    """Directory of the agent's recording, None where nothing is recorded."""
+    source: str
+    """Who reads, in words."""
+
+    def next(self) -> View:
+        """The view after the next tick; waits for it. Raises ConnectError when none will come."""
+
+
+@contextmanager
+def open_live(target: Target, config: Config, *, clock: Clock = SYSTEM) -> Iterator[Live]:
+    """The running agent of the target if there is one, else a collector of our own."""
+    agent = _attached(target)
+    if agent is not None:
+        try:
+            yield agent
+        finally:
+            agent.close()
+        return
+    own = _OwnLive(target, config, clock)
+    try:
+        yield own
+    finally:
+        own.close()
+
+
+def first_view(live: Live, *, clock: Clock = SYSTEM) -> View:
+    """The first view with rates in it, or after PATIENCE_S what there is: unknown then stands as unknown."""
+    until = clock.mono_us() + int(PATIENCE_S * 1e6)
+    view = live.next()
+    while not _complete(view.picture) and clock.mono_us() < until:
+        view = live.next()
+    return view
+
+
+def _complete(picture: Picture) -> bool:
+    activity = picture.latest.get("pg.activity")
+    if activity is None or "self" not in picture.previous:
+        return False
+    return activity.part.reading is None or "pg.activity" in picture.previous
+
+
+def _attached(target: Target) -> _AgentLive | None:
+    path = find_agent(target)
+    if path is None:
+        return None
+    try:
+        return _AgentLive(path)
+    except ConnectError:
+        # It may be ending, or it is stopped: what can be read without it is still worth reading.
+        return None
+
+
+class _AgentLive:
+    def __init__(self, path: Path) -> None:
+        self._client = AgentClient.connect(path, role="show")
+        self.session = self._client.hello.session
+        self.source = f"the running agent (pid {self._client.hello.pid})"
+        self._picture = Picture()
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+
+    def next(self) -> View:
+        while True:
+            try:
+                message = self._client.receive(SILENCE_S)
+            except ConnectionLost as lost:
+                raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
+            if message is None:
+                raise ConnectError(f"the agent has said nothing for {SILENCE_S:.0f} s", hint="is it stopped (SIGSTOP)?")
+            if isinstance(message, EventMessage):
+                self._events.append(message.event)
+            elif isinstance(message, SampleMessage):
+                self._picture = self._picture.absorb(decode_sample(message.data))
+                return View(self._picture, tuple(self._events))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _OwnLive:
+    def __init__(self, target: Target, config: Config, clock: Clock) -> None:
+        from dba_console.agent.collector import Collector  # loads the driver, which an agent's reader does not need
+
+        self.session: str | None = None
+        self.source = "read by this command itself"
+        self._collector = Collector(target, config, clock=clock)
+        self._clock = clock
+        self._due_us = clock.mono_us()
+        self._picture = Picture()
+        self._pause = threading.Event()
+
+    def next(self) -> View:
+        self._pause.wait(max(0.0, (self._due_us - self._clock.mono_us()) / 1e6))
+        # What was missed is not made up for: ticks that follow at once would read the same moment.
+        self._due_us = max(self._due_us, self._clock.mono_us()) + int(self._collector.interval_s * 1e6)
+        self._picture = self._picture.absorb(self._collector.tick())
+        return View(self._picture)
+
+    def close(self) -> None:
+        self._collector.close()
