@@ -1,0 +1,79 @@
+"""The processes of a postmaster: its children, found without reading every process of the host.
+
+/proc/PID/task/PID/children is one short read (kernels with CONFIG_PROC_CHILDREN), but may leave out a process while
+another one ends; so who vanishes from it is looked at before it is believed gone. Without that file the process list
+is scanned, each process once.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dba_console.probes.host.files import HeldFile, read_once
+from dba_console.probes.host.procstat import ProcStat, parse_stat
+
+STAT_SIZE = 1024
+"""More than any /proc/PID/stat has: 52 numbers and a name of 64 bytes."""
+
+
+def stat_of(proc: str, pid: int) -> ProcStat | None:
+    """The process now, None where it has ended."""
+    try:
+        return parse_stat(read_once(f"{proc}/{pid}/stat", STAT_SIZE))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class Children:
+    """The children of one postmaster. Used by one thread."""
+
+    def __init__(self, proc: str, postmaster: int) -> None:
+        self._proc = proc
+        self._postmaster = postmaster
+        self._file: HeldFile | None = HeldFile(f"{proc}/{postmaster}/task/{postmaster}/children")
+        self._known: frozenset[int] = frozenset()
+        self._strangers: set[int] = set()
+
+    def read(self) -> frozenset[int]:
+        """Pids of all children now. Raises ProcessLookupError when the postmaster has ended."""
+        found = self._listed()
+        if found is None:
+            found = self._scanned()
+        else:
+            found |= {pid for pid in self._known - found if self._is_child(pid)}
+        self._known = frozenset(found)
+        return self._known
+
+    def _listed(self) -> set[int] | None:
+        if self._file is None:
+            return None
+        found: set[int] | None
+        try:
+            found = {int(word) for word in self._file.read().split()}
+        except FileNotFoundError:
+            self._file = None  # this kernel has no such file, or the process is gone
+            found = None
+        if not found and not os.path.exists(f"{self._proc}/{self._postmaster}/stat"):
+            raise ProcessLookupError(self._postmaster)
+        return found
+
+    def _scanned(self) -> set[int]:
+        alive = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        if self._postmaster not in alive:
+            raise ProcessLookupError(self._postmaster)
+        self._strangers &= alive
+        found = self._known & alive
+        for pid in alive - found - self._strangers:
+            if self._is_child(pid):
+                found |= {pid}
+            else:
+                self._strangers.add(pid)
+        return set(found)
+
+    def _is_child(self, pid: int) -> bool:
+        stat = stat_of(self._proc, pid)
+        return stat is not None and stat.parent == self._postmaster
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,143 @@
+"""Which postmasters run on this host: found by their processes, told by their own files where these can be read.
+
+Used where no connection is to be had (blind mode) and to prove that a connected server runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.probes.host.children import stat_of
+from dba_console.probes.host.data_directory import read_lock_file
+from dba_console.probes.host.files import read_file, read_once
+from dba_console.probes.lane import Lane, LaneTimeout
+
+COMMANDS = frozenset(("postgres", "postmaster", "edb-postgres", "edb-postmaster"))
+"""Names of the server's executable as /proc/PID/stat tells them."""
+
+DEADLINE_S = 0.3
+"""For what each postmaster's own file system and address space have to tell."""
+
+_SOCKET = re.compile(rb" (/\S.*)/\.s\.PGSQL\.(\d+)$", re.M)
+_LISTENING = b"00010000"
+"""__SO_ACCEPTCON in the flags column of /proc/net/unix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postmaster:
+    """A running server. What is None could not be read: another user's process, or a stalled file system."""
+
+    pid: int
+    start_ticks: int
+    """Ticks after boot: with pid, its identity."""
+    data_directory: str | None = None
+    port: int | None = None
+    socket_directory: str | None = None
+    start_s: int | None = None
+    """When it started, seconds since 1970, as it wrote itself into postmaster.pid."""
+
+
+def find_postmasters(proc: str = "/proc", clock: Clock = SYSTEM) -> list[Postmaster]:
+    """All postmasters of this host in the order of their pids. Never raises, never waits more than DEADLINE_S each."""
+    found = []
+    for pid, start_ticks in _candidates(proc):
+        lane = Lane(f"postmaster {pid}", clock)
+        try:
+            described = lane.call(lambda pid=pid, start=start_ticks: _describe(proc, pid, start), DEADLINE_S)  # type: ignore[misc]
+        except LaneTimeout:
+            described = Postmaster(pid, start_ticks)
+        lane.close()
+        if described is not None:
+            found.append(described)
+    return _with_only_socket(found, proc)
+
+
+def is_server(command: str) -> bool:
+    """True for the server's executable, whatever its path."""
+    return command in COMMANDS
+
+
+def _candidates(proc: str) -> list[tuple[int, int]]:
+    """Server processes whose parent is none: their children are backends."""
+    try:
+        pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
+    except OSError:
+        return []
+    stats = {pid: stat for pid in pids if (stat := stat_of(proc, pid)) is not None and is_server(stat.command)}
+    return [(pid, stat.start_ticks) for pid, stat in stats.items() if stat.parent not in stats]
+
+
+def _describe(proc: str, pid: int, start_ticks: int) -> Postmaster | None:
+    """What this postmaster's files and arguments tell; None for a server process that is no postmaster."""
+    arguments = _arguments(proc, pid)
+    directory = data_directory_of(proc, pid) or _option(arguments, "-D", None)
+    lock = read_lock_file(directory) if directory else None
+    if lock is None:
+        port = _option(arguments, "-p", "port")
+        return Postmaster(pid, start_ticks, directory, int(port) if port and port.isdigit() else None)
+    if lock.pid != pid:
+        # Another pid is written there by a server in a container, whose pids are its own; a negative one by a
+        # stand-alone backend (initdb, postgres --single), which nobody can connect to.
+        return None if lock.pid < 0 else Postmaster(pid, start_ticks, directory, lock.port, lock.socket_directory)
+    return Postmaster(pid, start_ticks, directory, lock.port, lock.socket_directory, lock.start_s)
+
+
+def data_directory_of(proc: str, pid: int) -> str | None:
+    """The working directory of a server process, which is its data directory; None without the right to see it."""
+    try:
+        return os.readlink(f"{proc}/{pid}/cwd")
+    except OSError:
+        return None
+
+
+def _arguments(proc: str, pid: int) -> list[str]:
+    try:
+        raw = read_once(f"{proc}/{pid}/cmdline", 16384)
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in raw.split(b"\0")]
+
+
+def _option(arguments: list[str], letter: str, setting: str | None) -> str | None:
+    """The last value given to `-X value`, `-Xvalue`, `-c name=value` or `--name=value`, as the server counts it."""
+    found = None
+    for index, word in enumerate(arguments[1:], 1):
+        following = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if word == letter:
+            found = following
+        elif word.startswith(letter) and not word.startswith("--"):
+            found = word[len(letter) :]
+        elif setting and word.startswith(f"--{setting}="):
+            found = word.partition("=")[2]
+        elif setting and word == "-c" and following.startswith(f"{setting}="):
+            found = following.partition("=")[2]
+    return found or None
+
+
+def listening_sockets(proc: str = "/proc") -> list[tuple[str, int]]:
+    """Directory and port of each PostgreSQL unix socket somebody listens on; anybody may read them."""
+    try:
+        lines = read_file(f"{proc}/net/unix").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        words = line.split(None, 4)
+        if len(words) == 5 and words[3] == _LISTENING and (match := _SOCKET.search(line)):
+            found.append((os.fsdecode(match[1]), int(match[2])))
+    return sorted(set(found))
+
+
+def _with_only_socket(found: list[Postmaster], proc: str) -> list[Postmaster]:
+    """Where one server runs, whose files are not readable, and one socket is listened on, they belong together."""
+    if len(found) != 1 or found[0].socket_directory is not None:
+        return found
+    sockets = listening_sockets(proc)
+    only = found[0]
+    if len(sockets) != 1 or only.port not in (None, sockets[0][1]):
+        return found
+    directory, port = sockets[0]
+    return [Postmaster(only.pid, only.start_ticks, only.data_directory, port, directory, only.start_s)]

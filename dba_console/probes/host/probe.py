@@ -1,0 +1,181 @@
+"""All fast parts of the host, read in one go by one thread of the agent.
+
+Each part stands for itself: what fails becomes that part's status and sentence and hides no other. What might hang
+(titles, the data directory) has a lane inside; statvfs is not here at all but in `mounts`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.probes.host.context import ELSEWHERE, HostContext
+from dba_console.probes.host.cpu import parse_cpu
+from dba_console.probes.host.data_directory import read_control
+from dba_console.probes.host.disks import DiskParser
+from dba_console.probes.host.files import HeldFile, read_int, readable
+from dba_console.probes.host.memory import parse_memory
+from dba_console.probes.host.postmasters import data_directory_of
+from dba_console.probes.host.pressure import parse_stalls
+from dba_console.probes.host.processes import ProcessReader
+from dba_console.probes.host.settings import read_settings
+from dba_console.probes.host.title_reader import TitleReader
+from dba_console.probes.host.vmstat import VmStatParser
+from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.samples.host import Pressure
+from dba_console.samples.sample import Part, Status, make_part
+
+CONTROL_DEADLINE_S = 0.3
+
+NO_POSTMASTER = "no server process of this target is known on this host yet"
+NO_PSI = (
+    "this kernel has no pressure stall information: it came with 4.20 and may need psi=1 on the kernel's command line"
+)
+
+Outcome = tuple[Any, Status, str | None]
+"""A reading (None for none), its status, its note."""
+
+
+class _Missing(Exception):
+    """A part that cannot be read now; the message is its note."""
+
+    def __init__(self, status: Status, note: str) -> None:
+        super().__init__(note)
+        self.status = status
+        self.note = note
+
+
+class HostProbe:
+    """Reads every `host.*` part except mounts. Created once; used by one thread."""
+
+    def __init__(self, clock: Clock = SYSTEM, *, proc: str = "/proc", sys: str = "/sys") -> None:
+        self._clock = clock
+        self._proc = proc
+        self._sys = sys
+        self._page_size = os.sysconf("SC_PAGE_SIZE")
+        self._held: dict[str, HeldFile] = {}
+        self._vmstat = VmStatParser(self._page_size)
+        self._disks = DiskParser(proc, sys)
+        self._processes: ProcessReader | None = None
+        self._titles = TitleReader(proc, clock)
+        self._control = Lane("data directory", clock)
+        self._readers: dict[str, Callable[[HostContext], Outcome]] = {
+            "host.cpu": lambda _: (parse_cpu(self._file("stat")), "ok", None),
+            "host.memory": lambda _: (parse_memory(self._file("meminfo")), "ok", None),
+            "host.vmstat": lambda _: (self._vmstat.parse(self._file("vmstat")), "ok", None),
+            "host.pressure": lambda _: self._read_pressure(),
+            "host.disks": lambda _: (self._disks.parse(self._file("diskstats"), clock.mono_us()), "ok", None),
+            "host.settings": lambda _: (read_settings(proc, sys), "ok", None),
+            "host.processes": self._read_processes,
+            "host.titles": self._read_titles,
+            "host.control": self._read_control,
+        }
+
+    @property
+    def stuck(self) -> list[str]:
+        """Lanes that hang now, by name."""
+        stuck = [self._control.name] if self._control.stuck else []
+        return stuck + (["process titles"] if self._titles.stuck else [])
+
+    def read(self, names: Sequence[str], context: HostContext) -> list[Part]:
+        """One part for each name, in their order. Never raises."""
+        return [self._part(name, context) for name in names]
+
+    def _part(self, name: str, context: HostContext) -> Part:
+        begun = self._clock.mono_us()
+        reading, status, note = self._outcome(name, context)
+        ended = self._clock.mono_us()
+        return make_part(name, reading, at_us=ended, took_us=ended - begun, status=status, note=note)
+
+    def _outcome(self, name: str, context: HostContext) -> Outcome:
+        if not context.watched:
+            return None, "unsupported", context.note or ELSEWHERE
+        try:
+            return self._readers[name](context)
+        except _Missing as missing:
+            return None, missing.status, missing.note
+        except PermissionError as error:
+            return None, "denied", f"{_what(error)} is not readable: run the agent as root or as the server's owner"
+        except FileNotFoundError as error:
+            return None, "unsupported", f"{_what(error)} does not exist here: this kernel or container does not show it"
+        except Exception as error:
+            return None, "error", f"{name} cannot be read: {error}"
+
+    def _file(self, name: str) -> bytes:
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = HeldFile(f"{self._proc}/{name}")
+        return held.read()
+
+    def _read_pressure(self) -> Outcome:
+        try:
+            cpu, io, memory = (parse_stalls(self._file(f"pressure/{name}")) for name in ("cpu", "io", "memory"))
+        except OSError as error:
+            if isinstance(error, PermissionError):
+                raise
+            # ENOENT: built without; EOPNOTSUPP: booted with psi=0.
+            raise _Missing("unsupported", NO_PSI) from None
+        return Pressure(cpu[0], *io, *memory), "ok", None
+
+    def _read_processes(self, context: HostContext) -> Outcome:
+        reader = self._of_postmaster(context)
+        try:
+            reading, note = reader.read(context.active_pids, read_int(f"{self._proc}/sys/kernel/task_delayacct"))
+        except ProcessLookupError:
+            raise self._gone(reader) from None
+        return reading, "ok", note
+
+    def _read_titles(self, context: HostContext) -> Outcome:
+        reader = self._of_postmaster(context)
+        try:
+            children = reader.children.read()
+        except ProcessLookupError:
+            raise self._gone(reader) from None
+        reading = self._titles.read(reader.postmaster, children)
+        if reading.unreadable:
+            note = f"{reading.unreadable} process titles could not be read in time: those processes are held up"
+            return reading, "ok", note
+        return reading, "ok", None
+
+    def _of_postmaster(self, context: HostContext) -> ProcessReader:
+        pid = context.postmaster_pid
+        if pid is None:
+            raise _Missing("unsupported", context.note or NO_POSTMASTER)
+        if self._processes is None or self._processes.postmaster != pid:
+            if self._processes is not None:
+                self._processes.close()
+            self._processes = ProcessReader(self._proc, pid, self._page_size)
+        return self._processes
+
+    def _gone(self, reader: ProcessReader) -> _Missing:
+        reader.close()
+        self._processes = None
+        return _Missing("error", f"the postmaster, process {reader.postmaster}, has ended")
+
+    def _read_control(self, context: HostContext) -> Outcome:
+        directory = context.data_directory or context.paths.get("data")
+        if directory is None and context.postmaster_pid is not None:
+            directory = data_directory_of(self._proc, context.postmaster_pid)
+        if directory is None:
+            raise _Missing("unsupported", context.note or "the data directory of this target is not known here")
+        place = directory
+        try:
+            return self._control.call(lambda: read_control(place, readable(place)), CONTROL_DEADLINE_S)
+        except LaneTimeout:
+            raise _Missing("timeout", f"{readable(place)} does not answer: its file system is stalled") from None
+
+    def close(self) -> None:
+        """Let files and idle lanes go."""
+        for held in self._held.values():
+            held.close()
+        if self._processes is not None:
+            self._processes.close()
+            self._processes = None
+        self._titles.close()
+        self._control.close()
+
+
+def _what(error: OSError) -> str:
+    return readable(error.filename) if isinstance(error.filename, str | bytes) else "a file of the kernel"

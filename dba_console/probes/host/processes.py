@@ -1,0 +1,149 @@
+"""CPU time, state, memory and storage I/O of the postmaster and its children.
+
+Reading all of a thousand idle backends each second would cost more than the rest of the console. So each second those
+are read that the server says are active, that used CPU when last read, or that are new; the others in turn, all of
+them within `TURNS` ticks. A process not read in a tick has no row in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dba_console.probes.host.children import STAT_SIZE, Children
+from dba_console.probes.host.files import HeldFile, read_once
+from dba_console.probes.host.procstat import ProcStat, parse_io, parse_stat
+from dba_console.samples.host import Process, Processes
+
+TURNS = 10
+"""Ticks in which every idle process has been read once."""
+
+HELD = 64
+"""Processes whose files are kept open: two descriptors each, well below the usual limit of 1024."""
+
+IO_DENIED = (
+    "bytes read and written by backends are not known: reading /proc/PID/io needs root or the owner of the server"
+)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept of a process between ticks."""
+
+    pid: int
+    ticks: int = -1
+    readings: int = 0
+    busy: bool = True
+    stat: HeldFile | None = None
+    io: HeldFile | None = None
+
+    def close(self) -> None:
+        for file in (self.stat, self.io):
+            if file is not None:
+                file.close()
+        self.stat = self.io = None
+
+
+class ProcessReader:
+    """The processes of one postmaster, tick by tick. Used by one thread."""
+
+    def __init__(self, proc: str, postmaster: int, page_size: int) -> None:
+        self.postmaster = postmaster
+        self.children = Children(proc, postmaster)
+        self._proc = proc
+        self._page_size = page_size
+        self._known: dict[int, _Known] = {}
+        self._held = 0
+        self._turn = 0
+        self._io_denied = False
+
+    def read(self, active: Collection[int], delayacct: int | None) -> tuple[Processes, str | None]:
+        """The reading, and a note on what it lacks. Raises ProcessLookupError when the postmaster has ended.
+
+        `delayacct` is kernel.task_delayacct: with 0 the kernel does not account waits for I/O and writes 0 instead.
+        """
+        children = self.children.read()
+        self._forget(children)
+        rows = [row for pid in self._due(children, active) if (row := self._process(pid, delayacct)) is not None]
+        states = Counter(row.state for row in rows)
+        reading = Processes(self.postmaster, rows, dict(states), len(children))
+        return reading, IO_DENIED if self._io_denied else None
+
+    def _forget(self, children: frozenset[int]) -> None:
+        for pid in [pid for pid in self._known if pid not in children and pid != self.postmaster]:
+            self._release(self._known.pop(pid))
+
+    def _due(self, children: frozenset[int], active: Collection[int]) -> list[int]:
+        """Who is read now, in the order of pids."""
+        self._turn = (self._turn + 1) % TURNS
+        due = [self.postmaster]
+        for pid in sorted(children):
+            known = self._known.get(pid)
+            if known is None or known.busy or known.readings < 2 or pid in active or pid % TURNS == self._turn:
+                due.append(pid)
+            elif known.stat is not None:
+                self._release(known)
+        return due
+
+    def _process(self, pid: int, delayacct: int | None) -> Process | None:
+        known = self._known.get(pid)
+        if known is None:
+            known = self._known[pid] = _Known(pid)
+        try:
+            stat = parse_stat(self._stat(known))
+        except (OSError, ValueError, IndexError):
+            self._release(self._known.pop(pid))
+            return None
+        read_bytes, write_bytes = self._io(known)
+        ticks = stat.user_ticks + stat.system_ticks
+        known.busy = ticks != known.ticks or stat.state in "RD"
+        known.ticks = ticks
+        known.readings += 1
+        return Process(
+            pid, stat.state, stat.start_ticks, stat.user_ticks, stat.system_ticks, stat.rss_pages * self._page_size,
+            read_bytes, write_bytes, _blkio(stat, delayacct),
+        )  # fmt: skip
+
+    def _stat(self, known: _Known) -> bytes:
+        if known.stat is None:
+            path = f"{self._proc}/{known.pid}/stat"
+            # The first reading only tells who is worth holding.
+            if known.readings < 2 or not known.busy or self._held >= HELD:
+                return read_once(path, STAT_SIZE)
+            known.stat = HeldFile(path)
+            known.io = HeldFile(f"{self._proc}/{known.pid}/io")
+            self._held += 1
+        return known.stat.read_once(STAT_SIZE)
+
+    def _io(self, known: _Known) -> tuple[int | None, int | None]:
+        if self._io_denied:
+            return None, None
+        try:
+            if known.io is not None:
+                return parse_io(known.io.read_once(STAT_SIZE))
+            return parse_io(read_once(f"{self._proc}/{known.pid}/io", STAT_SIZE))
+        except PermissionError:
+            self._io_denied = True
+        except (OSError, ValueError):
+            pass  # ended meanwhile, or a kernel without the file
+        return None, None
+
+    def _release(self, known: _Known) -> None:
+        if known.stat is not None:
+            self._held -= 1
+        known.close()
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        for known in self._known.values():
+            self._release(known)
+        self._known.clear()
+        self.children.close()
+
+
+def _blkio(stat: ProcStat, delayacct: int | None) -> int | None:
+    """Ticks waited for I/O. Without the sysctl (before 5.14) accounting may be off by boot: then 0 tells nothing."""
+    if delayacct == 0 or (delayacct is None and stat.blkio_ticks == 0):
+        return None
+    return stat.blkio_ticks

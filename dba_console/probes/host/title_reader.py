@@ -1,0 +1,115 @@
+"""Reads the process titles of a postmaster's children without ever waiting for one of them.
+
+Reading /proc/PID/cmdline takes the process's mmap lock: a backend that faults on a stalled disk holds it, and who
+reads waits with it. So titles are read in a lane; the process at which it stops is set aside and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dba_console.clock import Clock
+from dba_console.probes.host.children import stat_of
+from dba_console.probes.host.files import read_once
+from dba_console.probes.host.titles import cluster_name, parse_title, titles_are_updated
+from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.samples.host import Title, Titles
+
+DEADLINE_US = 200_000
+"""For all titles of one tick; a thousand take some 20 ms."""
+
+ASIDE_US = 30_000_000
+"""A process whose title could not be read is tried again after this long."""
+
+TITLE_SIZE = 4096
+
+
+class TitleReader:
+    """The titles of one postmaster's children. Used by one thread, reads in a lane of its own."""
+
+    def __init__(
+        self, proc: str, clock: Clock, *, read: Callable[[str, int], bytes] = read_once, deadline_us: int = DEADLINE_US
+    ) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._read = read
+        self._deadline_us = deadline_us
+        self._lane = Lane("process titles", clock)
+        self._aside: dict[int, int] = {}
+        self._started: dict[int, int] = {}
+
+    @property
+    def stuck(self) -> bool:
+        """True while a process holds up the lane."""
+        return self._lane.stuck > 0
+
+    def read(self, postmaster: int, children: Iterable[int]) -> Titles:
+        """Titles of all children whose title could be read before the deadline; the others are counted."""
+        pids = sorted(children)
+        found = self._titles(pids)
+        self._remember_starts(found)
+        cluster = cluster_name(found.values())
+        parsed = {pid: parse_title(title, cluster) for pid, title in found.items()}
+        rows = [Title(pid, *parsed[pid], self._started[pid]) for pid in sorted(parsed) if pid in self._started]
+        unreadable = sum(1 for pid in pids if pid not in found and stat_of(self._proc, pid) is not None)
+        return Titles(postmaster, rows, unreadable, titles_are_updated(parsed.values()))
+
+    def _titles(self, pids: list[int]) -> dict[int, str]:
+        now_us = self._clock.mono_us()
+        self._aside = {pid: until for pid, until in self._aside.items() if until > now_us and pid in pids}
+        left = [pid for pid in pids if pid not in self._aside]
+        until_us = now_us + self._deadline_us
+        found: dict[int, str] = {}
+        while left:
+            # A part of the time for each go, so that one that hangs leaves some for those after it.
+            go_us = min(until_us, self._clock.mono_us() + self._deadline_us // 3)
+            attempt = _Attempt(self._proc, left, self._read)
+            try:
+                self._lane.start(attempt.run).result(go_us)
+            except LaneTimeout:
+                pass
+            found.update(attempt.taken())
+            if attempt.at is None or self._clock.mono_us() >= until_us or self._lane.stuck == 0:
+                break
+            self._aside[attempt.at] = now_us + ASIDE_US
+            left = [pid for pid in left if pid > attempt.at]
+        return found
+
+    def _remember_starts(self, found: dict[int, str]) -> None:
+        """When each process started, read once per process: with the pid it is the identity."""
+        self._started = {pid: start for pid, start in self._started.items() if pid in found}
+        for pid in found:
+            if pid not in self._started and (stat := stat_of(self._proc, pid)) is not None:
+                self._started[pid] = stat.start_ticks
+
+    def close(self) -> None:
+        self._lane.close()
+
+
+class _Attempt:
+    """One go through the titles. The lane's thread fills it, the reader's may look at it meanwhile."""
+
+    def __init__(self, proc: str, pids: list[int], read: Callable[[str, int], bytes]) -> None:
+        self._proc = proc
+        self._pids = pids
+        self._read = read
+        self._found: dict[int, str] = {}
+        self.at: int | None = None
+        """The process being read now, None before the first and after the last."""
+
+    def run(self) -> None:
+        for pid in self._pids:
+            self.at = pid
+            try:
+                raw = self._read(f"{self._proc}/{pid}/cmdline", TITLE_SIZE)
+            except OSError:
+                continue
+            # The title overwrites the arguments: what is left of them is zeroed, or follows a zero.
+            title = raw.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "backslashreplace").rstrip()
+            if title:  # a zombie has none
+                self._found[pid] = title
+        self.at = None
+
+    def taken(self) -> dict[int, str]:
+        """What was read so far."""
+        return dict(self._found)
