@@ -1,0 +1,57 @@
+# Everything a fresh clone needs is python3 (3.11 or later), git and make. `make demo` and `make test` are the two to know.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTEST ?=
+BENCH  ?= all
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format bench screenshots clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+venv: $(VENV)/.for-demo ## the virtual environment, in .venv
+
+demo: $(VENV)/.for-demo ## an embedded server under load, and the console on it
+	@$(BIN)/dba-console demo $(ARGS)
+
+test: $(VENV)/.for-test ## the whole test suite (PYTEST='-k lanes' for a part)
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(VENV)/.for-test ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.for-test ## put the code into its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.for-test ## measure what the documents claim (BENCH=smoke for a minute's worth)
+	$(BIN)/python -m bench $(BENCH)
+
+screenshots: $(VENV)/.for-test ## make screenshots/ anew from a session on a server under load
+	$(BIN)/python -m screenshots
+
+clean: ## remove what was built, the fetched servers included
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+
+# A stamp is older than pyproject.toml when the dependencies may have changed; then pip looks again.
+$(VENV)/.for-demo: pyproject.toml | $(BIN)/pip
+	$(PIP) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.for-test: pyproject.toml | $(BIN)/pip
+	$(PIP) -e '.[demo,test,dev]'
+	@touch $@ $(VENV)/.for-demo
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "python 3.11 or later is needed, and $(PYTHON) is not: make PYTHON=python3.12, for instance" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments here: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,94 @@
+"""The house keeps its own rules: what a start may load, how long a file may be, what a test may not do."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "dba_console"
+TESTS = ROOT / "tests"
+HEAVY = {"textual", "rich", "psycopg", "typer", "asyncio", "psutil", "msgspec", "sqlite3"}
+LONGEST = 400
+"""Lines; a file that needs more has more than one purpose."""
+RECORDS = {"dba_console/frames/model.py", "tests/build.py"}
+"""Declarations and records only, read by looking up, not from top to bottom."""
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules loaded by a statement in an interpreter of its own."""
+    script = f"import sys\n{statement}\nprint('\\nloaded', *sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+def sources(*tops: Path) -> Iterator[Path]:
+    for top in tops:
+        yield from sorted(top.rglob("*.py"))
+
+
+def test_importing_the_package_loads_no_library() -> None:
+    assert loaded_by("import dba_console") & HEAVY == set()
+
+
+def test_asking_for_the_version_loads_no_library() -> None:
+    statement = "sys.argv = ['dba-console', '--version']\nfrom dba_console.__main__ import main\nassert main() == 0"
+    assert loaded_by(statement) & HEAVY == set()
+
+
+def test_help_loads_neither_the_screen_nor_the_driver() -> None:
+    statement = "from dba_console.cli.app import run\nassert run(['--help']) == 0"
+    assert loaded_by(statement) & {"textual", "rich", "psycopg", "psutil"} == set()
+
+
+@pytest.mark.parametrize("module", ["agent.collector", "session.recorder", "session.recording", "panels.overview"])
+def test_what_the_agent_and_show_are_made_of_loads_no_screen(module: str) -> None:
+    assert loaded_by(f"import dba_console.{module}") & {"textual", "rich", "typer", "asyncio"} == set()
+
+
+@pytest.mark.parametrize("room", ["panels", "frames", "tui", "session"])
+def test_rooms_away_from_the_server_load_no_driver(room: str) -> None:
+    modules = [f"dba_console.{room}.{path.stem}" for path in sorted((PACKAGE / room).glob("[a-z]*.py"))]
+    assert loaded_by("import " + ", ".join(modules or [f"dba_console.{room}"])) & {"psycopg", "psutil"} == set()
+
+
+def test_no_file_has_more_than_one_purpose_worth_of_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources(PACKAGE, TESTS)}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGEST and path not in RECORDS} == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [path for path in sources(PACKAGE) if ast.get_docstring(ast.parse(path.read_text())) is None]
+    assert silent == []
+
+
+def test_every_query_file_begins_with_a_comment() -> None:
+    queries = sorted(PACKAGE.rglob("*.sql"))
+    assert queries
+    assert [path.name for path in queries if not path.read_text().startswith("-- ")] == []
+
+
+def test_no_test_sleeps() -> None:
+    """A sleep is a guess about time: wait for the event, or hold the clock."""
+    asleep = {str(path.relative_to(ROOT)): sleeps_in(path.read_text()) for path in sources(TESTS)}
+    assert {path: lines for path, lines in asleep.items() if lines} == {}
+
+
+def test_the_search_for_sleeps_finds_them_by_any_road() -> None:
+    assert sleeps_in("import time\ntime.sleep(1)\nsleep(2)\n# sleep(3)\nasyncio.sleep(0)\n") == [2, 3, 5]
+
+
+def sleeps_in(source: str) -> list[int]:
+    """The lines that call anything named sleep."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [call.lineno for call in calls if called(call) == "sleep"]
+
+
+def called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
