@@ -14,9 +14,8 @@ _QUIET = frozenset({"transaction_read_only", "in_hot_standby", "application_name
 def server_changes(before: Server, after: Server) -> Iterator[str]:
     """One sentence per change worth remembering: identity, role, version, restart, settings."""
     if before.system_identifier and after.system_identifier and before.system_identifier != after.system_identifier:
-        yield (
-            f"another cluster answers now: system identifier {before.system_identifier} became {after.system_identifier}"
-        )
+        identifiers = f"{before.system_identifier} became {after.system_identifier}"
+        yield f"another cluster answers now: system identifier {identifiers}"
     if before.version_num != after.version_num:
         yield f"server version changed from {before.version} to {after.version}"
     if before.start_us != after.start_us:

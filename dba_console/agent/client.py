@@ -79,7 +79,7 @@ class AgentClient:
         raise ProtocolError("closed before it answered")
 
     def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | None:
-        """The next message, None when none came in `timeout_s` seconds. Raises ConnectionLost when the agent is gone."""
+        """The next message, None when none came in `timeout_s` seconds. Raises ConnectionLost at its end."""
         while True:
             while self._waiting:
                 message = self._waiting.pop(0)

@@ -69,7 +69,9 @@ class Collector:
         lanes = list(self.host.stuck)
         if self.server.stuck:
             lanes.append("postgres")
-        own = self._own.read(self.server.counters(), self.server.backend_pid, lanes, late_us)
+        # Elsewhere the pid is another process of this host, or none.
+        backend = self.server.backend_pid if self.host.is_here else None
+        own = self._own.read(self.server.counters(), backend, lanes, late_us)
         return make_part("self", self.extend_own(own), at_us=self._clock.mono_us())
 
     def _sample(self, parts: list[Part]) -> Sample:

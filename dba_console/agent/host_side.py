@@ -7,18 +7,24 @@ parts are empty and say what would help.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from dba_console.agent.places import places
 from dba_console.agent.server_side import ServerSide
+from dba_console.agent.whose_host import meant
 from dba_console.clock import Clock
 from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.postmaster import Postmaster, find_postmasters
-from dba_console.probes.host.probe import HostProbe, MountProbe
+from dba_console.probes.host.locality import locate
+from dba_console.probes.host.mounts import MountProbe
+from dba_console.probes.host.postmasters import Postmaster, find_postmasters
+from dba_console.probes.host.probe import HostProbe
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
 from dba_console.samples.registry import PARTS
-from dba_console.samples.sample import Part, make_part
-from dba_console.target import Target, parse_conninfo
+from dba_console.samples.sample import Part
+from dba_console.target import Target
+
+T = TypeVar("T")
 
 HOST_PARTS = tuple(name for name in PARTS if name.startswith("host.") and name != "host.mounts")
 BLIND_PARTS = frozenset({"host.titles"})
@@ -39,6 +45,7 @@ class HostSide:
         self._pending_mounts: Pending[Part] | None = None
         self._postmaster: Postmaster | None = None
         self._search_in = 0
+        self._was_connected = False
 
     @property
     def stuck(self) -> list[str]:
@@ -46,14 +53,19 @@ class HostSide:
         own = [lane.name for lane in (self._lane, self._mount_lane) if lane.stuck]
         return own + list(self._mounts.stuck)
 
+    @property
+    def is_here(self) -> bool:
+        """True where the server's processes are known to be on this host."""
+        return self._postmaster is not None
+
     def begin(self, names: Sequence[str], server: ServerSide) -> None:
         """Start reading `names`; what is still being read from the last tick is left to end."""
         context = self.context(server)
         wanted = [name for name in names if name not in BLIND_PARTS or not server.connected]
         if self._pending is None:
-            self._pending = self._start(self._lane, lambda: self._probe.read(wanted, context))
+            self._pending = _started(self._lane, lambda: self._probe.read(wanted, context))
         if "host.mounts" in names and self._pending_mounts is None:
-            self._pending_mounts = self._start(self._mount_lane, lambda: self._mounts.read(context))
+            self._pending_mounts = _started(self._mount_lane, lambda: self._mounts.read(context))
 
     def finish(self, until_us: int) -> list[Part]:
         """What was read by `until_us`."""
@@ -105,19 +117,25 @@ class HostSide:
             return
         self._postmaster = None
         self._search_in -= 1
-        if self._search_in > 0 and not server.connected:
+        if self._search_in > 0 and server.connected == self._was_connected:
             return
+        self._was_connected = server.connected
         self._search_in = SEARCH_EVERY
-        found = find_postmasters()
-        self._postmaster = _by_backend(found, server.backend_pid) or _by_address(found, self._target.conninfo)
+        self._postmaster = self._connected_one(server) or meant(find_postmasters(), self._target.conninfo)
 
-    @staticmethod
-    def _start[T](lane: Lane, call: object) -> None: ...
+    def _connected_one(self, server: ServerSide) -> Postmaster | None:
+        """The postmaster behind the connection, proven by its start."""
+        if server.backend_pid is None or server.server is None:
+            return None
+        place = locate(server.backend_pid, server.server.start_us, server.server.data_directory)
+        if place.local is not True or place.postmaster_pid is None:
+            return None
+        return Postmaster(place.postmaster_pid, 0, place.data_directory)
 
 
-def _by_backend(found: Sequence[Postmaster], backend_pid: int | None) -> Postmaster | None:
-    return None
-
-
-def _by_address(found: Sequence[Postmaster], conninfo: str) -> Postmaster | None:
-    return None
+def _started(lane: Lane, call: Callable[[], T]) -> Pending[T] | None:
+    """The job under way, None where the lane is full of jobs that hang."""
+    try:
+        return lane.start(call)
+    except LaneTimeout:
+        return None

@@ -228,7 +228,9 @@ class Listener:
         hello, first = self._welcome(peer)
         peer.push(pack(hello), sample=False)
         if (missed := self._missed.pop(peer.pid, None)) is not None:
-            text = f"this console was disconnected because it read nothing for {STALLED_S:.0f} s; {missed} samples missed"
+            text = (
+                f"this console was disconnected because it read nothing for {STALLED_S:.0f} s; {missed} samples missed"
+            )
             peer.push(pack(Notice(kind="disconnected", text=text)), sample=False)
         for packed in first:
             peer.push(packed, sample=False)

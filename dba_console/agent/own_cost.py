@@ -18,9 +18,7 @@ class OwnCost:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def read(
-        self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int
-    ) -> Self:
+    def read(self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int) -> Self:
         """A reading with everything but the recording and the consoles, which the agent adds."""
         queries, query_us, received = counters
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -25,7 +25,7 @@ from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 from dba_console.samples.event import Event
 from dba_console.samples.own import Self
-from dba_console.samples.sample import Sample, encode_sample
+from dba_console.samples.sample import encode_sample
 from dba_console.target import Target
 from dba_console.units import parse_duration
 
@@ -36,7 +36,9 @@ EVENTS_KEPT = 200
 class Agent:
     """Runs the ticks and carries what they give to the recording and to the consoles."""
 
-    def __init__(self, target: Target, config: Config, recording: RecordingSide, clock: Clock, grace_s: float | None) -> None:
+    def __init__(
+        self, target: Target, config: Config, recording: RecordingSide, clock: Clock, grace_s: float | None
+    ) -> None:
         self._target, self._clock, self._recording = target, clock, recording
         self.stop = Stop()
         self._grace = Grace(grace_s, clock.mono_us())
@@ -197,4 +199,3 @@ def _run_locked(
     finally:
         agent.close()
     return 0
-

@@ -1,0 +1,203 @@
+"""The socket: who gets in, what they get, and that nobody who reads slowly holds anybody up."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.listener import QUEUE_LIMIT, STALLED_S, Listener, Peer
+from dba_console.agent.protocol import (
+    PROTOCOL,
+    Bye,
+    Deframer,
+    Greeting,
+    Hello,
+    Mark,
+    Message,
+    Notice,
+    SampleMessage,
+    pack,
+    pack_sample,
+)
+from dba_console.errors import ConnectError
+
+
+class HeldClock:
+    def __init__(self) -> None:
+        self.now = 0
+
+    def wall_us(self) -> int:
+        return self.now
+
+    def mono_us(self) -> int:
+        return self.now
+
+
+class Desk:
+    """A listener with its callbacks recorded."""
+
+    def __init__(self, path: Path) -> None:
+        self.requests: queue.Queue[Message] = queue.Queue()
+        self.gone: queue.Queue[Peer] = queue.Queue()
+        self.clock = HeldClock()
+        self.listener = Listener(
+            path, self.clock, welcome=self._welcome, request=lambda _, message: self.requests.put(message),
+            left=self.gone.put,
+        )  # fmt: skip
+
+    def _welcome(self, _: Peer) -> tuple[Hello, list[bytes]]:
+        hello = Hello(
+            protocol=PROTOCOL, version="x", pid=os.getpid(), boot="b", target="t", key="k", session=None, started_us=0,
+            interval_s=1.0, grace_s=None, consoles=0, hostname="h",
+        )  # fmt: skip
+        return hello, [pack_sample(b"first")]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "a.sock")
+    yield desk
+    desk.listener.close("the test is over")
+
+
+def attach(desk: Desk) -> AgentClient:
+    return AgentClient.connect(desk.listener.path)
+
+
+def test_the_socket_can_be_reached_by_its_owner_only(desk: Desk) -> None:
+    assert stat.S_IMODE(os.stat(desk.listener.path).st_mode) == 0o600
+
+
+def test_a_console_is_greeted_and_sees_the_newest_picture_at_once(desk: Desk) -> None:
+    client = attach(desk)
+    assert client.hello.target == "t"
+    assert client.receive(5) == SampleMessage(data=b"first")
+    client.close()
+
+
+def test_two_consoles_get_the_same_samples(desk: Desk) -> None:
+    clients = [attach(desk), attach(desk)]
+    desk.listener.broadcast(pack_sample(b"second"), sample=True)
+    for client in clients:
+        assert [client.receive(5), client.receive(5)] == [SampleMessage(data=b"first"), SampleMessage(data=b"second")]
+        client.close()
+
+
+def test_a_mark_reaches_the_agent(desk: Desk) -> None:
+    client = attach(desk)
+    client.send(Mark(text="here"))
+    assert desk.requests.get(timeout=5) == Mark(text="here")
+    client.close()
+
+
+def test_a_console_that_leaves_is_noticed(desk: Desk) -> None:
+    attach(desk).close()
+    peer = desk.gone.get(timeout=5)
+    assert peer.greeting is not None
+    assert desk.listener.consoles == 0
+
+
+def test_another_protocol_is_refused_with_what_to_do(desk: Desk) -> None:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(5)
+    connection.connect(str(desk.listener.path))
+    connection.sendall(pack(Greeting(protocol=PROTOCOL + 1, version="9", login="x")))
+    (answer,) = Deframer().feed(connection.recv(65536))
+    assert isinstance(answer, Bye)
+    assert "same version" in answer.reason
+    connection.close()
+
+
+def test_a_stranger_on_the_socket_is_shown_out_and_others_stay(desk: Desk) -> None:
+    client = attach(desk)
+    stranger = socket.socket(socket.AF_UNIX)
+    stranger.settimeout(5)
+    stranger.connect(str(desk.listener.path))
+    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    (answer,) = Deframer().feed(stranger.recv(65536))
+    assert isinstance(answer, Bye)
+    stranger.close()
+    desk.listener.broadcast(pack_sample(b"second"), sample=True)
+    assert client.receive(5) == SampleMessage(data=b"first")
+    assert client.receive(5) == SampleMessage(data=b"second")
+    client.close()
+
+
+def test_a_slow_reader_loses_old_samples_is_told_and_holds_nobody_up(desk: Desk) -> None:
+    slow, quick = attach(desk), attach(desk)
+    quick.receive(5)
+    big = b"x" * (QUEUE_LIMIT // 4)
+    for number in range(12):
+        packed = pack_sample(bytes([number]) + big)
+        desk.listener.broadcast(packed, sample=True)
+        got = quick.receive(5)
+        assert isinstance(got, SampleMessage) and got.data[0] == number
+    messages = []
+    while not any(isinstance(message, SampleMessage) and message.data[0] == 11 for message in messages):
+        message = slow.receive(5)
+        assert message is not None
+        messages.append(message)
+    notices = [message for message in messages if isinstance(message, Notice)]
+    samples = [message for message in messages if isinstance(message, SampleMessage)]
+    assert notices and "not sent" in notices[0].text
+    assert len(samples) < 13
+    slow.close()
+    quick.close()
+
+
+def test_a_reader_that_never_reads_is_disconnected_and_told_when_it_comes_back(desk: Desk) -> None:
+    stalled = attach(desk)
+    for _ in range(8):
+        desk.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
+    other = attach(desk)
+    other.receive(5)  # the listener has been through its queue
+    desk.clock.now += int((STALLED_S + 1) * 1e6)
+    desk.listener.broadcast(pack_sample(b"tick"), sample=True)
+    assert desk.gone.get(timeout=5).pid == os.getpid()
+    assert desk.listener.slow_dropped == 1
+    with pytest.raises(ConnectionLost):
+        while stalled.receive(5) is not None:
+            pass
+    again = attach(desk)
+    first = again.receive(5)
+    assert isinstance(first, Notice) and "disconnected because it read nothing" in first.text
+    for client in (stalled, other, again):
+        client.close()
+
+
+def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "b.sock")
+    client = attach(desk)
+    client.receive(5)
+    closing = threading.Thread(target=desk.listener.close, args=("asked to end by SIGTERM",))
+    closing.start()
+    with pytest.raises(ConnectionLost, match="asked to end by SIGTERM"):
+        client.receive(5)
+    closing.join()
+    client.close()
+    assert not desk.listener.path.exists()
+
+
+def test_nobody_listening_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="no agent answers"):
+        AgentClient.connect(tmp_path / "none.sock")
+
+
+def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(path))
+    dead.close()
+    desk = Desk(path)
+    client = attach(desk)
+    assert client.hello.key == "k"
+    client.close()
+    desk.listener.close("over")
