@@ -6,9 +6,12 @@ overrides become visible, harmless signs, so no terminal can be driven by what a
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, overload
 
 Style = Literal["", "dim", "title", "ok", "warn", "crit", "stale", "changed", "bar", "key", "head", "selected"]
 """What a span means. The screen maps it to colours; text output to nothing; it never carries meaning alone."""
@@ -27,22 +30,26 @@ def line(*parts: str | Span) -> Line:
     return tuple(part if isinstance(part, Span) else Span(part) for part in parts if part)
 
 
-_HARMLESS = str.maketrans({**{code: 0x2400 + code for code in range(32)}, 127: 0x2421})
-# C1 controls, bidirectional overrides and isolates, zero-width and line separators: replaced by U+FFFD.
-_HIDDEN = str.maketrans(
-    dict.fromkeys(
-        [
-            *range(0x80, 0xA0),
-            0xAD,
-            0x61C,
-            *range(0x200B, 0x2010),
-            *range(0x2028, 0x202F),
-            *range(0x2060, 0x2070),
-            0xFEFF,
-        ],
-        "\ufffd",
-    )
-)
+class _Harmless(dict[int, int | str | None]):
+    """What each sign becomes, found out once: pictures for C0 controls, a blank for odd blanks, nothing for variation
+    selectors (terminals disagree on their width), U+FFFD for what hides, reorders or cannot be shown."""
+
+    def __missing__(self, code: int) -> int | str | None:
+        sign = chr(code)
+        answer: int | str | None
+        if code < 32 or code == 127:
+            answer = 0x2421 if code == 127 else 0x2400 + code
+        elif 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF:
+            answer = None
+        elif sign.isprintable():
+            answer = code
+        else:
+            answer = " " if unicodedata.category(sign) == "Zs" else 0xFFFD
+        self[code] = answer
+        return answer
+
+
+_HARMLESS = _Harmless()
 
 
 def clean(text: str) -> str:
@@ -53,7 +60,11 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return text.translate(_HARMLESS).translate(_HIDDEN)
+    return text.translate(_HARMLESS)
+
+
+_NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u21ff\u2400-\u2426\u2500-\u25fc]*")
+"""Signs known to take one cell: what the panels draw with, so that most lines are measured by their length."""
 
 
 def width(text: str) -> int:
@@ -62,11 +73,12 @@ def width(text: str) -> int:
     >>> width("abc"), width("表"), width("e\\u0301")
     (3, 2, 1)
     """
-    if text.isascii():
+    if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
-    return sum(_cell(sign) for sign in text)
+    return sum(map(_cell, text))
 
 
+@lru_cache(maxsize=4096)
 def _cell(sign: str) -> int:
     if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me"):
         return 0
@@ -153,14 +165,42 @@ class Cell(NamedTuple):
     style: Style = ""
 
 
+class Lines(Sequence[Line]):
+    """Lines made when first looked at: a table of a thousand rows lays out the detail of the selected one only."""
+
+    __slots__ = ("_lines", "_make")
+
+    def __init__(self, make: Callable[[], Sequence[Line]]) -> None:
+        self._make = make
+        self._lines: Sequence[Line] | None = None
+
+    def _all(self) -> Sequence[Line]:
+        if self._lines is None:
+            self._lines = self._make()
+        return self._lines
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Line: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Line]: ...
+    def __getitem__(self, index: int | slice) -> Line | Sequence[Line]:
+        return self._all()[index]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row known by what it is (pid and start, name), not by where it stands."""
 
     key: str
     cells: tuple[Cell, ...]
-    detail: tuple[Line, ...] = ()
-    """Shown under the table when the row is selected: full query, all columns."""
+    detail: Sequence[Line] = field(default=(), compare=False)
+    """Shown under the table when the row is selected: full query, all columns. Not cut to any width."""
     indent: int = 0
 
 

@@ -1,0 +1,112 @@
+"""Charts of block elements: many charts, one time axis.
+
+A column is a stretch of time. A column without a reading stays blank, because unknown is not 0; a reading at the floor
+of the chart still shows its lowest block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dba_console.panels.times import minute
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 21600)
+Point = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The time a chart spans, from `start_us` up to and with `end_us`, in `cells` columns."""
+
+    start_us: int
+    end_us: int
+    cells: int
+
+    def column(self, wall_us: int) -> int | None:
+        """The column of a moment, None outside the axis."""
+        if not self.start_us < wall_us <= self.end_us or self.cells < 1:
+            return None
+        return min(self.cells - 1, (wall_us - self.start_us) * self.cells // (self.end_us - self.start_us))
+
+
+def peaks(points: Iterable[Point], axis: Axis) -> list[float | None]:
+    """The largest value of each column: a spike of one second stays visible on an axis of ten minutes."""
+    columns: list[float | None] = [None] * axis.cells
+    start, span, cells = axis.start_us, axis.end_us - axis.start_us, axis.cells
+    for wall_us, value in points:
+        position = wall_us - start
+        if 0 < position <= span and value == value:
+            column = position * cells // span
+            if column == cells:
+                column -= 1
+            known = columns[column]
+            if known is None or value > known:
+                columns[column] = value
+    return columns
+
+
+def latest(points: Iterable[Point], axis: Axis) -> list[float | None]:
+    """The last value of each column: for levels, which have no spikes to lose."""
+    columns: list[float | None] = [None] * axis.cells
+    start, span, cells = axis.start_us, axis.end_us - axis.start_us, axis.cells
+    for wall_us, value in points:
+        position = wall_us - start
+        if 0 < position <= span and value == value:
+            columns[min(cells - 1, position * cells // span)] = value
+    return columns
+
+
+def plot(values: Sequence[float | None], low: float, high: float, rows: int) -> list[str]:
+    """The values as `rows` lines of blocks, the top line first.
+
+    The topmost eighth stays free, so that charts stacked on each other do not run together.
+
+    >>> plot([0, 5, None, 10], 0, 10, 1)
+    ['▁▄ ▇']
+    """
+    steps = rows * 8 - 1
+    span = high - low
+    heights = [
+        0 if value is None else 1 if span <= 0 else min(steps, max(1, round((value - low) / span * steps)))
+        for value in values
+    ]
+    return [
+        "".join([_BLOCKS[min(8, max(0, height - base))] for height in heights]) for base in range(rows * 8 - 8, -8, -8)
+    ]
+
+
+def sparkline(points: Iterable[Point], end_us: int, window_s: float, cells: int, low: float, high: float) -> str:
+    """The last `window_s` seconds in one line of `cells` blocks, blank where nothing is known."""
+    if cells < 1:
+        return ""
+    axis = Axis(end_us - int(window_s * 1e6), end_us, cells)
+    return plot(peaks(points, axis), low, high, 1)[0]
+
+
+def clock_line(axis: Axis) -> str:
+    """Local times under their columns: `╵14:48     ╵14:50`, each mark standing at its full minute."""
+    if axis.cells < 8 or axis.end_us <= axis.start_us:
+        return " " * axis.cells
+    wanted = (axis.end_us - axis.start_us) / 1e6 / max(1, axis.cells // 12)
+    step_us = next((step for step in _STEPS_S if step >= wanted), _STEPS_S[-1]) * 1_000_000
+    signs = [" "] * axis.cells
+    moment = (axis.start_us // step_us + 1) * step_us
+    while moment <= axis.end_us:
+        column = axis.column(moment)
+        label = "╵" + minute(moment)
+        if column is not None and column + len(label) <= axis.cells and signs[column] == " ":
+            signs[column : column + len(label)] = label
+        moment += step_us
+    return "".join(signs)
+
+
+def sign_line(marks: Iterable[tuple[int, str]], axis: Axis) -> str:
+    """Signs at the columns of their moments; where several meet the last one shows, but never hides a `!`."""
+    signs = [" "] * max(0, axis.cells)
+    for wall_us, sign in marks:
+        column = axis.column(wall_us)
+        if column is not None and signs[column] != "!":
+            signs[column] = sign
+    return "".join(signs)

@@ -1,0 +1,155 @@
+"""Disks: what fills, when it is full, and what PostgreSQL keeps there."""
+
+from __future__ import annotations
+
+from dba_console.frames.history import History
+from dba_console.frames.model import DatabaseRow, Frame, MountRow
+from dba_console.panels import states
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, clean, fit, line_width
+from dba_console.panels.phrases import ahead, bar, change, integer, level, name_of, said, wrap
+from dba_console.panels.tables import cell_number
+from dba_console.units import human_bytes, human_count, human_pct
+
+_FULL_WARN, _FULL_CRIT = 85.0, 95.0
+_SOON_WARN_S, _SOON_CRIT_S = 86400.0, 3600.0
+
+
+def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+    panel = frame.disks
+    mounts = sorted(panel.mounts, key=_importance)
+    lines = [_mount(row, width) for row in mounts]
+    if panel.warnings and height > 1:
+        shown = height - 1 if len(lines) >= height else len(lines)
+        lines = lines[:shown] + [said(f"! {clean(text[:300])}", "warn") for text in panel.warnings]
+    return states.body(panel, bool(panel.mounts or panel.warnings), lines, width, height)
+
+
+def _importance(row: MountRow) -> tuple[int, float, float, str]:
+    """A file system that does not answer first, then the server's own, then what is full soonest."""
+    trouble = row.status != "ok" or (row.used_pct or 0) >= _FULL_CRIT
+    rank = 0 if trouble else 1 if row.holds else 2
+    return rank, row.full_in_s if row.full_in_s is not None else 1e18, -(row.used_pct or 0.0), row.path
+
+
+def _mount(row: MountRow, width: int) -> Line:
+    if row.status != "ok":
+        words = f" {clean(row.status)}: {clean(row.note or 'not readable')}"
+        return (Span(fit(_path(row), min(len(_path(row)), max(8, width // 2)))), Span(words, "warn"))
+    facts: Line = (
+        Span(f"{human_pct(row.used_pct):>4}", level(row.used_pct, _FULL_WARN, _FULL_CRIT)),
+        Span(f" {human_bytes(row.available_bytes):>7}", ""),
+        Span(" left", "dim"),
+    )
+    if row.full_in_s is not None:
+        facts = (*facts, Span(" full ", "dim"), Span(ahead(row.full_in_s), _soon(row.full_in_s)))
+    name = _path(row)
+    holds = clean(",".join(row.holds))
+    room = width - line_width(facts) - 1
+    wanted = f"{name} {holds}".rstrip()
+    if room > 50:
+        share = bar(row.used_pct, 16)
+        return (Span(fit(wanted, room - 17)), Span(" "), Span(share, "bar"), Span(" "), *facts)
+    shown = wanted if len(wanted) <= room else name if not holds or len(name) <= room - 6 else _ending(name, room)
+    return (Span(fit(shown, max(4, room))), Span(" "), *facts)
+
+
+def _path(row: MountRow) -> str:
+    return clean(row.path[:200])
+
+
+def _ending(path: str, cells: int) -> str:
+    """The end of a long path says more than its beginning."""
+    return path if len(path) <= cells else "…" + path[len(path) - max(1, cells - 1) :]
+
+
+def _soon(seconds: float | None) -> Style:
+    if seconds is None:
+        return ""
+    return "crit" if seconds < _SOON_CRIT_S else "warn" if seconds < _SOON_WARN_S else ""
+
+
+def detail(frame: Frame, width: int, history: History) -> Detail:
+    panel = frame.disks
+    head = [(Span(("! " if not index else "  ") + text, "warn"),)
+            for warning in panel.warnings for index, text in enumerate(wrap(warning, width - 2))]  # fmt: skip
+    if not panel.mounts and not panel.databases and not head:
+        return Detail("Disks", tuple(states.note_lines(panel, width)))
+    tables = [
+        Table("mounts", _MOUNT_COLUMNS, tuple(_mount_row(row) for row in sorted(panel.mounts, key=_importance)), None,
+              "File systems", states.sentence(panel))
+    ]  # fmt: skip
+    if panel.databases:
+        tables.append(Table("databases", _DATABASE_COLUMNS, tuple(_database_row(row) for row in panel.databases),
+                            "bytes", "Databases"))  # fmt: skip
+    return Detail("Disks", states.head_lines(panel, head, width), tuple(tables))
+
+
+_MOUNT_COLUMNS = (
+    Column("path", "mount", 30, grow=True, sort_key="P"),
+    Column("device", "device", 12, help="Block device it lies on", sort_key="D"),
+    Column("fstype", "type", 8, sort_key="T"),
+    Column("holds", "holds", 22, help="What PostgreSQL keeps there", sort_key="H"),
+    Column("size", "size", 9, right=True, sort_key="Z", descending=True),
+    Column("used", "used", 9, right=True, sort_key="U", descending=True),
+    Column("available", "left", 9, right=True, help="What an unprivileged writer may still use", sort_key="L"),
+    Column("pct", "used %", 7, right=True, help="As df computes it", sort_key="F", descending=True),
+    Column("inodes", "inodes", 7, right=True, help="Share of inodes used", sort_key="I", descending=True),
+    Column("growth", "growth", 14, right=True, help="Trend of the last ten minutes", sort_key="G", descending=True),
+    Column("full_in", "full in", 8, right=True, help="At that trend; blank where it does not grow", sort_key="S"),
+    Column("options", "options", 40, help="Mount options"),
+)
+
+
+def _mount_row(row: MountRow) -> Row:
+    path, holds = name_of(row.path, 200), name_of(", ".join(row.holds))
+    more = [said(f"source {name_of(row.source, 200)}")]
+    if row.status != "ok" or row.note:
+        more.insert(0, said(f"{clean(row.status)}: {name_of(row.note or 'not readable', 300)}", "warn"))
+    return Row(
+        row.path,
+        (
+            Cell(path, path, "" if row.status == "ok" else "warn"),
+            Cell(name_of(row.device) if row.device else "", row.device),
+            Cell(name_of(row.fstype), row.fstype),
+            Cell(holds, holds),
+            cell_number(human_bytes(row.size_bytes), row.size_bytes),
+            cell_number(human_bytes(row.used_bytes), row.used_bytes),
+            cell_number(human_bytes(row.available_bytes), row.available_bytes),
+            Cell(human_pct(row.used_pct), row.used_pct, level(row.used_pct, _FULL_WARN, _FULL_CRIT)),
+            Cell(human_pct(row.inodes_pct), row.inodes_pct, level(row.inodes_pct, _FULL_WARN, _FULL_CRIT)),
+            cell_number(change(row.growth_bytes_per_s), row.growth_bytes_per_s),
+            Cell("" if row.full_in_s is None else ahead(row.full_in_s), row.full_in_s, _soon(row.full_in_s)),
+            Cell(name_of(row.options, 120)),
+        ),
+        tuple(more),
+    )
+
+
+_DATABASE_COLUMNS = (
+    Column("name", "database", 24, grow=True, sort_key="D"),
+    Column(
+        "bytes", "size", 9, right=True, help="pg_database_size, read every five minutes", sort_key="Z", descending=True
+    ),
+    Column("temp", "temp", 10, right=True, help="Written to temporary files", sort_key="T", descending=True),
+    Column("commits", "commits", 9, right=True, help="Per second", sort_key="C", descending=True),
+    Column("rollbacks", "rollbacks", 9, right=True, help="Per second", sort_key="R", descending=True),
+    Column("hit", "hit", 6, right=True, help="Blocks found in shared buffers in the last interval", sort_key="H"),
+    Column(
+        "deadlocks", "deadlocks", 9, right=True, help="Since the statistics were reset", sort_key="K", descending=True
+    ),
+)
+
+
+def _database_row(row: DatabaseRow) -> Row:
+    return Row(
+        row.name,
+        (
+            Cell(name_of(row.name), row.name),
+            cell_number(human_bytes(row.bytes), row.bytes),
+            cell_number(human_bytes(row.temp_bytes_per_s, per_s=True), row.temp_bytes_per_s),
+            cell_number(human_count(row.commits_per_s, per_s=True), row.commits_per_s),
+            cell_number(human_count(row.rollbacks_per_s, per_s=True), row.rollbacks_per_s),
+            cell_number(human_pct(row.hit_pct), row.hit_pct),
+            cell_number(integer(row.deadlocks), row.deadlocks),
+        ),
+    )

@@ -1,0 +1,77 @@
+"""Events and findings as lines, and as signs on a time axis. The same sign stands in both places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.frames.model import EventRow, Finding, Frame
+from dba_console.panels.cells import Line, Span, Style, clean
+from dba_console.panels.times import clock_of, from_rfc3339
+
+_KIND_SIGNS = {
+    "mark": "m",
+    "note": "n",
+    "server.lost": "x",
+    "server.blind": "x",
+    "server.connected": "+",
+    "server.changed": "+",
+    "gap": "g",
+    "clock.jump": "g",
+    "session.start": "<",
+    "session.end": ">",
+}
+_SEVERITY_STYLES: dict[str, Style] = {"warning": "warn", "critical": "crit"}
+_QUIET = frozenset({"heartbeat"})
+
+
+def sign_of(kind: str, severity: str) -> str:
+    """`!` for what is serious, a letter for what has one, else `i`.
+
+    >>> sign_of("mark", "info"), sign_of("server.lost", "warning"), sign_of("lane.stuck", "warning")
+    ('m', 'x', '!')
+    """
+    sign = _KIND_SIGNS.get(kind)
+    return sign if sign is not None else "!" if severity in _SEVERITY_STYLES else "i"
+
+
+def style_of(severity: str) -> Style:
+    return _SEVERITY_STYLES.get(severity, "")
+
+
+def marks(frame: Frame) -> Iterator[tuple[int, str]]:
+    """Time and sign of everything worth a place on the time axis, findings last so that they stay on top."""
+    for row in frame.events.rows:
+        at = from_rfc3339(row.at)
+        if at is not None and row.kind not in _QUIET:
+            yield at, sign_of(row.kind, row.severity)
+    for finding in frame.findings:
+        at = from_rfc3339(finding.since)
+        if at is not None:
+            yield at, "!"
+
+
+def event_line(row: EventRow) -> Line:
+    style = style_of(row.severity)
+    return (
+        Span(sign_of(row.kind, row.severity) + " ", style),
+        Span(clock_of(row.at) + "  ", "dim"),
+        Span(clean(row.text[:500]), style),
+    )
+
+
+def finding_line(finding: Finding) -> Line:
+    """`! 14:55:02  sentence  → runbook`."""
+    style = style_of(finding.severity)
+    spans = [
+        Span("! " if finding.severity in _SEVERITY_STYLES else "i ", style),
+        Span(clock_of(finding.since) + "  ", "dim"),
+        Span(clean(finding.text[:500]), style),
+    ]
+    if finding.runbook:
+        spans.append(Span(f"  → {clean(finding.runbook[:60])}", "key"))
+    return tuple(spans)
+
+
+def worth_showing(rows: list[EventRow]) -> list[EventRow]:
+    """The events without the ones that only say the session lives."""
+    return [row for row in rows if row.kind not in _QUIET]

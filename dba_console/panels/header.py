@@ -1,0 +1,128 @@
+"""The first line of every screen: which server, what moment, how far it can be trusted.
+
+What is wrong (no connection, old data, a stuck lane) is never what gets cut; what is nice to know is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from dba_console.frames.model import Frame
+from dba_console.panels.cells import Line, Span, fit_line, line_width
+from dba_console.panels.phrases import BETWEEN, name_of
+from dba_console.panels.times import clock, moment, stopwatch
+from dba_console.units import human_duration
+
+Mode = Literal["live", "paused", "replay", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How the frame comes to be on the screen; the screen fills it in, the frame knows nothing of it."""
+
+    mode: Mode = "text"
+    behind_s: float = 0.0
+    """Paused: how far the moment shown is behind now."""
+    speed: float = 1.0
+    """Replay: 4.0 is four times as fast; 0 stands still."""
+    recording_s: float | None = None
+    """How long the session has been recorded; None where that is not known."""
+    age_s: float | None = None
+    """Age of the newest sample by the console's own clock."""
+    interval_s: float = 1.0
+
+
+class _Piece(NamedTuple):
+    """A piece of the line. `rank` 0 is never left out; higher ones go first when there is no room."""
+
+    rank: int
+    line: Line
+
+
+def header(frame: Frame, showing: Showing, width: int) -> Line:
+    """The line in exactly `width` cells."""
+    left, right = _left(frame, showing), [*_warnings(frame, showing), *_right(frame, showing)]
+    worst = 9
+    while worst > 0 and _length(left) + _length(right) + 2 > width:
+        left = [piece for piece in left if piece.rank < worst]
+        right = [piece for piece in right if piece.rank < worst]
+        worst -= 1
+    start, end = _joined(left, BETWEEN), _joined(right, Span("  "))
+    gap = max(2, width - line_width(start) - line_width(end))
+    return fit_line((*start, Span(" " * gap), *end) if end else start, width)
+
+
+def _joined(pieces: Sequence[_Piece], between: Span) -> Line:
+    spans: list[Span] = []
+    for piece in pieces:
+        if spans:
+            spans.append(between)
+        spans.extend(piece.line)
+    return tuple(spans)
+
+
+def _length(pieces: Sequence[_Piece]) -> int:
+    return sum(line_width(piece.line) + 3 for piece in pieces)
+
+
+def _left(frame: Frame, showing: Showing) -> list[_Piece]:
+    target = frame.target
+    role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
+    pieces = [_Piece(0, (Span(name_of(target.name, 32), "title"), Span(role)))]
+    if target.version:
+        pieces.append(_Piece(4, (Span(f"PG {name_of(target.version, 16)}"),)))
+    if target.uptime_s is not None:
+        pieces.append(_Piece(7, (Span(f"up {human_duration(target.uptime_s)}"),)))
+    if showing.mode == "text":
+        pieces.append(_Piece(2, (Span(moment(frame.at_us)),)))
+    elif showing.mode != "replay":
+        pieces.append(_Piece(2, (Span(clock(frame.at_us)),)))
+    return pieces
+
+
+def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
+    pieces = []
+    if frame.target.state == "blind":
+        pieces.append(_Piece(0, (Span("BLIND: no connection", "crit"),)))
+    elif frame.target.state != "connected":
+        pieces.append(_Piece(0, (Span("NO CONNECTION", "crit"),)))
+    if showing.mode == "live" and showing.age_s is not None and showing.age_s > 2 * showing.interval_s:
+        pieces.append(_Piece(0, (Span(f"data {human_duration(showing.age_s)} old", "crit"),)))
+    if frame.own.stuck_lanes:
+        word = "lane" if frame.own.stuck_lanes == 1 else "lanes"
+        pieces.append(_Piece(1, (Span(f"{frame.own.stuck_lanes} {word} stuck", "warn"),)))
+    if frame.own.dropped:
+        pieces.append(_Piece(1, (Span(f"{frame.own.dropped} dropped", "warn"),)))
+    return pieces
+
+
+def _right(frame: Frame, showing: Showing) -> list[_Piece]:
+    pieces = [_Piece(3, _recording(frame, showing))] if showing.mode in ("live", "paused") else []
+    if showing.mode != "text" and showing.mode != "replay":
+        pieces.append(_Piece(8, (Span(_rate(showing.interval_s), "dim"),)))
+    if showing.mode == "live":
+        pieces.append(_Piece(5, (Span("LIVE", "ok"),)))
+    elif showing.mode == "paused":
+        pieces.append(_Piece(0, (Span(f"PAUSED {stopwatch(-abs(showing.behind_s))}", "warn"),)))
+    elif showing.mode == "replay":
+        speed = "stopped" if showing.speed == 0 else f"×{showing.speed:g}"
+        pieces.append(_Piece(0, (Span(f"REPLAY {moment(frame.at_us)} {speed}", "changed"),)))
+    return pieces
+
+
+def _recording(frame: Frame, showing: Showing) -> Line:
+    state = frame.own.recording
+    length = "" if showing.recording_s is None else f" {stopwatch(showing.recording_s)}"
+    if state == "ok":
+        return (Span("● ", "ok"), Span(f"rec{length}"))
+    if state == "off":
+        return (Span("not recording", "dim"),)
+    if state is None:
+        return (Span("rec ?", "stale"),)
+    return (Span(f"rec {name_of(state, 12)}{length}", "crit" if state == "failed" else "warn"),)
+
+
+def _rate(interval_s: float) -> str:
+    return f"{1 / interval_s:g} Hz" if 0 < interval_s <= 1 else f"every {interval_s:g}s"

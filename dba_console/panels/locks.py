@@ -1,0 +1,156 @@
+"""Locks: who waits for whom, as trees with the root blocker on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame, LockNode
+from dba_console.panels import states
+from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table, clean
+from dba_console.panels.phrases import fact, integer, join, level, name_of, said, wrap
+from dba_console.panels.tables import cell_number
+from dba_console.panels.times import moment_of
+from dba_console.units import human_duration
+
+_WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0
+_DEPTH_SHOWN = 12
+_NODES_SHOWN = 2000
+
+
+def walk(trees: list[LockNode]) -> Iterator[tuple[int, LockNode, LockNode | None]]:
+    """Depth, node and parent, top down; without recursion, and never more than `_NODES_SHOWN` nodes."""
+    pending: list[tuple[int, LockNode, LockNode | None]] = [(0, root, None) for root in reversed(trees)]
+    shown = 0
+    while pending and shown < _NODES_SHOWN:
+        depth, node, parent = pending.pop()
+        yield depth, node, parent
+        shown += 1
+        pending.extend((depth + 1, child, node) for child in reversed(node.waiters))
+
+
+def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+    panel = frame.locks
+    lines: list[Line] = []
+    if panel.waiting == 0 and not panel.trees:
+        lines = [said("nobody waits for a lock", "dim")]
+    elif panel.waiting is not None or panel.trees:
+        lines = [_summary(frame)]
+        for depth, node, _ in walk(panel.trees):
+            if len(lines) >= height:
+                break
+            lines.append(_node_line(depth, node))
+    return states.body(panel, bool(lines), lines, width, height)
+
+
+def _summary(frame: Frame) -> Line:
+    """`3 waiting, 42s: 8123 app alter table orders ← 8001 pg_dump`."""
+    panel = frame.locks
+    style = level(panel.longest_wait_s, _WAIT_WARN_S, _WAIT_CRIT_S) if panel.longest_wait_s is not None else "stale"
+    start = (
+        Span(f"{integer(panel.waiting)} waiting", "warn" if panel.waiting else ""),
+        Span(", ", "dim"),
+        Span(human_duration(panel.longest_wait_s), style),
+    )
+    waiters = [(node, root) for node, root in _with_roots(panel.trees) if node is not root]
+    if not waiters:
+        return start
+    node, root = max(waiters, key=lambda pair: pair[0].wait_s or 0.0)
+    who = f": {_pid(node)} {name_of(node.user, 20)} {clean((node.query or '')[:60])}"
+    return (*start, Span(who), Span(f" ← {_pid(root)} {_called(root)}", "key"))
+
+
+def _with_roots(trees: list[LockNode]) -> Iterator[tuple[LockNode, LockNode]]:
+    root: LockNode | None = None
+    for depth, node, _ in walk(trees):
+        root = node if depth == 0 or root is None else root
+        yield node, root
+
+
+def _pid(node: LockNode) -> str:
+    return str(node.pid) if node.pid else "prepared transaction"
+
+
+def _called(node: LockNode) -> str:
+    return name_of(node.application or node.user, 24) if (node.application or node.user) else ""
+
+
+def _node_line(depth: int, node: LockNode) -> Line:
+    branch = "  " * min(depth - 1, _DEPTH_SHOWN) + "└ " if depth else ""
+    who = f"{_pid(node)} {_called(node)} "
+    if depth == 0:
+        held = join([_held(node), fact("in transaction", human_duration(node.xact_s))])
+        blocks = (Span(f", {node.behind} behind it", level(node.behind, 1, 10)),)
+        return (Span(who, "key"), *held, *blocks, Span(f": {clean((node.query or '')[:200])}", "dim"))
+    waits = Span(f"waits {human_duration(node.wait_s)} ", level(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
+    wanted = f"for {name_of(node.mode)} on {name_of(node.relation, 40)}"
+    return (Span(branch, "dim"), Span(who), waits, Span(wanted), Span(f": {clean((node.query or '')[:200])}", "dim"))
+
+
+def _held(node: LockNode) -> Line:
+    return said(f"{name_of(node.state)}, holds {name_of(node.mode)} on {name_of(node.relation, 40)}")
+
+
+_COLUMNS = (
+    Column("pid", "pid", 22, help="Root blocker first, who waits for it below it"),
+    Column("user", "user", 12, help="Role"),
+    Column("database", "database", 12),
+    Column("application", "application", 14),
+    Column("state", "state", 19, help="idle in transaction at a root: it waits for its client"),
+    Column("wait", "waits", 7, right=True, help="Time it has waited"),
+    Column("xact", "xact", 7, right=True, help="Age of its transaction"),
+    Column("behind", "behind", 6, right=True, help="Sessions below it, all levels"),
+    Column("mode", "mode", 24, help="Mode it waits for; at a root: what it holds"),
+    Column("relation", "relation", 24),
+    Column("query", "query", 60, grow=True),
+)
+
+
+def detail(frame: Frame, width: int, history: History) -> Detail:
+    panel = frame.locks
+    if panel.waiting is None and not panel.trees:
+        return Detail("Locks", tuple(states.note_lines(panel, width)))
+    head = [
+        join([fact("waiting", integer(panel.waiting)), fact("longest", _longest(panel.waiting, panel.longest_wait_s))])
+    ]
+    rows = tuple(_row(depth, node, parent) for depth, node, parent in walk(panel.trees))
+    table = Table("locks", _COLUMNS, rows, None, "Who waits for whom", "nobody waits for a lock")
+    return Detail("Locks", states.head_lines(panel, head, width), (table,))
+
+
+def _longest(waiting: int | None, longest_s: float | None) -> str:
+    return "nobody" if waiting == 0 else human_duration(longest_s)
+
+
+def _row(depth: int, node: LockNode, parent: LockNode | None) -> Row:
+    shown = min(depth, _DEPTH_SHOWN)
+    pid = ("  " * (shown - 1) + "└ " if shown else "") + (str(node.pid) if node.pid else "prepared")
+    blank = Cell("")
+    # A session blocked by two roots stands under each: its parent is part of what the row is.
+    key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
+    query = clean((node.query or "")[:300])
+    return Row(
+        key,
+        (
+            Cell(pid, node.pid, "" if depth else "key"),
+            Cell(name_of(node.user) if node.user else ""),
+            Cell(name_of(node.database) if node.database else ""),
+            Cell(name_of(node.application) if node.application else ""),
+            Cell(name_of(node.state) if node.state else ""),
+            cell_number(human_duration(node.wait_s), node.wait_s) if depth else blank,
+            cell_number(human_duration(node.xact_s), node.xact_s),
+            Cell(str(node.behind), node.behind),
+            Cell(name_of(node.mode)),
+            Cell(name_of(node.relation)),
+            Cell(query, query),
+        ),
+        Lines(lambda: _more(node)),
+        0,
+    )
+
+
+def _more(node: LockNode) -> list[Line]:
+    lines = [said(f"connected since {moment_of(node.backend_start)}")]
+    if node.also_blocked_by:
+        lines.append(said("also blocked by " + ", ".join(str(pid) for pid in node.also_blocked_by), "warn"))
+    return [*lines, *((Span(text),) for text in wrap(node.query or "", 200))]

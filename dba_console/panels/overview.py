@@ -1,0 +1,101 @@
+"""The overview: everything that decides in the first minute, on one screen of whatever size there is.
+
+80x24 is designed first; wider and taller screens show more of the same, narrower and shorter ones the most important
+line of each panel. Header and footer belong to the screen: these are the lines between them.
+"""
+
+from __future__ import annotations
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame
+from dba_console.panels.bands import Band, View, content, stack
+from dba_console.panels.cells import Line, Span, fit_line
+from dba_console.panels.grid import Box, draw
+from dba_console.panels.phrases import wrap
+from dba_console.panels.signs import ascii_line
+
+WIDE, BROAD, NARROW, SHORT = 150, 118, 60, 15
+
+_STANDARD = (
+    Band(("connections", "io"), 3, 5, 0),
+    Band(("memory", "safety"), 3, 5, 1),
+    Band(("replication", "disks"), 2, 4, 5),
+    Band(("progress",), 1, 5, 3),
+    Band(("locks",), 1, 6, 4),
+    Band(("charts",), 6, 17, 7),
+    Band(("sessions",), 3, 12, 6),
+    Band(("happenings",), 2, 30, 2),
+)
+_BROAD = (
+    Band(("connections", "io", "replication"), 3, 5, 0),
+    Band(("memory", "safety", "disks"), 3, 5, 1),
+    Band(("charts",), 8, 17, 3),
+    Band(("progress",), 1, 5, 4),
+    Band(("locks",), 1, 6, 5),
+    Band(("sessions",), 3, 14, 6),
+    Band(("happenings",), 2, 30, 2),
+)
+_WIDE_LEFT = (
+    Band(("connections", "io"), 3, 5, 0),
+    Band(("memory", "safety"), 3, 5, 1),
+    Band(("replication", "disks"), 2, 5, 2),
+    Band(("progress",), 1, 5, 3),
+    Band(("locks",), 1, 8, 4),
+)
+_WIDE_BELOW = (
+    Band(("sessions",), 2, 40, 1),
+    Band(("happenings",), 2, 10, 0),
+)
+_BRIEF = (
+    ("conn", "connections"), ("io", "io"), ("mem", "memory"), ("disk", "disks"), ("lock", "locks"),
+    ("repl", "replication"), ("safe", "safety"), ("dump", "progress"),
+)  # fmt: skip
+
+
+def overview(frame: Frame, history: History, width: int, height: int, *, ascii: bool = False) -> list[Line]:
+    """The body of the overview: at most `height` lines of at most `width` cells."""
+    if width < 1 or height < 1:
+        return []
+    view = View(frame, history)
+    alerts = _alerts(frame, width - 1)[: max(1, height // 4)]
+    room = height - len(alerts)
+    if width < NARROW or height < SHORT:
+        lines = [*alerts, *_brief(view, width, room)]
+    else:
+        boxes = _wide(view, width, room - 1) if width >= WIDE and room >= 24 else _stacked(view, width, room - 1)
+        boxes.append(Box(0, room - 1, width, 1, ()))
+        lines = [*alerts, *draw(boxes, width, room)]
+    fitted = [fit_line(one, width) for one in lines[:height]]
+    return [ascii_line(one) for one in fitted] if ascii else fitted
+
+
+def _stacked(view: View, width: int, height: int) -> list[Box]:
+    return stack(view, _BROAD if width >= BROAD else _STANDARD, 0, 0, width, height)
+
+
+def _wide(view: View, width: int, height: int) -> list[Box]:
+    """What is on the left at 80 columns, the ten minutes beside it, sessions and events below."""
+    left = max(80, width // 2)
+    top = max(18, min(26, height * 11 // 20))
+    boxes = stack(view, _WIDE_LEFT, 0, 0, left, top)
+    boxes += stack(view, (Band(("charts",), 5, 30, 0),), left + 1, 0, width - left - 1, top)
+    return boxes + stack(view, _WIDE_BELOW, 0, top, width, height - top)
+
+
+def _brief(view: View, width: int, height: int) -> list[Line]:
+    """One line for each panel, most important first; what room is left goes to what happened last."""
+    lines: list[Line] = []
+    for label, name in _BRIEF[:height]:
+        first = content(name, view, width - 5, 1)
+        lines.append((Span(f"{label:<5}", "title"), *(first[0] if first else (Span("?", "stale"),))))
+    return lines + content("happenings", view, width, height - len(lines)) if len(lines) < height else lines
+
+
+def _alerts(frame: Frame, width: int) -> list[Line]:
+    """What puts everything below in doubt: no connection, a recording that fails."""
+    lines: list[Line] = []
+    if frame.target.state != "connected" and frame.target.note:
+        lines += [(Span(" " + text, "crit"),) for text in wrap(f"! {frame.target.note}", width)]
+    if frame.own.recording in ("lagging", "failed") and frame.own.recording_note:
+        lines += [(Span(" " + text, "warn"),) for text in wrap(f"! {frame.own.recording_note}", width)]
+    return lines

@@ -1,0 +1,97 @@
+"""What the console itself costs, and whether it keeps up: a watcher that does not say so is not to be trusted."""
+
+from __future__ import annotations
+
+from dba_console.frames.history import History
+from dba_console.frames.model import PANELS, Frame, SelfFrame
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Table
+from dba_console.panels.phrases import fact, integer, join, level, name_of, said, wrap
+from dba_console.units import human_bytes, human_count, human_duration, human_pct
+
+
+def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+    own = frame.own
+    return [_cost(own), _recording(own), _lanes(own)][: max(0, height)]
+
+
+def detail(frame: Frame, width: int, history: History) -> Detail:
+    own = frame.own
+    head = [_cost(own), _server(own), _recording(own), _lanes(own), _readers(own), _clock(frame)]
+    if own.recording_note:
+        head += [said(text, "warn") for text in wrap(own.recording_note, width)]
+    if frame.target.through:
+        head.append(said(f"connected through {name_of(frame.target.through)}", "warn"))
+    return Detail("This console", tuple(head), (_panels(frame),))
+
+
+def _cost(own: SelfFrame) -> Line:
+    return join(
+        [
+            fact("agent cpu", human_pct(own.cpu_pct), level(own.cpu_pct, 5, 20)),
+            fact("its backend", human_pct(own.backend_cpu_pct), level(own.backend_cpu_pct, 5, 20)),
+            fact("memory", human_bytes(own.rss_bytes)),
+        ]
+    )
+
+
+def _server(own: SelfFrame) -> Line:
+    waited = "?" if own.query_ms is None else f"{own.query_ms:.1f} ms"
+    return join([fact("queries sent", human_count(own.queries)), fact("waited for answers in the last tick", waited)])
+
+
+def _recording(own: SelfFrame) -> Line:
+    style = "" if own.recording == "ok" else "warn"
+    return join(
+        [
+            fact("recording", name_of(own.recording), style),
+            fact("behind", human_duration(own.recorder_lag_s), level(own.recorder_lag_s, 2, 30)),
+            fact("samples dropped", integer(own.dropped), level(own.dropped, 1, 60)),
+        ]
+    )
+
+
+def _lanes(own: SelfFrame) -> Line:
+    if not own.stuck_lanes:
+        return fact("stuck lanes", "0")
+    return fact("stuck lanes", f"{own.stuck_lanes}: {name_of(', '.join(own.lanes), 60)}", "warn")
+
+
+def _readers(own: SelfFrame) -> Line:
+    return join(
+        [
+            fact("consoles", integer(own.consoles)),
+            fact("slow readers dropped", integer(own.readers_dropped), level(own.readers_dropped, 1, 10)),
+            fact("last tick late by", human_duration(own.late_s), level(own.late_s, 0.5, 2)),
+        ]
+    )
+
+
+def _clock(frame: Frame) -> Line:
+    offset = frame.target.clock_offset_s
+    text = "?" if offset is None else f"{offset:+.3f} s"
+    return fact("server's clock against this host's", text, level(None if offset is None else abs(offset), 1, 60))
+
+
+def _panels(frame: Frame) -> Table:
+    """How well and how freshly each panel is known."""
+    columns = (
+        Column("panel", "panel", 14),
+        Column("status", "status", 12),
+        Column("age", "age", 7, right=True, help="Of the oldest reading shown"),
+        Column("note", "note", 60, grow=True),
+    )
+    rows = []
+    for name in PANELS:
+        panel = getattr(frame, name)
+        rows.append(
+            Row(
+                name,
+                (
+                    Cell(name),
+                    Cell(name_of(panel.status), panel.status, "" if panel.status == "ok" else "warn"),
+                    Cell(human_duration(panel.age_s), panel.age_s),
+                    Cell(name_of(panel.note, 300) if panel.note else ""),
+                ),
+            )
+        )
+    return Table("panels", columns, tuple(rows), None, "What is known, and how well")

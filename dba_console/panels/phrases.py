@@ -1,0 +1,151 @@
+"""Facts as spans: a dim label, a value with its unit, joined into lines that fit.
+
+Every value keeps its unit, an unknown one is `?`, and a line that does not fit gives way to a shorter wording before
+anything is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dba_console.panels.cells import Line, Span, Style, clean, cut, line_width, width
+from dba_console.units import UNKNOWN, human_bytes, human_duration
+
+BETWEEN = Span(" · ", "dim")
+
+
+def fact(label: str, value: str, style: Style = "") -> Line:
+    """`label value`, the label dim."""
+    return (Span(label + " ", "dim"), Span(value, "stale" if value == UNKNOWN else style))
+
+
+def said(text: str, style: Style = "") -> Line:
+    """Words of our own as a line."""
+    return (Span(text, style),) if text else ()
+
+
+def name_of(text: str | None, cells: int = 60) -> str:
+    """A name from the server, harmless and at most `cells` wide; `?` where it is not known."""
+    return UNKNOWN if text is None else cut(clean(text[:400]), cells)
+
+
+def join(facts: Iterable[Line], between: Span | str = BETWEEN) -> Line:
+    """The facts that are not empty, as one line."""
+    separator = between if isinstance(between, Span) else Span(between)
+    spans: list[Span] = []
+    for one in facts:
+        if one:
+            if spans:
+                spans.append(separator)
+            spans.extend(one)
+    return tuple(spans)
+
+
+def first_fitting(cells: int, *wordings: Line) -> Line:
+    """The first wording that fits in `cells`, else the last, which the caller's box will cut."""
+    for wording in wordings:
+        if line_width(wording) <= cells:
+            return wording
+    return wordings[-1]
+
+
+def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = BETWEEN) -> Line:
+    """As many of the facts, most important first, as fit in `cells`; the first one always."""
+    kept: list[Line] = []
+    for one in facts:
+        if kept and line_width(join([*kept, one], between)) > cells:
+            break
+        kept.append(one)
+    return join(kept, between)
+
+
+def spread(cells: int, left: Line, right: Line) -> Line:
+    """`left` and `right` at the two ends of `cells`; the right one is left out where both do not fit."""
+    room = cells - line_width(left) - line_width(right)
+    if not right or room < 1:
+        return left
+    return (*left, Span(" " * room), *right)
+
+
+def wrap(text: str, cells: int) -> list[str]:
+    """`text` made harmless and broken at blanks into lines of at most `cells` cells; longer words are split.
+
+    >>> wrap("not permitted: GRANT pg_monitor TO app", 16)
+    ['not permitted:', 'GRANT pg_monitor', 'TO app']
+    """
+    if cells < 1:
+        return []
+    lines: list[str] = []
+    current = ""
+    for word in clean(text).split():
+        while width(word) > cells:
+            if current:
+                lines.append(current)
+                current = ""
+            head = _head(word, cells)
+            lines.append(head)
+            word = word[len(head) :]
+        joined = f"{current} {word}" if current else word
+        if current and width(joined) > cells:
+            lines.append(current)
+            current = word
+        else:
+            current = joined
+    return [*lines, current] if current else lines
+
+
+def _head(word: str, cells: int) -> str:
+    """The longest beginning of `word` in at most `cells` cells, and at least one sign, so that wrapping ends."""
+    end = min(len(word), cells)
+    while end > 1 and width(word[:end]) > cells:
+        end -= 1
+    return word[:end]
+
+
+def bar(pct: float | None, cells: int) -> str:
+    """A share as `▇▇▇▁▁`: filled only when full, empty only at 0. Blank where the share is not known."""
+    if pct is None or cells < 1:
+        return " " * max(0, cells)
+    filled = round(pct / 100 * cells)
+    if 0 < pct < 100:
+        filled = min(max(filled, 1), cells - 1) if cells > 1 else filled
+    filled = min(max(filled, 0), cells)
+    return "▇" * filled + "▁" * (cells - filled)
+
+
+def level(value: float | None, warn: float, crit: float) -> Style:
+    """Emphasis only, never a verdict: warn and crit from these values on."""
+    if value is None:
+        return "stale"
+    return "crit" if value >= crit else "warn" if value >= warn else ""
+
+
+def change(bytes_per_s: float | None) -> str:
+    """A change as `▲ 305 MB/s`, `▼ 310 MB/s`, `= 0 B/s`, `?`."""
+    if bytes_per_s is None:
+        return UNKNOWN
+    sign = "▲" if bytes_per_s > 0 else "▼" if bytes_per_s < 0 else "="
+    return f"{sign} {human_bytes(abs(bytes_per_s), per_s=True)}"
+
+
+def milliseconds(value: float | None) -> str:
+    """`0.8 ms`, `12 ms`, `1.2 s`, `?`."""
+    if value is None:
+        return UNKNOWN
+    if value >= 999.5:
+        return f"{value / 1000:.1f} s"
+    return f"{value:.1f} ms" if value < 9.95 else f"{value:.0f} ms"
+
+
+def integer(count: float | None) -> str:
+    """A whole number in full, `?` where unknown."""
+    return UNKNOWN if count is None else f"{count:.0f}"
+
+
+def ahead(seconds: float | None) -> str:
+    """A time to come, coarse where it is far: `3m50s`, `41d`, `3y`; a forecast has no more digits than that."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds >= 2 * 365 * 86400:
+        return f"{seconds / (365 * 86400):.0f}y" if seconds < 1000 * 365 * 86400 else ">1000y"
+    return f"{seconds / 86400:.0f}d" if seconds >= 3 * 86400 else human_duration(seconds)

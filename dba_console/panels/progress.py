@@ -1,0 +1,158 @@
+"""Dump, restore and other long work: how far, how that is known, what is left, who waits behind it.
+
+`est` and `measured` stand beside every share; where nothing tells how far, the elapsed time and the wait event do.
+"""
+
+from __future__ import annotations
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame, ProgressRow
+from dba_console.panels import states
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean, fit, line_width
+from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
+from dba_console.panels.tables import cell_number
+from dba_console.panels.times import moment_of
+from dba_console.units import human_bytes, human_count, human_duration, human_pct
+
+_GRADES = {"estimated": "est", "measured": "measured"}
+
+
+def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+    panel = frame.progress
+    lines = [_line(row, width) for row in panel.operations[: max(0, height)]]
+    hidden = len(panel.operations) - height
+    if hidden > 0 and height > 1:
+        lines[-1] = said(f"and {hidden + 1} more", "dim")
+    if not lines and panel.status == "ok" and panel.age_s is not None:
+        lines = [said("no dump, restore, vacuum, copy or index build is running", "dim")]
+    return states.body(panel, bool(lines), lines, width, height)
+
+
+def _line(row: ProgressRow, width: int) -> Line:
+    tail = _tail(row)
+    middle = _middle(row, max(6, min(16, width // 8)))
+    room = width - line_width(tail) - line_width(middle) - 4
+    if room < 16:
+        tail = _tail(row, short=True)
+        room = width - line_width(tail) - line_width(middle) - 4
+    if room < 12:
+        middle = _share(row)
+        room = width - line_width(tail) - line_width(middle) - 4
+    name = _name(row)
+    phase = clean((row.phase or "")[:80])
+    if phase and room > len(name) + 10:
+        start: Line = (Span(name + "  "), Span(fit(phase, room - len(name) - 2), "dim"))
+    else:
+        start = (Span(fit(name, max(8, room))),)
+    return (*start, Span("  "), *middle, Span("  "), *tail)
+
+
+def _name(row: ProgressRow) -> str:
+    kind = clean(row.kind.replace("_", " ") if not row.kind.startswith("pg_") else row.kind)
+    what = row.object or row.database or row.query or ""
+    return f"{kind} {clean(what[:60])}".rstrip()
+
+
+def _share(row: ProgressRow) -> Line:
+    if row.pct is None:
+        return said("share unknown", "stale")
+    return (Span(human_pct(row.pct)), Span(f" {_GRADES.get(row.grade, row.grade)}", "dim"))
+
+
+def _middle(row: ProgressRow, cells: int) -> Line:
+    if row.pct is None:
+        return _share(row)
+    return (Span(bar(row.pct, cells), "bar"), Span(" "), *_share(row))
+
+
+def _tail(row: ProgressRow, *, short: bool = False) -> Line:
+    """What is left where that is known, else how long it runs and what it waits for."""
+    facts: list[Line] = []
+    if row.eta_s is not None:
+        late = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > 1.2 * row.usual_s
+        facts.append((Span("left ", "dim"), Span(human_duration(row.eta_s), "warn" if late else "")))
+    else:
+        facts.append((Span("for ", "dim"), Span(human_duration(row.elapsed_s))))
+        if row.wait and not short:
+            facts.append(said(name_of(row.wait, 24), "dim"))
+    if row.usual_s is not None and not short:
+        facts.append((Span("usual ", "dim"), Span(human_duration(row.usual_s))))
+    line = join(facts, ", ")
+    if row.blocks:
+        line = (*line, Span("  "), Span(f"{row.blocks} wait", level(row.blocks, 1, 10)))
+    return line
+
+
+_COLUMNS = (
+    Column("kind", "operation", 13, help="Program or command", sort_key="K"),
+    Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P"),
+    Column("database", "database", 14, sort_key="D"),
+    Column("object", "object", 30, help="What it works on now", grow=True, sort_key="O"),
+    Column("phase", "phase", 30, help="As the progress view words it", sort_key="H"),
+    Column("pct", "share", 6, right=True, help="Share done", sort_key="S", descending=True),
+    Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown"),
+    Column("done", "done", 9, right=True, sort_key="N", descending=True),
+    Column("total", "total", 9, right=True, sort_key="T", descending=True),
+    Column("unit", "unit", 9, help="Of done and total"),
+    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True),
+    Column("elapsed", "elapsed", 8, right=True, sort_key="E", descending=True),
+    Column("eta", "left", 8, right=True, help="Estimated time left", sort_key="L", descending=True),
+    Column("usual", "usual", 8, right=True, help="How long it took before", sort_key="U", descending=True),
+    Column(
+        "blocks", "waiting", 7, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
+    ),
+)
+
+
+def detail(frame: Frame, width: int, history: History) -> Detail:
+    panel = frame.progress
+    rows = tuple(_row(row) for row in panel.operations)
+    table = Table("operations", _COLUMNS, rows, None, "Dump & restore and other long work",
+                  "no dump, restore, vacuum, copy or index build is running")  # fmt: skip
+    if not rows and panel.status != "ok":
+        return Detail("Dump & restore", tuple(states.note_lines(panel, width)))
+    return Detail("Dump & restore", states.head_lines(panel, (), width), (table,))
+
+
+def _amount(value: float | None, unit: str | None) -> str:
+    return human_bytes(value) if unit == "bytes" else human_count(value)
+
+
+def _rate(row: ProgressRow) -> str:
+    return human_bytes(row.rate_per_s, per_s=True) if row.unit == "bytes" else human_count(row.rate_per_s, per_s=True)
+
+
+def _row(row: ProgressRow) -> Row:
+    name, phase = name_of(row.object, 120) if row.object else "", name_of(row.phase, 80) if row.phase else ""
+    return Row(
+        f"{row.kind} {row.pid} {row.started}",
+        (
+            Cell(name_of(row.kind), row.kind),
+            Cell("" if row.pid is None else str(row.pid), row.pid),
+            Cell(name_of(row.database), row.database),
+            Cell(name, name),
+            Cell(phase, phase),
+            cell_number(human_pct(row.pct), row.pct),
+            Cell(name_of(row.grade), row.grade),
+            cell_number(_amount(row.done, row.unit), row.done),
+            cell_number(_amount(row.total, row.unit), row.total),
+            Cell(name_of(row.unit) if row.unit else "", row.unit),
+            cell_number(_rate(row), row.rate_per_s),
+            cell_number(human_duration(row.elapsed_s), row.elapsed_s),
+            cell_number(human_duration(row.eta_s), row.eta_s),
+            cell_number("" if row.usual_s is None else human_duration(row.usual_s), row.usual_s),
+            Cell(str(row.blocks), row.blocks, level(row.blocks, 1, 10)),
+        ),
+        _more(row),
+    )
+
+
+def _more(row: ProgressRow) -> tuple[Line, ...]:
+    facts = join(
+        [
+            said(f"started {moment_of(row.started)}"),
+            said(f"user {name_of(row.user)}"),
+            said(f"waits for {name_of(row.wait) if row.wait else 'nothing'}"),
+        ]
+    )
+    return (facts, *((Span(text),) for text in wrap(row.query or "", 200)))

@@ -1,0 +1,50 @@
+"""Every panel: its title, its key, and the two functions that lay it out. One declaration for screen, text and docs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame, PanelFrame
+from dba_console.panels import (
+    connections, disks, events, io, locks, memory, own, progress, replication, safety, sessions,
+)  # fmt: skip
+from dba_console.panels.cells import Detail, Line
+
+Compact = Callable[[Frame, int, int, History], list[Line]]
+Full = Callable[[Frame, int, History], Detail]
+
+
+@dataclass(frozen=True, slots=True)
+class PanelKind:
+    """A panel. `compact(frame, width, height, history)` gives its few lines for the overview, the most important
+    first; `detail(frame, width, history)` everything that is known."""
+
+    name: str
+    title: str
+    key: str
+    compact: Compact
+    detail: Full
+
+    def state(self, frame: Frame) -> PanelFrame | None:
+        """How well it is known; None for the console's own panel, which has no probe behind it."""
+        found = getattr(frame, self.name, None)
+        return found if isinstance(found, PanelFrame) else None
+
+
+_KINDS = (
+    PanelKind("connections", "Connections", "1", connections.compact, connections.detail),
+    PanelKind("io", "I/O", "2", io.compact, io.detail),
+    PanelKind("memory", "Memory", "3", memory.compact, memory.detail),
+    PanelKind("safety", "Safety", "4", safety.compact, safety.detail),
+    PanelKind("progress", "Dump & restore", "5", progress.compact, progress.detail),
+    PanelKind("locks", "Locks", "6", locks.compact, locks.detail),
+    PanelKind("replication", "Replication & WAL", "7", replication.compact, replication.detail),
+    PanelKind("disks", "Disks", "8", disks.compact, disks.detail),
+    PanelKind("sessions", "Sessions", "9", sessions.compact, sessions.detail),
+    PanelKind("events", "Events", "0", events.compact, events.detail),
+    PanelKind("own", "This console", "c", own.compact, own.detail),
+)
+
+PANELS: dict[str, PanelKind] = {kind.name: kind for kind in _KINDS}

@@ -1,0 +1,125 @@
+"""The picture of ten minutes: connections, I/O and memory over one time axis, with what happened marked on it.
+
+Made for one question: did the cache shrink, I/O stop and connections climb at the same moment?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame
+from dba_console.panels import charts
+from dba_console.panels.cells import Line, Span, Style, fit
+from dba_console.panels.happenings import marks
+from dba_console.units import human_bytes, human_count, human_pct
+
+WINDOW_S = 600
+_ALL = ("connections", "stalled", "throughput", "cached", "free")
+_FEWER = ("connections", "stalled", "cached", "free")
+_FEWEST = ("connections", "stalled", "cached")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    """One chart: what it shows, its points, the top it always has (0 for none) and how its numbers are written."""
+
+    title: str
+    points: Sequence[charts.Point]
+    write: Callable[[float | None], str]
+    floor: bool = True
+    """The chart stands on 0; else on its own lowest value, labelled."""
+    top: float = 0
+    span: float = 0
+    """At least this much from bottom to top, so that noise does not look like an avalanche."""
+
+
+def stacked(frame: Frame, history: History, width: int, height: int) -> list[Line]:
+    """Charts of the last ten minutes in at most `height` lines of `width` cells; none where they would not fit."""
+    if height < 5 or width < 40:
+        return []
+    gutter = 24 if width >= 100 else 20
+    names = _ALL if height >= 12 else _FEWER if height >= 10 else _FEWEST if height >= 8 else _FEWEST[: (height - 2)]
+    rows = max(1, min(6, (height - 2) // len(names)))
+    axis = charts.Axis(frame.at_us - WINDOW_S * 1_000_000, frame.at_us, width - gutter)
+    lines: list[Line] = []
+    for name in names:
+        lines += _draw(_chart(name, frame, history), axis, gutter, rows)
+    lines.append((Span(fit("", gutter - 1) + "│", "dim"), Span(charts.sign_line(marks(frame), axis), "changed")))
+    lines.append((Span(fit("", gutter - 1) + "└", "dim"), Span(charts.clock_line(axis), "dim")))
+    return lines
+
+
+def _chart(name: str, frame: Frame, history: History) -> _Chart:
+    if name == "connections":
+        usable = frame.connections.usable
+        return _Chart("connections", history.series("connections.used"), human_count, top=float(usable or 0))
+    if name == "stalled":
+        points = history.series("io.psi_full_pct")
+        if points or frame.io.psi_full_avg10 is not None:
+            return _Chart("I/O full stall", points, human_pct, top=10)
+        return _Chart("iowait", history.series("io.iowait_pct"), human_pct, top=10)
+    if name == "throughput":
+        return _Chart("I/O read+write", _throughput(history), _rate, top=float(1 << 20))
+    span = (frame.memory.total_bytes or 0) / 20
+    return _Chart(
+        f"{name} memory", history.series(f"memory.{name}_bytes"), human_bytes, floor=False, span=max(span, 1 << 20)
+    )
+
+
+def _throughput(history: History) -> list[charts.Point]:
+    written = dict(history.series("io.write_bytes_per_s"))
+    return [(at, read + written[at]) for at, read in history.series("io.read_bytes_per_s") if at in written]
+
+
+def _rate(value: float | None) -> str:
+    return human_bytes(value, per_s=True)
+
+
+def _draw(chart: _Chart, axis: charts.Axis, gutter: int, rows: int) -> list[Line]:
+    fold = charts.peaks if chart.floor else charts.latest
+    values = fold(chart.points, axis)
+    known = [value for value in values if value is not None]
+    now = values[-1] if values else None
+    low, high = _range(chart, known)
+    labels = _labels(chart, known, now, low, high, gutter, rows)
+    if not known:
+        blank = fit("  nothing known yet", axis.cells)
+        return [
+            (Span(label, "dim"), Span(blank if row == rows - 1 else "", "stale")) for row, label in enumerate(labels)
+        ]
+    style: Style = "bar"
+    drawn = charts.plot(values, low, high, rows)
+    return [(Span(label, "dim"), Span(text, style)) for label, text in zip(labels, drawn, strict=True)]
+
+
+def _range(chart: _Chart, known: Sequence[float]) -> tuple[float, float]:
+    """Bottom and top of the chart: of the readings, but never less apart than the chart asks for."""
+    if not known:
+        return 0.0, chart.top
+    if chart.floor:
+        return 0.0, max(chart.top, *known)
+    low, high = min(known), max(known)
+    missing = max(0.0, chart.span - (high - low)) / 2
+    low = max(0.0, low - missing)
+    return low, max(high + missing, low + chart.span)
+
+
+def _labels(
+    chart: _Chart, known: Sequence[float], now: float | None, low: float, high: float, gutter: int, rows: int
+) -> list[str]:
+    top, bottom = (chart.write(high), chart.write(low)) if known else ("", "")
+    value = chart.write(now)
+    if rows == 1:
+        return [_label(f"{chart.title} {value}", top, gutter, "┤")]
+    middle = [fit("", gutter - 1) + "│"] * (rows - 2)
+    return [_label(chart.title, top, gutter, "┤"), *middle, _label(f" now {value}", bottom, gutter, "┤")]
+
+
+def _label(left: str, right: str, gutter: int, tick: str) -> str:
+    """`left` and, where it fits, `right` at the end, then the tick."""
+    room = gutter - 2 - len(left)
+    if len(right) + 1 > room:
+        right = ""
+    return fit(left + " " * max(0, room - len(right)) + right, gutter - 2) + " " + tick

@@ -1,0 +1,74 @@
+"""How well a panel is known, in words: the suffix of its title, and the sentence that stands where numbers are missing.
+
+A panel is never just empty: it says whether nothing is there or nothing could be read, and what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.frames.model import PanelFrame
+from dba_console.panels.cells import Line, Span, Style
+from dba_console.panels.phrases import wrap
+from dba_console.units import human_duration
+
+_WITHOUT_NOTE = {
+    "ok": "not read yet",
+    "stale": "not read for a while",
+    "denied": "this role may not see it",
+    "unsupported": "not available on this server or host",
+    "timeout": "did not answer in time",
+    "error": "could not be read",
+}
+_STYLES: dict[str, Style] = {"ok": "", "stale": "stale", "denied": "warn", "unsupported": "stale"}
+
+
+def style_of(status: str) -> Style:
+    return _STYLES.get(status, "warn")
+
+
+def state_words(panel: PanelFrame) -> str:
+    """What to add to the title: nothing when all is well, else `12s old`, `denied`, `timeout, 12s old`."""
+    if panel.status == "ok":
+        return ""
+    words = [] if panel.status == "stale" else [panel.status]
+    if panel.age_s is not None and panel.status not in ("denied", "unsupported"):
+        words.append(f"{human_duration(panel.age_s)} old")
+    return ", ".join(words) or panel.status
+
+
+def title_spans(title: str, panel: PanelFrame | None) -> Line:
+    """The title and, where there is something to say, how well the panel is known."""
+    words = "" if panel is None else state_words(panel)
+    if panel is None or not words:
+        return (Span(title, "title"),)
+    return (Span(title, "title"), Span(f" {words}", style_of(panel.status)))
+
+
+def sentence(panel: PanelFrame) -> str:
+    """The panel's note, or a plain one for its status."""
+    return panel.note or _WITHOUT_NOTE.get(panel.status, panel.status)
+
+
+def note_lines(panel: PanelFrame, cells: int) -> list[Line]:
+    """The panel's sentence, wrapped."""
+    return [(Span(text, style_of(panel.status)),) for text in wrap(sentence(panel), cells)]
+
+
+def body(panel: PanelFrame, known: bool, lines: Sequence[Line], cells: int, rows: int) -> list[Line]:
+    """The lines where the panel is known, its sentence where it is not, and both where there is room for both."""
+    if rows <= 0:
+        return []
+    if not known:
+        return note_lines(panel, cells)[:rows]
+    kept = list(lines[:rows])
+    if panel.note and len(kept) < rows:
+        kept += note_lines(panel, cells)[: rows - len(kept)]
+    return kept
+
+
+def head_lines(panel: PanelFrame, lines: Sequence[Line], cells: int) -> tuple[Line, ...]:
+    """The lines of fact of a full panel, its sentence first where there is one."""
+    if panel.status == "ok" and not panel.note:
+        return tuple(lines)
+    return (*note_lines(panel, cells), *lines)
