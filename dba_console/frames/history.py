@@ -7,7 +7,7 @@ Held as plain arrays, because it lives in every console for as long as the conso
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 DEFAULT_SPAN_S = 600.0
@@ -83,6 +83,17 @@ class History:
             return []
         first = bisect_left(known.times, self.last_us - self.span_us)
         return list(zip(known.times[first:], known.values[first:], strict=True))
+
+    def until(self, wall_us: int) -> History:
+        """The same as it was at that moment: a copy that a paused screen keeps while this one goes on."""
+        copy = History(self.span_us / 1e6)
+        for name, series in self._series.items():
+            position = bisect_right(series.times, wall_us)
+            if position:
+                kept = copy._series[name] = _Series()
+                kept.times, kept.values = series.times[:position], series.values[:position]
+                copy.last_us = max(copy.last_us or kept.times[-1], kept.times[-1])
+        return copy
 
     def _trim(self, wall_us: int) -> None:
         oldest = wall_us - self.span_us

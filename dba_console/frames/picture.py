@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from msgspec import DecodeError
+
 from dba_console.samples.sample import Part, Sample
 
 T = TypeVar("T")
@@ -16,19 +18,25 @@ T = TypeVar("T")
 class Reading:
     """One reading of a part with its times; decoded once, on demand."""
 
-    __slots__ = ("_decoded", "_value", "boot", "part", "wall_us")
+    __slots__ = ("_decoded", "_value", "boot", "damaged", "part", "wall_us")
 
     def __init__(self, part: Part, boot: str, wall_us: int) -> None:
         self.part = part
         self.boot = boot
         self.wall_us = wall_us
         """Wall time at which it was read, from the sample's two clocks."""
+        self.damaged = False
+        """It could not be decoded: another version wrote it, or the file is damaged. Known once it was asked for."""
         self._decoded = False
         self._value: Any = None
 
     def value(self) -> Any:
+        """The reading as its struct; None where there is none or it cannot be decoded."""
         if not self._decoded:
-            self._value = self.part.decode()
+            try:
+                self._value = self.part.decode()
+            except DecodeError:
+                self.damaged = True
             self._decoded = True
         return self._value
 
@@ -40,13 +48,15 @@ class Picture:
     a reading, so one timeout does not lose the rate that follows it.
     """
 
-    __slots__ = ("boot", "current", "latest", "mono_us", "previous", "seq", "wall_us")
+    __slots__ = ("boot", "current", "latest", "mono_us", "previous", "seq", "tick_us", "wall_us")
 
     def __init__(self) -> None:
         self.seq = 0
         self.wall_us = 0
         self.mono_us = 0
         self.boot = ""
+        self.tick_us = 0
+        """Shortest distance between two samples seen so far: what a tick is here. 0 before the second."""
         self.latest: dict[str, Reading] = {}
         self.current: dict[str, Reading] = {}
         self.previous: dict[str, Reading] = {}
@@ -61,6 +71,8 @@ class Picture:
         picture.seq, picture.wall_us, picture.mono_us = sample.seq, sample.wall_us, sample.mono_us
         picture.boot = sample.boot
         if sample.boot == self.boot:
+            step_us = sample.mono_us - self.mono_us
+            picture.tick_us = min(step_us, self.tick_us or step_us) if step_us > 0 else self.tick_us
             picture.latest = dict(self.latest)
             picture.current = dict(self.current)
             picture.previous = dict(self.previous)
@@ -90,6 +102,16 @@ class Picture:
         reading = self.previous.get(name)
         value = None if reading is None else reading.value()
         return value if isinstance(value, kind) else None
+
+    def without(self, prefix: str) -> Picture:
+        """The picture without the parts whose name begins so."""
+        picture = Picture()
+        picture.seq, picture.wall_us, picture.mono_us = self.seq, self.wall_us, self.mono_us
+        picture.boot, picture.tick_us = self.boot, self.tick_us
+        picture.latest = {name: part for name, part in self.latest.items() if not name.startswith(prefix)}
+        picture.current = {name: part for name, part in self.current.items() if not name.startswith(prefix)}
+        picture.previous = {name: part for name, part in self.previous.items() if not name.startswith(prefix)}
+        return picture
 
     def elapsed_s(self, name: str) -> float | None:
         """Seconds between the last two readings of the part, None where there are not two."""

@@ -1,0 +1,190 @@
+"""Connections against the limit: how many, whose, and when the house is full.
+
+Counts what takes one of max_connections: client backends. Parallel workers, walsenders (a pool of their own since 12)
+and background processes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dba_console.frames.facts import Facts
+from dba_console.frames.heads import add_note, fill_head
+from dba_console.frames.model import ConnectionGroup, Connections
+from dba_console.frames.rates import share_pct
+from dba_console.frames.times import age_s
+from dba_console.frames.trend import slope, time_to_reach
+from dba_console.samples import host, postgres
+
+CLIENT = "client backend"
+ACTIVE = ("active", "fastpath function call")
+IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
+WINDOW_S = 180.0
+"""Connections fill in minutes: growth is told from the last three."""
+MIN_SPAN_S = 20.0
+GATE = 3.0
+"""Fewer new connections than this over the window predict nothing."""
+
+
+def derive_connections(facts: Facts) -> Connections:
+    """The connections panel: from pg_stat_activity, in blind mode from process titles."""
+    if is_blind(facts):
+        panel = _from_titles(facts)
+    else:
+        panel = _from_activity(facts)
+    _limits(panel, facts)
+    _growth(panel, facts)
+    return panel
+
+
+def is_blind(facts: Facts) -> bool:
+    """Whether process titles are newer than anything the server said about its sessions."""
+    titles = facts.picture.current.get("host.titles")
+    activity = facts.picture.current.get("pg.activity")
+    return titles is not None and (activity is None or titles.part.at_us > activity.part.at_us)
+
+
+def is_client(row: postgres.Activity) -> bool:
+    """A client backend. Where the role may not see the type, whoever has a user and a database counts as one."""
+    if row.backend_type is None:
+        return row.user is not None and row.database is not None and row.leader_pid is None
+    return row.backend_type == CLIENT
+
+
+def _from_activity(facts: Facts) -> Connections:
+    panel = fill_head(Connections(), facts.picture, "pg.activity")
+    panel.seat = None if facts.server is None else facts.server.seat
+    sessions = facts.sessions
+    if sessions is None:
+        return panel
+    panel.source = "sql"
+    rows = [row for row in sessions.rows if is_client(row)]
+    panel.used = len(rows)
+    if any(row.state is None for row in rows):
+        # Without pg_monitor other roles' states are NULL: how many of them are active is not known.
+        add_note(panel, _hidden_note(sessions))
+    else:
+        _count_states(panel, rows)
+    panel.by_application = _groups(rows, "application", sessions.now_us, {})
+    panel.by_user = _groups(rows, "user", sessions.now_us, _role_limits(facts))
+    panel.by_database = _groups(rows, "database", sessions.now_us, _database_limits(facts))
+    return panel
+
+
+def _hidden_note(sessions: postgres.Sessions) -> str:
+    hidden = sessions.hidden or sum(row.state is None for row in sessions.rows)
+    return f"the states of {hidden} sessions are hidden: GRANT pg_monitor to this role"
+
+
+def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:
+    active = sum(row.state in ACTIVE for row in rows)
+    idle = sum(row.state == "idle" for row in rows)
+    in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
+    panel.active, panel.idle, panel.idle_in_transaction = active, idle, in_transaction
+    panel.waiting = sum(row.wait_event_type == "Lock" and row.state in ACTIVE for row in rows)
+    panel.other_states = len(rows) - active - idle - in_transaction
+
+
+def _groups(
+    rows: Iterable[postgres.Activity], attribute: str, now_us: int, limits: dict[str, int | None]
+) -> list[ConnectionGroup]:
+    groups: dict[str, ConnectionGroup] = {}
+    oldest: dict[str, int] = {}
+    for row in rows:
+        name = getattr(row, attribute) or ""
+        group = groups.get(name)
+        if group is None:
+            group = groups[name] = ConnectionGroup(name=name, count=0, limit=limits.get(name))
+        group.count += 1
+        if row.state in ACTIVE:
+            group.active += 1
+        elif row.state in IN_TRANSACTION:
+            group.idle_in_transaction += 1
+        elif row.state == "idle" and row.state_change is not None:
+            oldest[name] = min(row.state_change, oldest.get(name, row.state_change))
+    for name, since_us in oldest.items():
+        groups[name].oldest_idle_s = age_s(now_us, since_us)
+    return sorted(groups.values(), key=lambda group: (-group.count, group.name))
+
+
+def _role_limits(facts: Facts) -> dict[str, int | None]:
+    roles = [] if facts.server is None else facts.server.roles
+    # A superuser's CONNECTION LIMIT is never enforced.
+    return {role.name: role.connection_limit for role in roles if role.connection_limit >= 0 and not role.superuser}
+
+
+def _database_limits(facts: Facts) -> dict[str, int | None]:
+    databases = [] if facts.server is None else facts.server.databases
+    return {database.name: database.connection_limit for database in databases if database.connection_limit >= 0}
+
+
+def _from_titles(facts: Facts) -> Connections:
+    panel = fill_head(Connections(), facts.picture, "host.titles")
+    panel.source = "process_titles"
+    titles = facts.picture.now("host.titles", host.Titles)
+    if titles is None:
+        return panel
+    add_note(panel, "counted from process titles: there is no connection to the server")
+    rows = [row for row in titles.rows if row.kind == CLIENT]
+    panel.used = len(rows)
+    if titles.unreadable:
+        add_note(panel, f"{titles.unreadable} processes could not be read and are not counted")
+    if titles.update_process_title:
+        _count_titles(panel, rows)
+    else:
+        add_note(panel, "update_process_title is off: titles carry no state")
+    panel.by_user = _title_groups(rows, "user", _role_limits(facts))
+    panel.by_database = _title_groups(rows, "database", _database_limits(facts))
+    return panel
+
+
+def _title_is_active(row: host.Title) -> bool:
+    return row.state is not None and row.state not in (*IN_TRANSACTION, "idle", "startup")
+
+
+def _count_titles(panel: Connections, rows: list[host.Title]) -> None:
+    panel.active = sum(_title_is_active(row) for row in rows)
+    panel.idle = sum(row.state == "idle" for row in rows)
+    panel.idle_in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
+    # A title says `waiting` only for heavyweight locks (set_ps_display_suffix in ProcSleep).
+    panel.waiting = sum(row.state == "waiting" or (row.state or "").endswith(" waiting") for row in rows)
+    panel.other_states = len(rows) - panel.active - panel.idle - panel.idle_in_transaction
+
+
+def _title_groups(rows: list[host.Title], attribute: str, limits: dict[str, int | None]) -> list[ConnectionGroup]:
+    groups: dict[str, ConnectionGroup] = {}
+    for row in rows:
+        name = getattr(row, attribute) or ""
+        group = groups.setdefault(name, ConnectionGroup(name=name, count=0, limit=limits.get(name)))
+        group.count += 1
+        group.active += _title_is_active(row)
+        group.idle_in_transaction += row.state in IN_TRANSACTION
+    return sorted(groups.values(), key=lambda group: (-group.count, group.name))
+
+
+def _limits(panel: Connections, facts: Facts) -> None:
+    control = facts.picture.now("host.control", host.ControlFile)
+    panel.max = facts.number("max_connections")
+    if panel.max is None and control is not None:
+        panel.max = control.max_connections
+    panel.reserved_superuser = facts.number("superuser_reserved_connections")
+    panel.reserved_role = facts.number("reserved_connections")
+    if panel.reserved_role is None and facts.major is not None and facts.major < 16:
+        panel.reserved_role = 0  # reserved_connections came with 16
+    if panel.max is not None and panel.reserved_superuser is not None and panel.reserved_role is not None:
+        panel.usable = max(0, panel.max - panel.reserved_superuser - panel.reserved_role)
+    panel.used_pct = share_pct(panel.used, panel.usable)
+
+
+def _growth(panel: Connections, facts: Facts) -> None:
+    if panel.used is None:
+        return
+    series = facts.history.series("connections.used")
+    per_s = slope(series, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+    panel.growth_per_min = None if per_s is None else per_s * 60
+    if panel.usable is None:
+        return
+    if panel.used >= panel.usable:
+        panel.full_in_s = 0.0
+    else:
+        panel.full_in_s = time_to_reach(series, panel.usable, gate=GATE, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)

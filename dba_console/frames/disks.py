@@ -1,0 +1,87 @@
+"""Disks: what lies where, how full it is, when it will be full, and which arrangements bite."""
+
+from __future__ import annotations
+
+from dba_console.frames.facts import Facts
+from dba_console.frames.heads import fill_head
+from dba_console.frames.model import DatabaseRow, Disks, MountRow
+from dba_console.frames.rates import delta, pair, rate, share_pct
+from dba_console.frames.trend import slope, time_to_reach
+from dba_console.frames.placement import mount_warnings
+from dba_console.samples import host, postgres
+
+GATE_BYTES = 64 << 20
+GATE_SHARE = 0.0002
+"""Growth below 64 MB and a 5,000th of the file system over the window predicts nothing: that is logs and noise."""
+
+
+def derive_disks(facts: Facts) -> Disks:
+    """The disks panel; its status is that of the mounts, databases are there without them."""
+    picture = facts.picture
+    panel = fill_head(Disks(), picture, "host.mounts", "pg.databases", "pg.sizes")
+    mounts = picture.now("host.mounts", host.Mounts)
+    if mounts is not None:
+        panel.mounts = sorted((_mount(row, facts) for row in mounts.mounts), key=_order)
+        panel.warnings = mount_warnings(panel.mounts)
+    panel.databases = _databases(facts)
+    return panel
+
+
+def _order(row: MountRow) -> tuple[bool, float, str]:
+    return not row.holds, -(row.used_pct or 0.0), row.path
+
+
+def _mount(mount: host.Mount, facts: Facts) -> MountRow:
+    row = MountRow(
+        path=mount.path,
+        device=mount.device,
+        source=mount.source,
+        fstype=mount.fstype,
+        holds=mount.holds,
+        size_bytes=mount.size,
+        used_bytes=mount.used,
+        available_bytes=mount.available,
+        options=mount.options,
+        status=mount.status,
+        note=mount.note,
+    )
+    if mount.used is not None and mount.available is not None:
+        # As df: of what an unprivileged writer could ever have, the blocks reserved for root left out.
+        row.used_pct = share_pct(mount.used, mount.used + mount.available)
+        _growth(row, mount.used + mount.available, facts)
+    if mount.inodes and mount.inodes_free is not None:
+        row.inodes_pct = share_pct(mount.inodes - mount.inodes_free, mount.inodes)
+    return row
+
+
+def _growth(row: MountRow, limit: int, facts: Facts) -> None:
+    series = facts.history.series(f"mount:{row.path}.used_bytes")
+    row.growth_bytes_per_s = slope(series)
+    gate = max(GATE_BYTES, GATE_SHARE * (row.size_bytes or 0))
+    row.full_in_s = 0.0 if row.available_bytes == 0 else time_to_reach(series, limit, gate=gate)
+
+
+def _databases(facts: Facts) -> list[DatabaseRow]:
+    stats = facts.picture.now("pg.databases", postgres.DatabaseStats)
+    sizes = facts.picture.now("pg.sizes", postgres.Sizes)
+    rows = {row.name: DatabaseRow(name=row.name, bytes=row.bytes) for row in (sizes.rows if sizes is not None else ())}
+    both = pair(facts.picture, "pg.databases", postgres.DatabaseStats)
+    before = {} if both is None else {old.oid: old for old in both.old.rows}
+    for new in stats.rows if stats is not None else ():
+        if new.name is None:
+            continue
+        row = rows.setdefault(new.name, DatabaseRow(name=new.name))
+        row.deadlocks = new.deadlocks
+        old = before.get(new.oid)
+        if both is not None and old is not None and old.stats_reset == new.stats_reset:
+            _database_rates(row, new, old, both.seconds)
+    return sorted(rows.values(), key=lambda row: (-(row.bytes or 0), row.name))
+
+
+def _database_rates(row: DatabaseRow, new: postgres.DatabaseStat, old: postgres.DatabaseStat, seconds: float) -> None:
+    row.temp_bytes_per_s = rate(new.temp_bytes, old.temp_bytes, seconds)
+    row.commits_per_s = rate(new.xact_commit, old.xact_commit, seconds)
+    row.rollbacks_per_s = rate(new.xact_rollback, old.xact_rollback, seconds)
+    hits, reads = delta(new.blks_hit, old.blks_hit), delta(new.blks_read, old.blks_read)
+    # Of this interval, not since the statistics began: a lifetime ratio moves for nobody.
+    row.hit_pct = None if hits is None or reads is None else share_pct(hits, hits + reads)

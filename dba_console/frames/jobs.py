@@ -1,0 +1,98 @@
+"""Long work told from what its sessions say of themselves: dumps, restores, and commands no progress view covers.
+
+A dump or restore with -j is many sessions and one job: they are told together by application name, user, database and
+client. How far it is cannot be known from the server (facts: no view has the plan), so a job carries what it works on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from dba_console.frames.connections import ACTIVE
+from dba_console.samples.postgres import Activity
+
+JOBS = ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "vacuumdb", "reindexdb", "clusterdb")
+"""application_name as these programs set it (fallback_application_name is the program's name)."""
+
+MIN_ELAPSED_S = 2.0
+"""A command without a progress view is long work only from here on."""
+
+_COMMENT = r"\s*(?:(?:/\*.*?\*/|--[^\n]*\n)\s*)*"
+_COMMANDS = (
+    ("vacuum_full", r"vacuum\s*(?:\([^)]*\bfull\b[^)]*\)|full\b)"),
+    ("vacuum", r"vacuum\b"),
+    ("analyze", r"analyze\b"),
+    ("create_index", r"create\s+(?:unique\s+)?index\b"),
+    ("reindex", r"reindex\b"),
+    ("cluster", r"(?:cluster|repack)\b"),
+    ("copy", r"copy\b"),
+    ("alter_table", r"alter\s+table\b"),
+    ("refresh", r"refresh\s+materialized\b"),
+    ("create_table_as", r"create\s+(?:unlogged\s+|temp\s+|temporary\s+)?table\b.*\bas\b"),
+    ("create_database", r"create\s+database\b"),
+    ("checkpoint", r"checkpoint\b"),
+)
+_COMPILED = tuple((kind, re.compile(_COMMENT + pattern, re.I | re.S)) for kind, pattern in _COMMANDS)
+_FIRST_WORD = re.compile(
+    _COMMENT + r"(?:vacuum|analyze|create|reindex|cluster|repack|copy|alter|refresh|checkpoint)", re.I
+)
+_LONGEST = 500
+
+
+@dataclass
+class Job:
+    """The sessions of one dump, restore or the like; `leader` is the one connected first."""
+
+    kind: str
+    leader: Activity
+    sessions: list[Activity] = field(default_factory=list)
+
+    @property
+    def pids(self) -> set[int]:
+        return {row.pid for row in self.sessions}
+
+
+def find_jobs(rows: list[Activity]) -> list[Job]:
+    """Jobs among the sessions, by their programs' names."""
+    found: dict[tuple[str | None, ...], Job] = {}
+    for row in rows:
+        kind = _program(row.application)
+        if kind is None or row.leader_pid is not None:
+            continue
+        key = (row.application, row.user, row.database, row.client)
+        job = found.get(key)
+        if job is None:
+            job = found[key] = Job(kind, row)
+        job.sessions.append(row)
+        if (row.backend_start or 0, row.pid) < (job.leader.backend_start or 0, job.leader.pid):
+            job.leader = row
+    return list(found.values())
+
+
+def _program(application: str) -> str | None:
+    if application in JOBS:
+        return application
+    return "pgcopydb" if application.startswith("pgcopydb[") else None
+
+
+def job_phase(job: Job) -> str | None:
+    """What the job is at, from what its sessions run: data before indexes before constraints; None when all idle."""
+    kinds = {command(row.query) for row in job.sessions if row.state in ACTIVE}
+    for kind, phase in (("copy", "data"), ("create_index", "indexes"), ("alter_table", "constraints")):
+        if kind in kinds:
+            return phase
+    return "catalog" if any(row.state in ACTIVE for row in job.sessions) else None
+
+
+def command(query: str) -> str | None:
+    """The kind of long work a query is, None for any other.
+
+    >>> command("/* x */ VACUUM (FULL, verbose) t"), command("create unique index i on t (a)"), command("select 1")
+    ('vacuum_full', 'create_index', None)
+    """
+    start = query[:_LONGEST]
+    # One cheap test first: nearly every query is none of these.
+    if _FIRST_WORD.match(start) is None:
+        return None
+    return next((kind for kind, pattern in _COMPILED if pattern.match(start)), None)

@@ -1,0 +1,125 @@
+"""Locks: trees of who waits for whom, from the ones to end (roots) down.
+
+Every waiter stands in the trees once, under one of its blockers, so the numbers behind a root add up; its other
+blockers are named on it. A cycle (a deadlock not yet detected) is opened at the one that waits longest.
+"""
+
+from __future__ import annotations
+
+from dba_console.frames.facts import Facts
+from dba_console.frames.heads import fill_head
+from dba_console.frames.model import LockNode, Locks
+from dba_console.frames.times import age_s, rfc3339
+from dba_console.samples import postgres
+
+DEEPEST = 40
+"""Levels of a tree; who stands deeper is shown at this level, for a chain of a thousand could not be drawn or sent."""
+PREPARED = 0
+"""pg_blocking_pids() says 0 for a prepared transaction."""
+
+
+def derive_locks(facts: Facts) -> Locks:
+    """The locks panel; nobody waiting is an empty list, not knowing is None."""
+    panel = fill_head(Locks(), facts.picture, "pg.locks")
+    waiters = facts.waiters
+    if waiters is None:
+        return panel
+    if not waiters and facts.sessions is not None:
+        # That nobody waits may be known from the sessions alone: then they are what was read.
+        fill_head(panel, facts.picture, "pg.activity")
+    panel.waiting = len(waiters)
+    nodes = _nodes(waiters, facts)
+    waits = [node.wait_s for node in nodes.values() if node.wait_s is not None]
+    panel.longest_wait_s = max(waits, default=None)
+    roots = _grow(nodes, {waiter.pid: waiter.blocked_by for waiter in waiters})
+    panel.trees = sorted((nodes[pid] for pid in roots), key=lambda node: (-node.behind, node.pid))
+    return panel
+
+
+def _nodes(waiters: list[postgres.Lock], facts: Facts) -> dict[int, LockNode]:
+    """A node for everyone who waits or is waited for."""
+    now_us = facts.server_time_us("pg.locks")
+    locks = facts.picture.now("pg.locks", postgres.Locks)
+    held = {} if locks is None else {holding.pid: holding for holding in locks.held}
+    waiting = {waiter.pid: waiter for waiter in waiters}
+    blockers = {pid for waiter in waiters for pid in waiter.blocked_by}
+    nodes = {}
+    for pid in [*waiting, *sorted(blockers - waiting.keys())]:
+        node = nodes[pid] = _node(pid, facts)
+        if pid in waiting:
+            waiter = waiting[pid]
+            node.mode, node.relation = waiter.mode, waiter.relation or waiter.locktype
+            node.wait_s = age_s(now_us, waiter.wait_start)
+        elif pid in held:
+            node.mode, node.relation = held[pid].mode, held[pid].relation or held[pid].locktype
+    return nodes
+
+
+def _node(pid: int, facts: Facts) -> LockNode:
+    if pid == PREPARED:
+        return LockNode(pid=pid, state="prepared transaction")
+    row = facts.by_pid.get(pid)
+    if row is None:
+        return LockNode(pid=pid)
+    return LockNode(
+        pid=pid,
+        backend_start=rfc3339(row.backend_start),
+        user=row.user,
+        database=row.database,
+        application=row.application,
+        state=row.state,
+        xact_s=age_s(facts.server_time_us("pg.activity"), row.xact_start),
+        query=row.query,
+    )
+
+
+def _grow(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[int]:
+    """Hang every waiter under one blocker, count who is behind whom; returns the roots."""
+    parents = {pid: _parent(pid, blockers, blocked_by) for pid, blockers in blocked_by.items()}
+    children: dict[int | None, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    roots = [pid for pid in nodes if parents.get(pid) is None]
+    order = _hang(roots, nodes, children)
+    left = nodes.keys() - order
+    while left:
+        # Only cycles are left: nobody in them is free.
+        first = min(left, key=lambda pid: (-(nodes[pid].wait_s or 0.0), pid))
+        children[parents[first]].remove(first)
+        parents[first] = None
+        roots.append(first)
+        order.update(_hang([first], nodes, children))
+        left = nodes.keys() - order
+    for pid, blockers in blocked_by.items():
+        nodes[pid].also_blocked_by = sorted({blocker for blocker in blockers if blocker != parents[pid]})
+    for root in roots:
+        _count(nodes[root])
+    return roots
+
+
+def _parent(pid: int, blockers: list[int], blocked_by: dict[int, list[int]]) -> int | None:
+    """The blocker to stand under: one that does not wait itself, for ending that one helps; else the first named."""
+    others = [blocker for blocker in blockers if blocker != pid]
+    free = [blocker for blocker in others if blocker not in blocked_by]
+    return next(iter(free or others), None)
+
+
+def _hang(roots: list[int], nodes: dict[int, LockNode], children: dict[int | None, list[int]]) -> set[int]:
+    """Link nodes from the roots down, without recursion; returns the pids reached."""
+    seen = set(roots)
+    todo = [(pid, nodes[pid], 1) for pid in roots]
+    while todo:
+        pid, shown_under, depth = todo.pop()
+        for child in sorted(children.get(pid, ()), key=lambda each: (-(nodes[each].wait_s or 0.0), each)):
+            if child in seen:
+                continue
+            seen.add(child)
+            shown_under.waiters.append(nodes[child])
+            deeper = depth + 1 < DEEPEST
+            todo.append((child, nodes[child] if deeper else shown_under, depth + 1 if deeper else depth))
+    return seen
+
+
+def _count(node: LockNode) -> int:
+    node.behind = sum(1 + _count(waiter) for waiter in node.waiters)
+    return node.behind

@@ -1,0 +1,154 @@
+"""Progress of long work: how far, how that is known, how fast, and who waits behind it.
+
+`pct` is the share of the phase that is shown, as the server counts it: never of the whole where only a phase is known,
+never above 100, never back within a phase. Nothing is invented: without a whole there is no share and no time left.
+"""
+
+from __future__ import annotations
+
+from dba_console.frames.connections import ACTIVE
+from dba_console.frames.facts import Facts
+from dba_console.frames.heads import fill_head
+from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, find_jobs, job_phase
+from dba_console.frames.model import Progress, ProgressRow
+from dba_console.frames.sessions import wait_text
+from dba_console.frames.times import age_s, rfc3339
+from dba_console.frames.trend import slope
+from dba_console.samples import postgres
+
+MIN_PCT = 5.0
+"""Below this share no time left is told: the rate of a beginning misleads."""
+ESTIMATED_MOST = 99.0
+"""An estimated share stays below 100 until the work is gone from the view."""
+_ROUNDS = ("index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "indexes_done")
+"""Columns of the views that tell one round through a phase from the next."""
+
+
+def derive_progress(facts: Facts) -> Progress:
+    """The progress panel: rows of the progress views, dumps and restores as one row each, and other long commands."""
+    panel = fill_head(Progress(), facts.picture, "pg.progress", "pg.activity")
+    operations = facts.picture.now("pg.progress", postgres.Operations)
+    rows = [] if operations is None else operations.rows
+    jobs = [] if facts.sessions is None else find_jobs(facts.sessions.rows)
+    copying = {pid for job in jobs for pid in job.pids}
+    panel.operations = [_job_row(job, rows, facts) for job in jobs]
+    panel.operations += [
+        _view_row(row, facts) for row in rows if not (row.kind in ("copy", "basebackup") and row.pid in copying)
+    ]
+    panel.operations += _command_rows(facts, copying | {row.pid for row in rows})
+    panel.operations.sort(key=lambda row: (-(row.elapsed_s or 0.0), row.pid or 0))
+    return panel
+
+
+def phase_key(row: postgres.Operation, query_start: int | None) -> str:
+    """The name of the series of one pass through one phase of one command."""
+    rounds = ",".join(str(row.detail.get(name) or 0) for name in _ROUNDS if name in row.detail)
+    return f"progress:{row.kind}:{row.pid}:{query_start or 0}:{row.object or ''}:{row.phase or ''}:{rounds}"
+
+
+def share(row: postgres.Operation) -> float | None:
+    """Done of the whole in percent, None where the server does not know the whole."""
+    if row.done is None or not row.total or row.total <= 0 or row.done < 0:
+        return None
+    most = ESTIMATED_MOST if _grade(row) == "estimated" else 100.0
+    return min(most, 100.0 * row.done / row.total)
+
+
+def _grade(row: postgres.Operation) -> str:
+    # backup_total is an estimate made at the start, and raised when it is passed (monitoring.sgml).
+    return "estimated" if row.kind == "basebackup" else "measured"
+
+
+def _view_row(row: postgres.Operation, facts: Facts) -> ProgressRow:
+    session = facts.by_pid.get(row.pid)
+    application = "" if session is None else session.application
+    made = ProgressRow(
+        kind="psql" if row.kind == "copy" and application == "psql" else row.kind,
+        pid=row.pid,
+        database=row.database,
+        object=row.object,
+        phase=row.phase,
+        done=row.done,
+        total=row.total or None,
+        unit=row.unit,
+        blocks=facts.behind({row.pid}),
+    )
+    _of_session(made, session, facts)
+    _measure(made, row, phase_key(row, None if session is None else session.query_start), facts)
+    return made
+
+
+def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: Facts) -> None:
+    pct = share(row)
+    made.rate_per_s = _rate(f"{key}.done", facts)
+    if pct is None:
+        return
+    # The server may raise the whole, or count a part anew; what was shown once is not taken back.
+    made.pct = max([pct, *(value for _, value in facts.history.series(f"{key}.pct"))])
+    made.grade = _grade(row)
+    if made.rate_per_s and made.pct >= MIN_PCT and row.done is not None and row.total is not None:
+        made.eta_s = max(0, row.total - row.done) / made.rate_per_s
+
+
+def _rate(name: str, facts: Facts) -> float | None:
+    per_s = slope(facts.history.series(name), window_s=120.0, min_span_s=10.0, min_points=5)
+    return None if per_s is None else max(0.0, per_s)
+
+
+def _of_session(made: ProgressRow, session: postgres.Activity | None, facts: Facts) -> None:
+    if session is None:
+        return
+    made.user, made.query, made.wait = session.user, session.query, wait_text(session)
+    made.database = made.database or session.database
+    made.started = rfc3339(session.query_start)
+    made.elapsed_s = age_s(facts.server_time_us("pg.activity"), session.query_start)
+
+
+def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> ProgressRow:
+    """One row for all sessions of a dump or restore; a base backup has its own view, which says how far it is."""
+    leader, pids = job.leader, job.pids
+    mine = [row for row in rows if row.pid in pids]
+    if job.kind == "pg_basebackup" and (backups := [row for row in mine if row.kind == "basebackup"]):
+        return _view_row(backups[0], facts)
+    copies = [row for row in mine if row.kind == "copy"]
+    busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
+    started = leader.xact_start or leader.backend_start
+    made = ProgressRow(
+        kind=job.kind,
+        pid=leader.pid,
+        database=leader.database,
+        object=", ".join(dict.fromkeys(row.object for row in copies if row.object)) or None,
+        phase=job_phase(job),
+        user=leader.user,
+        query=busiest.query,
+        wait=wait_text(busiest),
+        blocks=facts.behind(pids),
+    )
+    made.started = rfc3339(started)
+    made.elapsed_s = age_s(facts.server_time_us("pg.activity"), started)
+    if copies:
+        made.done, made.unit = float(sum(row.done or 0 for row in copies)), copies[0].unit
+        rates = [_rate(f"{phase_key(row, _query_start(row.pid, facts))}.done", facts) for row in copies]
+        made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
+    return made
+
+
+def _query_start(pid: int, facts: Facts) -> int | None:
+    row = facts.by_pid.get(pid)
+    return None if row is None else row.query_start
+
+
+def _command_rows(facts: Facts, known: set[int]) -> list[ProgressRow]:
+    """Commands that take long and are in no view: ALTER TABLE, REFRESH, and index builds that wait for their lock."""
+    made = []
+    for session in () if facts.sessions is None else facts.sessions.rows:
+        if session.pid in known or session.state not in ACTIVE or session.leader_pid is not None:
+            continue
+        kind = command(session.query)
+        if kind is None:
+            continue
+        row = ProgressRow(kind=kind, pid=session.pid, blocks=facts.behind({session.pid}))
+        _of_session(row, session, facts)
+        if row.elapsed_s is not None and row.elapsed_s >= MIN_ELAPSED_S:
+            made.append(row)
+    return made

@@ -1,0 +1,65 @@
+"""Which server this is, what it is just now, and whether anything is heard of it."""
+
+from __future__ import annotations
+
+from dba_console.frames.facts import Facts
+from dba_console.frames.heads import is_fresh, part_state
+from dba_console.frames.model import TargetFrame
+from dba_console.frames.times import age_s
+from dba_console.samples import host, postgres
+
+_HEARD = ("pg.activity", "pg.locks", "pg.progress", "pg.replication")
+"""Parts read every second or two: any of them answered means the connection lives."""
+
+
+def derive_target(facts: Facts) -> TargetFrame:
+    """The target as the last readings know it; role `unknown` where no reading says."""
+    frame = TargetFrame()
+    _identity(frame, facts)
+    _host(frame, facts)
+    frame.state, frame.note = _state(facts)
+    return frame
+
+
+def _identity(frame: TargetFrame, facts: Facts) -> None:
+    server = facts.server
+    control = facts.picture.now("host.control", host.ControlFile)
+    if control is not None:
+        frame.system_identifier, frame.timeline = control.system_identifier, control.timeline
+    if facts.in_recovery is not None:
+        frame.role = "standby" if facts.in_recovery else "primary"
+    if server is None:
+        return
+    frame.system_identifier = server.system_identifier or frame.system_identifier
+    replication = facts.picture.now("pg.replication", postgres.Replication)
+    newest = None if replication is None else replication.timeline
+    frame.timeline = newest or server.timeline or frame.timeline
+    frame.server_version, frame.version = server.version_num, server.version
+    frame.uptime_s = age_s(facts.server_now_us, server.start_us)
+    frame.through, frame.local = server.through, server.local
+    frame.name = facts.setting("cluster_name") or None
+    reading = facts.picture.current["pg.server"]
+    frame.clock_offset_s = (server.now_us - reading.wall_us) / 1e6
+
+
+def _host(frame: TargetFrame, facts: Facts) -> None:
+    settings = facts.picture.now("host.settings", host.HostSettings)
+    if settings is not None:
+        frame.host = settings.hostname
+    elif facts.server is not None:
+        frame.host = facts.server.server_address
+    frame.name = frame.name or frame.host
+
+
+def _state(facts: Facts) -> tuple[str, str | None]:
+    """connected, blind (the host is seen, the server does not let us in), disconnected; with a sentence why."""
+    picture = facts.picture
+    local_note = None if facts.server is None else facts.server.local_note
+    if any(is_fresh(picture, name) for name in _HEARD):
+        return "connected", local_note
+    status, note = part_state(picture, "pg.activity")
+    if "pg.activity" in picture.latest and status in ("timeout", "denied", "unsupported"):
+        # The connection is there; it is the answer that is not.
+        return "connected", note
+    state = "blind" if is_fresh(picture, "host.titles") else "disconnected"
+    return state, note
