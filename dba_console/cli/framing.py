@@ -1,0 +1,92 @@
+"""From pictures to what is printed: the frame with its history, as text or as one JSON object."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from dba_console.cli.live import View
+from dba_console.errors import ConsoleError, UsageError
+from dba_console.frames.derive import derive
+from dba_console.frames.history import History
+from dba_console.frames.model import PANELS as CONTRACT
+from dba_console.frames.model import Frame
+from dba_console.frames.points import point_of
+from dba_console.panels.registry import PANELS
+from dba_console.panels.text import show_json, show_text
+from dba_console.probes.lane import Lane, LaneTimeout
+
+Points = list[tuple[int, dict[str, float]]]
+
+HISTORY_US = 600_000_000
+"""The ten minutes that trends and charts are made of."""
+HISTORY_DEADLINE_S = 1.0
+
+
+class Framer:
+    """Makes the frame of each view; keeps the last ten minutes, which growth and time-to-full are taken from."""
+
+    def __init__(self, session: str | None = None, until_us: int | None = None) -> None:
+        self.history = History()
+        if session is not None and until_us is not None:
+            self.history.extend(_recorded(Path(session), until_us))
+
+    def frame(self, view: View) -> Frame:
+        picture = view.picture
+        self.history.add(picture.wall_us, point_of(picture))
+        return derive(picture, self.history, view.events)
+
+
+def text_of(frame: Frame, names: Sequence[str], width: int, history: History) -> str:
+    """The named panels in full, or the overview where none is named."""
+    return show_text(frame, list(names) or None, width, history)
+
+
+def json_of(frame: Frame, names: Sequence[str]) -> str:
+    """The frame as the contract's one object on one line, with the named panels only where some are named."""
+    encoded = show_json(frame)
+    if names:
+        value = msgspec.json.decode(encoded)
+        value["panels"] = {name: panel for name, panel in value["panels"].items() if name in names}
+        encoded = msgspec.json.encode(value)
+    return encoded.decode()
+
+
+def known_panel(name: str) -> bool:
+    return name in PANELS
+
+
+def refuse_without_json(names: Sequence[str]) -> None:
+    """Raises UsageError for a panel that has text but no fields of its own in the JSON object."""
+    for name in names:
+        if name not in CONTRACT:
+            raise UsageError(f"the panel {name!r} is not in the JSON object", hint="what it costs stands under `self`")
+
+
+def terminal_width() -> int:
+    """Columns to write in: the terminal's or $COLUMNS, else 80."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _recorded(session: Path, until_us: int) -> Points:
+    """What the agent recorded of the last ten minutes; nothing where its disk does not answer at once."""
+    lane = Lane("recording")
+    try:
+        return lane.call(lambda: _points(session, until_us), HISTORY_DEADLINE_S)
+    except (LaneTimeout, ConsoleError, OSError):
+        return []
+    finally:
+        lane.close()
+
+
+def _points(session: Path, until_us: int) -> Points:
+    from dba_console.session.recording import Recording
+
+    recording = Recording.open(session)
+    try:
+        return recording.points(until_us - HISTORY_US, until_us - 1)
+    finally:
+        recording.close()

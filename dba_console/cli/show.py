@@ -1,0 +1,124 @@
+"""`dba-console show`: the panels as text or JSON, once or tick by tick."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dba_console.cli.config_file import load_config
+from dba_console.cli.crash import say
+from dba_console.cli.framing import Framer, json_of, known_panel, refuse_without_json, terminal_width, text_of
+from dba_console.cli.live import first_view, open_live
+from dba_console.cli.options import Json, new_app
+from dba_console.cli.output import put
+from dba_console.cli.targeting import resolve_target
+from dba_console.clock import SYSTEM, Clock
+from dba_console.config import Config
+from dba_console.errors import ExitCode, UsageError
+from dba_console.frames.model import PANELS, Frame
+from dba_console.target import Target, looks_like_conninfo
+from dba_console.units import parse_duration
+
+NARROWEST = 40
+EARLY_US = 200_000
+"""A sample that comes this much early still belongs to its second."""
+
+app = new_app("The panels as text or JSON.")
+
+
+@app.command()
+def show(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PANEL…] [DSN]", help=f"Panels: {', '.join(PANELS)}. Without any: the overview."),
+    ] = None,
+    json: Json = False,
+    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Again and again, as in 5s.")] = None,
+    count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after N times.")] = None,
+    width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
+) -> int:
+    """The panels as text: the overview, or each named panel in full. --json: one object per line and tick.
+
+    Uses the running agent of the target; without one it reads for itself, which takes a second for the first rates,
+    and leaves nothing behind. Exit code 0 also when no connection slot is free: what is known without one is shown.
+    """
+    loaded = load_config()
+    names, dsn = split_words(words or [], loaded.config)
+    every_s = None if every is None else parse_duration(every)
+    return run_show(resolve_target(dsn, loaded), loaded.config, names, json, every_s, count, width)
+
+
+def split_words(words: Sequence[str], config: Config) -> tuple[list[str], str | None]:
+    """Panels and server of the command line: a word that is a panel's name is a panel. Raises UsageError.
+
+    >>> split_words(["locks", "host=db1", "io"], Config())
+    (['locks', 'io'], 'host=db1')
+    """
+    names = [word for word in words if known_panel(word)]
+    others = [word for word in words if not known_panel(word)]
+    if len(others) > 1:
+        raise UsageError(f"one server at a time, not {len(others)}: {' '.join(map(repr, others))}")
+    if others and not looks_like_conninfo(others[0]) and others[0] not in config.targets:
+        raise _neither(others[0], [*PANELS, *config.targets])
+    return names, others[0] if others else None
+
+
+def _neither(word: str, known: Sequence[str]) -> UsageError:
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"panels: {', '.join(PANELS)}"
+    return UsageError(f"{word!r} is neither a panel nor a target", hint=hint)
+
+
+def run_show(
+    target: Target,
+    config: Config,
+    names: Sequence[str],
+    as_json: bool,
+    every_s: float | None,
+    count: int | None,
+    width: int | None,
+    *,
+    clock: Clock = SYSTEM,
+) -> int:
+    """Print the panels `count` times, `every_s` seconds apart (once unless one of the two is given).
+
+    Returns 0, or 3 where the server could not be reached and this is not its host's blind mode. Raises ConsoleError.
+    """
+    if width is not None and width < NARROWEST:
+        raise UsageError(f"{width} columns are too few", hint=f"{NARROWEST} is the least")
+    if as_json:
+        refuse_without_json(names)
+    left = count if count is not None or every_s is not None else 1
+    with open_live(target, config, clock=clock) as live:
+        view = first_view(live, clock=clock)
+        framer = Framer(live.session, view.picture.wall_us)
+        next_us = view.picture.mono_us
+        printed = 0
+        while True:
+            frame = framer.frame(view)
+            if view.picture.mono_us + EARLY_US >= next_us:
+                _print(frame, framer, names, as_json, width, first=printed == 0)
+                printed += 1
+                next_us += int((every_s or 0.0) * 1e6)
+                if left is not None and printed >= left:
+                    return _code(frame)
+            view = live.next()
+
+
+def _print(
+    frame: Frame, framer: Framer, names: Sequence[str], as_json: bool, width: int | None, *, first: bool
+) -> None:
+    if as_json:
+        put(json_of(frame, names))
+        return
+    put(("" if first else "\n") + text_of(frame, names, width or terminal_width(), framer.history))
+
+
+def _code(frame: Frame) -> int:
+    if frame.target.state != "disconnected":
+        return ExitCode.OK
+    say(f"error: not connected: {frame.target.note or 'the server does not answer'}")
+    return ExitCode.CONNECT
