@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dba_console.cli.crash import CRASHED, report_crash, say
 from dba_console.errors import ConsoleError, ExitCode
 
+UNKNOWN = 3
+"""The monitoring-plugin convention's code for "could not be found out"."""
+
 
 def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     """The exit code of `command`, whatever it raises; what it had to say is then on stderr."""
@@ -30,6 +33,26 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     except Exception as error:
         say(report_crash(error, argv))
         return CRASHED
+
+
+def guarded_plugin(command: Callable[[], int], argv: Sequence[str]) -> int:
+    """The same for `check`: any failure is UNKNOWN, for 1 and 2 would be taken for a warning and an alarm."""
+    finished = False
+
+    def finish() -> int:
+        nonlocal finished
+        code = command()
+        finished = True
+        return code
+
+    code = guarded(finish, argv)
+    if finished or code == ExitCode.INTERRUPTED:
+        return code
+    try:
+        print("DBACONSOLE UNKNOWN - the check could not be made; stderr tells why", flush=True)
+    except OSError:
+        pass  # nobody reads it: the code says the same
+    return UNKNOWN
 
 
 def prepare_streams() -> None:
