@@ -1,4 +1,4 @@
-"""`dba-console demo`: an embedded server under load, and the console on it."""
+"""`dba-console demo`: the practice ground as a command."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import typer
 from dba_console.cli.options import new_app
 from dba_console.units import parse_duration
 
-app = new_app("An embedded server under load, and the console on it. Everything is gone when it ends.")
+app = new_app("An embedded server under load, and the console on it.")
 
 
 @app.command()
 def demo(
-    headless: Annotated[bool, typer.Option("--headless", help="No console: record, then print the overview.")] = False,
-    duration: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="How long, as 60s or 5m; headless: 20s.", show_default=False),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server's directory for a look afterwards.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="No screen: record, then print the overview.")] = False,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time, as in 60s.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server's files for a later look.")] = False,
 ) -> int:
-    """Start a server, a pgbench load and idle sessions, and open the console on them."""
+    """An embedded PostgreSQL under a pgbench load with idle sessions, and the console on it.
+
+    Without a terminal it runs for 20 s and prints the overview as text. Everything is stopped at the end.
+    """
     from dba_console.demo.command import run_demo
 
-    return run_demo(headless, None if duration is None else parse_duration(duration), keep)
+    return run_demo(headless, None if for_ is None else parse_duration(for_), keep)

@@ -1,0 +1,101 @@
+"""`dba-console attach`: the console on an agent that runs already, also as second operator."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from dba_console.agent.launch import RunningAgent, list_agents
+from dba_console.cli.config_file import LoadedConfig, load_config
+from dba_console.cli.options import Json, new_app
+from dba_console.cli.output import columns, put, put_json
+from dba_console.cli.screen import open_agent
+from dba_console.cli.targeting import resolve_target
+from dba_console.errors import ConnectError, ExitCode, UsageError
+from dba_console.target import looks_like_conninfo
+from dba_console.units import human_duration
+
+app = new_app("The console on an agent that runs already.")
+
+
+@app.command()
+def attach(
+    agent: Annotated[
+        str | None,
+        typer.Argument(metavar="[AGENT]", help="Target's name, key or its beginning, or a connection string."),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the running agents instead.")] = False,
+    json: Json = False,
+) -> int:
+    """Attach again to a running agent; with several and none named, asks which.
+
+    An agent lists under the user that started it.
+    """
+    agents = list_agents()
+    if list_ or json:
+        return _list(agents, as_json=json)
+    loaded = load_config()
+    chosen = choose(agents, agent, loaded, ask=_ask if sys.stdin.isatty() else None)
+    return open_agent(lambda: chosen.path, loaded.config)
+
+
+def choose(
+    agents: Sequence[RunningAgent],
+    wanted: str | None,
+    loaded: LoadedConfig,
+    *,
+    ask: Callable[[Sequence[RunningAgent]], RunningAgent] | None,
+) -> RunningAgent:
+    """The agent meant. Raises ConnectError where none runs, UsageError where it is not clear which."""
+    if not agents:
+        raise ConnectError("no agent runs for this user", hint="dba-console DSN starts one and opens the console on it")
+    found = list(agents) if wanted is None else _matching(agents, wanted, loaded)
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{agent.target} ({agent.key})" for agent in found or agents)
+    if not found:
+        raise ConnectError(f"no agent runs for {wanted!r}", hint=f"running: {names}")
+    if ask is not None:
+        return ask(found)
+    raise UsageError(f"{len(found)} agents run", hint=f"name one of: {names}")
+
+
+def _matching(agents: Sequence[RunningAgent], wanted: str, loaded: LoadedConfig) -> list[RunningAgent]:
+    if looks_like_conninfo(wanted):
+        key = resolve_target(wanted, loaded).key
+        return [agent for agent in agents if agent.key == key]
+    exact = [agent for agent in agents if wanted in (agent.target, agent.key)]
+    return exact or [agent for agent in agents if agent.key.startswith(wanted) or agent.target.startswith(wanted)]
+
+
+def _list(agents: Sequence[RunningAgent], *, as_json: bool) -> int:
+    if as_json:
+        for agent in agents:
+            put_json({"key": agent.key, "target": agent.target, "pid": agent.pid, "session": agent.session,
+                      "consoles": agent.consoles, "started_us": agent.started_us})  # fmt: skip
+        return ExitCode.OK
+    put(_table(agents) if agents else "no agent runs for this user")
+    return ExitCode.OK
+
+
+def _table(agents: Sequence[RunningAgent]) -> str:
+    now = time.time()
+    rows = [
+        [str(number), agent.target, agent.key, str(agent.pid), human_duration(now - agent.started_us / 1e6),
+         str(agent.consoles), agent.session or "-"]
+        for number, agent in enumerate(agents, 1)
+    ]  # fmt: skip
+    return columns(["", "target", "key", "pid", "running", "consoles", "session"], rows, right=[0, 3, 4, 5])
+
+
+def _ask(agents: Sequence[RunningAgent]) -> RunningAgent:
+    print(_table(agents), file=sys.stderr)
+    print("which? ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if not answer.isdigit() or not 1 <= int(answer) <= len(agents):
+        raise UsageError(f"no agent {answer!r} in the list", hint=f"answer with a number from 1 to {len(agents)}")
+    return agents[int(answer) - 1]

@@ -1,0 +1,41 @@
+"""`dba-console record`: the agent in the foreground. It needs no terminal and ends on SIGTERM, SIGINT or its time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.options import Dsn, SessionsOption, new_app
+from dba_console.cli.targeting import resolve_target
+from dba_console.config import Config
+from dba_console.target import Target
+from dba_console.units import parse_duration
+
+app = new_app("Watch and record without a terminal.")
+
+
+@app.command()
+def record(
+    dsn: Dsn = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time, as in 10m.")] = None,
+    sessions: SessionsOption = None,
+) -> int:
+    """Watch the server and record, in the foreground, until told to end (SIGTERM, ctrl-C) or the time is over.
+
+    Consoles attach to it as to any agent: dba-console attach.
+    """
+    loaded = load_config()
+    if sessions is not None:
+        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    for_s = None if for_ is None else parse_duration(for_)
+    return run_record(resolve_target(dsn, loaded), loaded.config, for_s, sessions_directory(loaded.config))
+
+
+def run_record(target: Target, config: Config, for_s: float | None, sessions: Path) -> int:
+    """Run the agent here; returns its exit code. Raises ConsoleError when it cannot start."""
+    from dba_console.agent.run import run_agent
+
+    return run_agent(target, config, foreground=True, for_s=for_s, sessions=sessions)
