@@ -1,0 +1,138 @@
+"""What keys do, by the registry's names. A view's own meaning of an action goes before the one here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from dba_console.tui.detail import DetailView
+from dba_console.tui.feed import Feed
+from dba_console.tui.keys import Key
+from dba_console.tui.navigator import Navigator
+from dba_console.tui.panels import by_key
+from dba_console.tui.prompt import Prompt
+from dba_console.tui.stage import Stage
+
+
+class Actions:
+    """Methods `do_ACTION`; `act` finds the one of a key."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        navigator: Navigator,
+        feed: Feed,
+        *,
+        leave: Callable[[], None],
+        palette: Callable[[], None],
+    ) -> None:
+        self._stage = stage
+        self._navigator = navigator
+        self._feed = feed
+        self.do_quit = leave
+        self.do_palette = palette
+
+    def method(self, action: str) -> Callable[[], None] | None:
+        """What the action does on the view shown, None where it does nothing there."""
+        if action.startswith("panel_"):
+            return lambda: self._open_by_key(action.removeprefix("panel_"))
+        found: Callable[[], None] | None = getattr(self._stage.view, f"do_{action}", None)
+        return found or getattr(self, f"do_{action}", None)
+
+    def act(self, key: Key) -> None:
+        """Do what the key does here."""
+        method = self.method(key.action)
+        if method is not None:
+            method()
+
+    # Views
+
+    def _open_by_key(self, key: str) -> None:
+        name = by_key(key)
+        if name is not None:
+            self._stage.open(name)
+
+    def do_open(self) -> None:
+        chosen = self._stage.overview.chosen
+        if chosen is None:
+            self._navigator.notice = "choose a panel with tab, or open one by its number"
+        else:
+            self._stage.open(chosen)
+
+    def do_back(self) -> None:
+        self._stage.back()
+
+    def do_help(self) -> None:
+        self._stage.help()
+
+    def do_filter(self) -> None:
+        view = self._stage.view
+        if isinstance(view, DetailView) and view.grid is not None:
+            self._stage.prompt = Prompt("filter", view.set_filter, view.set_filter, view.grid.filter)
+
+    # Time
+
+    def do_space(self) -> None:
+        self._navigator.space()
+
+    def do_step_back(self) -> None:
+        self._navigator.step(-1)
+
+    def do_step_on(self) -> None:
+        self._navigator.step(1)
+
+    def do_minute_back(self) -> None:
+        self._navigator.minute(-1)
+
+    def do_minute_on(self) -> None:
+        self._navigator.minute(1)
+
+    def do_sign_back(self) -> None:
+        self._navigator.sign(-1)
+
+    def do_sign_on(self) -> None:
+        self._navigator.sign(1)
+
+    def do_go(self) -> None:
+        self._stage.prompt = Prompt("go to (14:53:07, -10m, mark:TEXT)", self._go)
+
+    def _go(self, text: str) -> None:
+        if text.strip():
+            self._navigator.go(text.strip())
+
+    def do_first(self) -> None:
+        self._navigator.first()
+
+    def do_top(self) -> None:
+        self._navigator.first()
+
+    def do_live(self) -> None:
+        self._navigator.live()
+
+    def do_faster(self) -> None:
+        self._navigator.faster()
+
+    def do_slower(self) -> None:
+        self._navigator.slower()
+
+    # The record
+
+    def do_mark(self) -> None:
+        self._ask("mark", "mark this moment (enter alone will do)")
+
+    def do_note(self) -> None:
+        self._ask("note", "note" if self._navigator.cursor.live else "note about the moment shown")
+
+    def _ask(self, kind: Literal["mark", "note"], question: str) -> None:
+        if (why := self._feed.refusal) is not None:
+            self._navigator.notice = why
+            return
+        # The moment is the one of the key, however long the text takes to write.
+        occurred_us = self._navigator.shown_us
+        self._stage.prompt = Prompt(question, lambda text: self._record(kind, text.strip(), occurred_us))
+
+    def _record(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> None:
+        if kind == "note" and not text:
+            return
+        why = self._feed.send(kind, text, occurred_us)
+        self._navigator.notice = why or f"{kind} recorded: {text or 'this moment'}"

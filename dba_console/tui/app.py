@@ -1,0 +1,77 @@
+"""The screen's entrance: judges the terminal, starts the feed, and only then loads Textual.
+
+Connecting and loading take about as long as each other, so they go on side by side.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dba_console.errors import ConsoleError, ExitCode
+from dba_console.tui.feed import Feed
+from dba_console.tui.terminal import ScreenOptions, prepare, require_terminal
+
+
+def live_feed(first: Callable[[], Path], again: Callable[[], Path], name: str = "the target") -> Feed:
+    """The feed of an agent: `first` waits for its socket, `again` finds or starts one after it was lost."""
+    from dba_console.agent.client import AgentClient
+    from dba_console.tui.live import LiveFeed
+
+    ways = iter((first,))
+    return LiveFeed(lambda: AgentClient.connect(next(ways, again)()), name)
+
+
+def replay_feed(directory: Path, name: str) -> Feed:
+    """The feed of a recording in `directory`; `name` is what the header calls it."""
+    from dba_console.tui.replay import ReplayFeed
+
+    return ReplayFeed(directory, name)
+
+
+def run_console(feed: Feed, options: ScreenOptions) -> int:
+    """Show the screen until the operator leaves it. Returns an exit code.
+
+    Raises Unsupported where the terminal cannot hold a screen, and what the feed's first attempt to attach raised.
+    """
+    colours = require_terminal(options.colours)
+    prepare(colours)
+    feed.start()
+    from dba_console.tui.console import ConsoleApp
+    from dba_console.tui.guard import Guard
+
+    app = ConsoleApp(feed, options, colours)
+    guard = app.guard = Guard(app.end_from_thread)
+    guard.start()
+    try:
+        code = app.run(mouse=options.mouse)
+    finally:
+        feed.close()
+        guard.finish()
+    if isinstance(app.failure, ConsoleError):
+        raise app.failure
+    if app.failure is not None:
+        return _crashed(app.failure)
+    return int(ExitCode.INTERRUPTED) if guard.signal is not None or guard.hung_up else _left(feed, code)
+
+
+def _left(feed: Feed, code: int | None) -> int:
+    if feed.has_present:
+        grace_s = feed.session.grace_s
+        how_long = "until it is told to stop" if grace_s is None else f"for {_duration(grace_s)}"
+        print(f"The agent goes on recording {how_long}; `dba-console attach` shows it again.", file=sys.stderr)
+    return code or 0
+
+
+def _duration(seconds: float) -> str:
+    from dba_console.units import human_duration
+
+    return human_duration(seconds)
+
+
+def _crashed(error: BaseException) -> int:
+    from dba_console.tui.crash import farewell, report_text, write_report
+
+    print(farewell(error, write_report(report_text(error))), file=sys.stderr)
+    return 1

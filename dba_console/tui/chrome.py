@@ -1,0 +1,72 @@
+"""The first and the last line of every screen: where one stands, and which keys do something here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dba_console.panels.cells import Line, Span, cut, fit_line, line, line_width
+from dba_console.tui.cursor import Cursor
+from dba_console.tui.keys import Where, keys_of
+from dba_console.tui.navigator import Navigator
+from dba_console.units import human_duration
+
+SILENT_TICKS = 2.5
+"""An agent not heard of for longer is said to be silent."""
+
+_SEPARATOR = "  "
+
+
+def mode_span(cursor: Cursor, label: str) -> Span:
+    """The word for the mode: what is not the present catches the eye."""
+    return Span(label, "ok" if cursor.live else "warn")
+
+
+def trouble(navigator: Navigator, interval_s: float) -> str | None:
+    """What keeps the screen from being up to date, None where nothing does."""
+    if navigator.link == "lost":
+        return f"agent lost: {navigator.link_text}; trying again"
+    silent_s = navigator.silent_s
+    if navigator.link == "attached" and silent_s is not None and silent_s > SILENT_TICKS * max(1.0, interval_s):
+        return f"no sample for {human_duration(silent_s)}"
+    if navigator.waiting:
+        return "the recording is slow to answer"
+    return None
+
+
+def footer_line(hints: Sequence[str], where: Where, cursor: Cursor, cells: int) -> Line:
+    """As many of the hinted keys as fit whole; help and quit always do."""
+    items = [item for hint in hints if (item := _item(hint, where, cursor)) is not None]
+    room = cells - 1
+    while items and _items_width(items) > room:
+        # The last two are help and quit: what gives way stands before them.
+        del items[-3 if len(items) > 2 else -1]
+    spans: list[Span] = [Span(" ")]
+    for shown, title in items:
+        spans += [Span(shown, "key"), Span(f" {title}{_SEPARATOR}")]
+    return fit_line(tuple(spans), cells)
+
+
+def notice_line(text: str, cells: int) -> Line:
+    """A sentence in place of the keys, until the next key."""
+    return fit_line(line(Span(f" {cut(text, cells - 2)}", "changed")), cells)
+
+
+def _items_width(items: Iterable[tuple[str, str]]) -> int:
+    return sum(line_width(line(shown, " ", title, _SEPARATOR)) for shown, title in items)
+
+
+def _item(hint: str, where: Where, cursor: Cursor) -> tuple[str, str] | None:
+    if hint == "panel":
+        return ("1-9", "panel")
+    if hint == "time":
+        return ("←/→", "time") if cursor.live else ("end", "live" if cursor.has_present else "end")
+    key = next((key for key in keys_of(where) if key.action == hint), None)
+    if key is None:
+        return None
+    return (key.shown, _space_title(cursor) if hint == "space" else key.title)
+
+
+def _space_title(cursor: Cursor) -> str:
+    if cursor.live or cursor.playing:
+        return "pause"
+    return "live" if cursor.has_present and not cursor.moved else "play"

@@ -1,0 +1,189 @@
+"""The Textual application: keys to actions, arrivals to lines. All it knows of the server comes from the navigator."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from rich.console import RenderableType
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.panels.cells import Line
+from dba_console.tui.actions import Actions
+from dba_console.tui.canvas import Canvas
+from dba_console.tui.driver import ConsoleDriver
+from dba_console.tui.feed import Feed
+from dba_console.tui.guard import Guard
+from dba_console.tui.keys import Key, find
+from dba_console.tui.navigator import Navigator
+from dba_console.tui.palette import KeyCommands
+from dba_console.tui.stage import Stage
+from dba_console.tui.styles import style_table
+from dba_console.tui.terminal import Colours, ScreenOptions
+from dba_console.tui.view import View
+
+PLAY_S = 0.25
+"""Between two pictures while playing: enough for the eye, little for the link."""
+LOOK_S = 1.0
+"""Between two looks at whether the agent is still heard of."""
+
+
+class Arrived(Message, bubble=False):
+    """Something lies in the mailbox. Any number of them are one."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Arrived)
+
+
+class ConsoleApp(App[int], inherit_bindings=False):
+    """The screen. Owns the stage (what is shown) and the actions (what keys do)."""
+
+    CSS = "Screen { layers: base; background: ansi_default; color: ansi_default; }"
+    COMMANDS = {KeyCommands}
+    BINDINGS: ClassVar[list[BindingType]] = []
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    ESCAPE_TO_MINIMIZE = False
+
+    def __init__(
+        self, feed: Feed, options: ScreenOptions, colours: Colours, *, clock: Clock = SYSTEM, guard: Guard | None = None
+    ) -> None:
+        super().__init__(driver_class=ConsoleDriver)
+        self.theme = "ansi-dark"
+        self.guard = guard
+        self.failure: BaseException | None = None
+        """What ended the screen, for run_console to report; None where the operator did."""
+        self._feed = feed
+        self._canvas = Canvas(style_table(colours))
+        self.navigator = Navigator(feed, clock, begin_at=options.at)
+        self.stage = Stage(self.navigator, feed, ascii=options.ascii)
+        self._actions = Actions(self.stage, self.navigator, feed, leave=self._leave, palette=self._palette)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._trouble: str | None = None
+
+    @property
+    def view(self) -> View:
+        """What the keys act on."""
+        return self.stage.view
+
+    def compose(self) -> ComposeResult:
+        yield self._canvas
+
+    def on_mount(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._canvas.focus()
+        self._feed.mailbox.wake = self._wake
+        self.set_interval(PLAY_S, self._play)
+        self.set_interval(LOOK_S, self._look)
+        self._take()
+
+    # What arrives
+
+    def _wake(self) -> None:
+        # From the feed's threads, also while the screen is closing: then nobody needs it.
+        try:
+            self.post_message(Arrived())
+        except RuntimeError:
+            pass
+
+    def on_arrived(self) -> None:
+        self._take()
+
+    def _take(self) -> None:
+        shown = self.navigator.take()
+        if self.navigator.failure is not None:
+            self.failure = self.navigator.failure
+            self.exit(1)
+        elif shown or self.stage.chrome_changed():
+            self.paint()
+
+    def _play(self) -> None:
+        if self.navigator.cursor.playing and self.navigator.play():
+            self.paint()
+
+    def _look(self) -> None:
+        if self.stage.chrome_changed():
+            self.paint()
+
+    # What is shown
+
+    def paint(self) -> None:
+        """Lay out what is to be seen and paint the lines that changed."""
+        width, height = self.size
+        self._canvas.show(self._lines(width, height))
+
+    def _lines(self, width: int, height: int) -> list[Line]:
+        return self.stage.lines(width, height)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self.paint)
+
+    # What the operator does
+
+    def on_key(self, event: events.Key) -> None:
+        if self.screen is not self._canvas.screen:
+            return  # the palette has its own keys
+        event.stop()
+        event.prevent_default()
+        self.navigator.notice = None
+        if self.stage.prompt is not None:
+            self.stage.type(event.key, event.character)
+        elif (key := find(self.view.where, event.key)) is not None:
+            self.act(key)
+            return
+        else:
+            self.view.sort_key(event.character or event.key)
+        self.paint()
+
+    def act(self, key: Key) -> None:
+        """Do what a key does, pressed or chosen from the palette."""
+        self._actions.act(key)
+        if self._running:
+            self.paint()
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self.stage.prompt is not None:
+            self.stage.prompt.paste(event.text)
+            self.paint()
+
+    def on_click(self, event: events.Click) -> None:
+        if (name := self.stage.click(event.screen_y)) is not None:
+            self.stage.open(name)
+        self.paint()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.view.wheel(3)
+        self.paint()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.view.wheel(-3)
+        self.paint()
+
+    # The way out
+
+    def _leave(self) -> None:
+        self.exit(0)
+
+    def _palette(self) -> None:
+        self.action_command_palette()
+
+    def end_from_thread(self) -> None:
+        """Ask for an orderly end from another thread; the guard ends the process where that is not heard."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.exit, 130)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual's own report prints local variables. Kept here: the error for run_console, and for the test driver.
+        self._return_code = 1
+        self.failure = self.failure or error
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """Textual's word for a failure it has already rendered; its text may hold values, so it is not shown."""
+        self._handle_exception(RuntimeError("the terminal library gave up"))

@@ -1,0 +1,188 @@
+"""A panel in full: its facts, one of its tables, and the selected row with everything known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.panels.cells import Detail, Line, Row, Span, line
+from dba_console.tui.grid import Grid
+from dba_console.tui.grid_lines import grid_lines, table_width, title_line
+from dba_console.tui.keys import Where
+from dba_console.tui.paint import wrap_line
+from dba_console.tui.panels import kind_of
+from dba_console.tui.view import Scene
+
+MIN_TABLE = 5
+"""Lines the table keeps when facts or the row in full want more."""
+_ROW_LINES = 6
+_SIDEWAYS = 10
+
+
+class DetailView:
+    """One panel. Its tables keep their order, filter and selection for as long as the view lives."""
+
+    where: Where = "detail"
+    hints: tuple[str, ...] = ("back", "row", "filter", "sort_next", "space", "time", "help", "quit")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.row_open = False
+        """The selected row takes half of the screen."""
+        self._grids: dict[str, Grid] = {}
+        self._current: str | None = None
+        self._width = 80
+        self._table_top = 0
+
+    @property
+    def grid(self) -> Grid | None:
+        """The table the keys act on."""
+        return None if self._current is None else self._grids.get(self._current)
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        if scene.frame is None:
+            return [(), line(Span(f" {scene.waiting_for}", "dim"))]
+        self._width = width
+        detail = kind_of(self.name).detail(scene.frame, width, scene.history)
+        self._update(detail)
+        grid = self.grid
+        if grid is None:
+            return _wrapped(detail.head, width)[:height]
+        pane = self._pane(grid, width, height)
+        head = _wrapped(detail.head, width)[: max(0, height - len(pane) - 1 - MIN_TABLE)]
+        self._table_top = len(head) + 2
+        others = [other.table.title or name for name, other in self._grids.items() if name != self._current]
+        body = grid_lines(grid, width, max(2, height - len(head) - len(pane) - 1))
+        return [*head, title_line(grid, others, width), *body, *pane][:height]
+
+    # Keys
+
+    def do_row_up(self) -> None:
+        self._move(-1)
+
+    def do_row_down(self) -> None:
+        self._move(1)
+
+    def do_page_up(self) -> None:
+        self.wheel(-self._page())
+
+    def do_page_down(self) -> None:
+        self.wheel(self._page())
+
+    def do_top(self) -> None:
+        if self.grid is not None:
+            self.grid.to_top()
+
+    def do_row(self) -> None:
+        """Open the selected row, or close it; with none selected, select the first."""
+        if self.grid is not None and self.grid.selected is None:
+            self.grid.move(0)
+        self.row_open = not self.row_open
+
+    def do_table_next(self) -> None:
+        self._turn(1)
+
+    def do_table_previous(self) -> None:
+        self._turn(-1)
+
+    def do_sort_next(self) -> None:
+        if self.grid is not None:
+            self.grid.cycle(1)
+
+    def do_sort_previous(self) -> None:
+        if self.grid is not None:
+            self.grid.cycle(-1)
+
+    def do_invert(self) -> None:
+        if self.grid is not None:
+            self.grid.invert()
+
+    def do_scroll_right(self) -> None:
+        self._scroll(_SIDEWAYS)
+
+    def do_scroll_left(self) -> None:
+        self._scroll(-_SIDEWAYS)
+
+    def back(self) -> bool:
+        """One step out: the open row, the selection, the filter. False when nothing is left to close."""
+        grid = self.grid
+        if self.row_open:
+            self.row_open = False
+        elif grid is not None and grid.selected is not None:
+            grid.unselect()
+        elif grid is not None and grid.filter:
+            grid.set_filter("")
+        else:
+            return False
+        return True
+
+    def set_filter(self, text: str) -> None:
+        if self.grid is not None:
+            self.grid.set_filter(text)
+
+    def sort_key(self, key: str) -> bool:
+        return self.grid is not None and self.grid.sort_key(key)
+
+    def click(self, row: int) -> str | None:
+        if self.grid is not None and row >= self._table_top:
+            self.grid.select(self.grid.top + row - self._table_top)
+        return None
+
+    def wheel(self, rows: int) -> None:
+        if self.grid is not None:
+            self.grid.scroll(rows)
+
+    # The details
+
+    def _update(self, detail: Detail) -> None:
+        grids: dict[str, Grid] = {}
+        for table in detail.tables:
+            known = self._grids.get(table.id)
+            if known is None:
+                known = Grid(table)
+            else:
+                known.update(table)
+            grids[table.id] = known
+        self._grids = grids
+        if self._current not in grids:
+            self._current = next(iter(grids), None)
+
+    def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
+        """The selected row in full, under its rule; empty where none is selected or there is no room."""
+        if grid.last is None:
+            return []
+        room = height // 2 if self.row_open else min(_ROW_LINES, height // 4)
+        lines = _row_lines(grid.last, gone=grid.gone, width=width)
+        if room < 2:
+            return []
+        kept = lines[: room - 1]
+        if len(lines) > len(kept) and not self.row_open:
+            kept = [*kept[:-1], line(Span(" … enter: all of it", "dim"))]
+        return [line(Span("─" * width, "dim")), *kept]
+
+    def _move(self, rows: int) -> None:
+        if self.grid is not None:
+            self.grid.move(rows)
+
+    def _page(self) -> int:
+        return max(1, self.grid.height - 1) if self.grid is not None else 1
+
+    def _turn(self, direction: int) -> None:
+        names = list(self._grids)
+        if self._current in names:
+            self._current = names[(names.index(self._current) + direction) % len(names)]
+            self.row_open = False
+
+    def _scroll(self, cells: int) -> None:
+        if self.grid is not None:
+            self.grid.scroll_sideways(cells, max(0, table_width(self.grid, self._width) - self._width))
+
+
+def _wrapped(lines: Sequence[Line], width: int) -> list[Line]:
+    return [piece for spans in lines for piece in wrap_line(spans, width)]
+
+
+def _row_lines(row: Row, *, gone: bool, width: int) -> list[Line]:
+    lines = _wrapped(row.detail, width)
+    if gone:
+        lines.insert(0, line(Span(" gone since; this is how it was last seen", "warn")))
+    return lines

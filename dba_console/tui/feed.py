@@ -1,0 +1,200 @@
+"""What feeds the screen: samples and events of a running agent, moments of a recording, or both.
+
+A feed's threads only put things that never change into its mailbox; the screen's thread takes them out. Nothing queues
+without a bound, and a screen that stopped reading (nobody empties the terminal) costs old samples, never the agent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from dba_console.errors import ConsoleError
+from dba_console.frames.picture import Picture
+from dba_console.samples.event import Event
+
+SAMPLES, OTHERS = 64, 512
+"""Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
+
+Point = tuple[int, dict[str, float]]
+LinkState = Literal["connecting", "attached", "lost", "failed", "recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is known of the recording that belongs to the feed."""
+
+    name: str
+    """The target's name."""
+    host: str = ""
+    started_us: int | None = None
+    interval_s: float = 1.0
+    grace_s: float | None = None
+    """How long the agent goes on after the last console left; None: until told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleArrived:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EventArrived:
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeArrived:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """The way to the agent: connecting, attached, or lost with the sentence why.
+
+    `failed` is a first attempt that came to nothing: there is no console to open, and `error` says why.
+    """
+
+    state: LinkState
+    text: str = ""
+    error: ConsoleError | None = None
+    session: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MomentArrived:
+    """What a recording says of one moment. `serial` is the question's."""
+
+    serial: int
+    at_us: int
+    picture: Picture
+    points: Sequence[Point]
+    events: Sequence[Event]
+    first_us: int | None
+    last_us: int | None
+    continues: bool = False
+    """The points go on from the ones of the moment before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A question to the recording that has no answer, and why."""
+
+    serial: int
+    text: str
+
+
+Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused
+Arrival = SampleArrived | Other
+
+
+class Mailbox:
+    """Between the feed's threads and the screen's. `wake` is called from those threads after each put."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._samples: deque[SampleArrived] = deque()
+        self._others: deque[Other] = deque(maxlen=OTHERS)
+        self._missed = 0
+        self.wake: Callable[[], None] = lambda: None
+
+    def put(self, arrival: Arrival) -> None:
+        """Leave something; of samples only the newest are kept, and what is lost is counted."""
+        with self._lock:
+            if isinstance(arrival, SampleArrived):
+                self._samples.append(arrival)
+                if len(self._samples) > SAMPLES:
+                    self._samples.popleft()
+                    self._missed += 1
+            else:
+                self._others.append(arrival)
+        self.wake()
+
+    def take(self) -> tuple[list[Arrival], int]:
+        """Everything left since the last call, and the number of samples lost before it."""
+        with self._lock:
+            arrivals: list[Arrival] = [*self._others, *self._samples]
+            missed, self._missed = self._missed, 0
+            self._others.clear()
+            self._samples.clear()
+        return arrivals, missed
+
+
+class Asker(Protocol):
+    """Answers questions about the past into the mailbox; see archive.py."""
+
+    def ask(self, question: Question) -> int: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The moment at a wall time."""
+
+    wall_us: int
+    since_us: int | None = None
+    """Playing: points up to here are at hand, only later ones are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The sample after (+1) or before (-1)."""
+
+    from_us: int
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The mark, note, finding or trouble after (+1) or before (-1)."""
+
+    from_us: int
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The start (-1) or the end (+1) of the recording."""
+
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A TIME as the operator wrote it."""
+
+    text: str
+    now_us: int | None = None
+    """What `-10m` counts from; None: the end of the recording."""
+
+
+Question = At | Step | Sign | Edge | Named
+
+
+class Feed(Protocol):
+    """A source of moments for one screen."""
+
+    has_present: bool
+    """True while there is an agent, and with it a `now`."""
+    mailbox: Mailbox
+    session: Session
+
+    @property
+    def archive(self) -> Asker | None:
+        """The recording, None where there is none."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be marked or noted now, None where it can."""
+
+    def start(self) -> None:
+        """Begin; called before the screen exists, so that connecting and loading go on side by side."""
+
+    def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
+        """Mark or note. None, or the sentence why it cannot be done."""
+
+    def close(self) -> None:
+        """End the feed's threads; never waits for one."""

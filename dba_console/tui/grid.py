@@ -1,0 +1,179 @@
+"""A table under the operator's hands: sorted, filtered, scrolled, a row selected. Pure state, no drawing.
+
+Upheld here: the selection is a row's identity, never a position. It stays on its row through every update and new
+order, and a row that is gone is said to be gone instead of the next one taking its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.panels.cells import Column, Row, Table
+
+
+def sort_value(value: Any) -> tuple[int, Any]:
+    """A key that orders numbers before texts; unknown values are kept apart by the caller."""
+    if isinstance(value, bool | int | float):
+        return (0, value)
+    return (1, str(value))
+
+
+def ordered(rows: list[Row], index: int, *, descending: bool) -> list[Row]:
+    """Rows by one column; what is not known stands last either way, equal ones stay in the order given."""
+    known = [row for row in rows if row.cells[index].value is not None]
+    unknown = [row for row in rows if row.cells[index].value is None]
+    known.sort(key=lambda row: sort_value(row.cells[index].value), reverse=descending)
+    return known + unknown
+
+
+def matching(rows: list[Row], text: str) -> list[Row]:
+    """Rows with `text` in any cell, whatever the case."""
+    if not text:
+        return rows
+    wanted = text.casefold()
+    return [row for row in rows if any(wanted in cell.text.casefold() for cell in row.cells)]
+
+
+class Grid:
+    """One table's state. `rows` are the ones shown, in order; `top` is the first on screen, `left` cells scrolled."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.sort = table.sort
+        self.descending = self._natural(table.sort)
+        self.filter = ""
+        self.selected: str | None = None
+        self.last: Row | None = None
+        """The selected row as it was last seen."""
+        self.gone = False
+        """The selected row is not there any more."""
+        self.top = 0
+        self.left = 0
+        self.height = 1
+        """Rows the screen has room for; told by the layout."""
+        self._place = 0
+        self.rows: list[Row] = []
+        self.update(table)
+
+    def update(self, table: Table) -> None:
+        """Take the table of another moment; everything chosen stays."""
+        self.table = table
+        if self.sort is not None and self._column(self.sort) is None:
+            self.sort, self.descending = table.sort, self._natural(table.sort)
+        self._arrange()
+
+    # Order and filter
+
+    def sort_by(self, column_id: str) -> None:
+        """Sort by a column in its natural direction; a second time turns it around."""
+        if self.sort == column_id:
+            self.descending = not self.descending
+        else:
+            self.sort, self.descending = column_id, self._natural(column_id)
+        self._arrange()
+
+    def sort_key(self, key: str) -> bool:
+        """Sort by the column that has this key. False where none has."""
+        for column in self.table.columns:
+            if column.sort_key == key:
+                self.sort_by(column.id)
+                return True
+        return False
+
+    def cycle(self, direction: int) -> None:
+        """Sort by the next (+1) or previous column; past the last one comes the order given."""
+        choices: list[str | None] = [column.id for column in self.table.columns]
+        if self.table.sort is None:
+            choices.append(None)
+        place = choices.index(self.sort) if self.sort in choices else -1
+        self.sort = choices[(place + direction) % len(choices)]
+        self.descending = self._natural(self.sort)
+        self._arrange()
+
+    def invert(self) -> None:
+        self.descending = not self.descending
+        self._arrange()
+
+    def set_filter(self, text: str) -> None:
+        self.filter = text
+        self._arrange()
+
+    # Selection and scrolling
+
+    def move(self, rows: int) -> None:
+        """Select the row that many places on; the first time, the first row on the screen."""
+        if not self.rows:
+            return
+        place = self.top if self.selected is None else self._place + rows
+        if self.gone and rows > 0:
+            place -= 1  # the row below has moved up into the place of the one that is gone
+        self.select(max(0, min(place, len(self.rows) - 1)))
+
+    def select(self, place: int) -> None:
+        """Select the row at that place of the rows shown."""
+        if 0 <= place < len(self.rows):
+            self._place, self.last, self.gone = place, self.rows[place], False
+            self.selected = self.last.key
+            self.follow()
+
+    def unselect(self) -> None:
+        self.selected, self.last, self.gone = None, None, False
+
+    def scroll(self, rows: int) -> None:
+        """Move the view where nothing is selected, else the selection."""
+        if self.selected is not None:
+            self.move(rows)
+        else:
+            self.top = max(0, min(self.top + rows, len(self.rows) - self.height))
+
+    def to_top(self) -> None:
+        if self.selected is None:
+            self.top = 0
+        else:
+            self.select(0)
+
+    def scroll_sideways(self, cells: int, limit: int) -> None:
+        self.left = max(0, min(self.left + cells, limit))
+
+    def follow(self) -> None:
+        """Bring the selected row into view, and the view into the table."""
+        if self.selected is not None and not self.gone:
+            self.top = min(max(self.top, self._place - self.height + 1), self._place)
+        self.top = max(0, min(self.top, len(self.rows) - self.height))
+
+    @property
+    def place(self) -> int | None:
+        """Where the selected row stands among the rows shown, None where it does not."""
+        return self._place if self.selected is not None and not self.gone else None
+
+    # The details
+
+    def _arrange(self) -> None:
+        rows = matching(list(self.table.rows), self.filter)
+        index = None if self.sort is None else self._index(self.sort)
+        if index is not None:
+            rows = ordered(rows, index, descending=self.descending)
+        elif self.sort is None and self.descending:
+            rows.reverse()
+        self.rows = rows
+        self._find_selected()
+        self.follow()
+
+    def _find_selected(self) -> None:
+        if self.selected is None:
+            return
+        for place, row in enumerate(self.rows):
+            if row.key == self.selected:
+                self._place, self.last, self.gone = place, row, False
+                return
+        self.gone = True
+
+    def _natural(self, column_id: str | None) -> bool:
+        column = None if column_id is None else self._column(column_id)
+        return column is not None and column.descending
+
+    def _column(self, column_id: str) -> Column | None:
+        return next((column for column in self.table.columns if column.id == column_id), None)
+
+    def _index(self, column_id: str) -> int | None:
+        return next((place for place, column in enumerate(self.table.columns) if column.id == column_id), None)

@@ -1,0 +1,111 @@
+"""A grid laid out: title line, column heads, rows. Pure: state and size in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.panels.cells import Cell, Column, Line, Row, Span, fit, fit_line, line, width
+from dba_console.tui.grid import Grid
+from dba_console.tui.paint import shift
+
+GAP = 1
+"""Cells between two columns."""
+_INDENT = 2
+
+
+def column_widths(columns: Sequence[Column], cells: int) -> list[int]:
+    """Each column's cells; the one that grows takes what the others leave, and never less than it declares."""
+    taken = sum(column.width for column in columns) + GAP * (len(columns) - 1)
+    spare = max(0, cells - taken)
+    return [column.width + (spare if column.grow else 0) for column in columns]
+
+
+def table_width(grid: Grid, cells: int) -> int:
+    """Cells the whole table takes, shown in `cells`."""
+    widths = column_widths(grid.table.columns, cells)
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
+    """The table in exactly `height` lines of at most `cells` cells: heads first, then rows from the one on top."""
+    grid.height = max(1, height - 1)
+    grid.follow()
+    widths = column_widths(grid.table.columns, cells)
+    grid.left = min(grid.left, max(0, table_width(grid, cells) - cells))
+    lines = [_heads(grid, widths)]
+    lines += [_row(grid, row, widths) for row in grid.rows[grid.top : grid.top + grid.height]]
+    if not grid.rows:
+        lines.append(line(Span(f" {_why_empty(grid)}", "dim")))
+    lines += [()] * (height - len(lines))
+    shown = [fit_line(shift(spans, grid.left), cells) for spans in lines[:height]]
+    place = grid.place
+    if place is not None and 0 <= place - grid.top < grid.height and place - grid.top + 1 < height:
+        shown[place - grid.top + 1] = _selected(shown[place - grid.top + 1])
+    return shown
+
+
+def title_line(grid: Grid, others: Sequence[str], cells: int) -> Line:
+    """What the table is, how much of it is shown, by what it is sorted and filtered, and if the selection is gone."""
+    parts: list[str | Span] = [Span(f" {grid.table.title or grid.table.id}", "title"), f"  {_extent(grid)}"]
+    if column := next((column for column in grid.table.columns if column.id == grid.sort), None):
+        parts.append(f" · by {column.title.strip()} {'▼' if grid.descending else '▲'}")
+    if grid.filter:
+        parts.append(Span(f" · only with “{grid.filter}” ({len(grid.rows)} of {len(grid.table.rows)})", "changed"))
+    if grid.gone:
+        parts.append(Span(f" · the selected row is {_lost(grid)}", "warn"))
+    if grid.left:
+        parts.append(f" · from cell {grid.left + 1}")
+    if others:
+        parts.append(Span(f" · tab: {', '.join(others)}", "dim"))
+    return fit_line(line(*parts), cells)
+
+
+def _lost(grid: Grid) -> str:
+    there = any(row.key == grid.selected for row in grid.table.rows)
+    return "hidden by the filter" if there else "gone"
+
+
+def _extent(grid: Grid) -> str:
+    count = len(grid.rows)
+    if count <= grid.height:
+        return f"{count} row" + ("" if count == 1 else "s")
+    return f"{grid.top + 1}-{min(count, grid.top + grid.height)} of {count}"
+
+
+def _why_empty(grid: Grid) -> str:
+    return f"no row contains “{grid.filter}”" if grid.filter and grid.table.rows else grid.table.empty
+
+
+def _heads(grid: Grid, widths: Sequence[int]) -> Line:
+    spans: list[Span] = []
+    for column, cells in zip(grid.table.columns, widths, strict=True):
+        sign = ("▼" if grid.descending else "▲") if column.id == grid.sort else ""
+        if sign and width(column.title) + 1 > cells:
+            text = column.title[: max(0, cells - 1)] + sign
+        else:
+            text = column.title + sign
+        spans.append(Span(fit(text, cells, right=column.right), "key" if sign else "head"))
+        spans.append(Span(" " * GAP))
+    return tuple(spans)
+
+
+def _row(grid: Grid, row: Row, widths: Sequence[int]) -> Line:
+    indent = row.indent * _INDENT if grid.sort is None else 0
+    spans: list[Span] = []
+    for place, (column, cell, cells) in enumerate(zip(grid.table.columns, row.cells, widths, strict=True)):
+        spans.append(_cell(cell, cells, right=column.right, indent=indent if place == 0 else 0))
+        spans.append(Span(" " * GAP))
+    return tuple(spans)
+
+
+def _cell(cell: Cell, cells: int, *, right: bool, indent: int) -> Span:
+    text = " " * indent + cell.text if indent else cell.text
+    if text.isascii():
+        count = len(text)
+        if count <= cells:
+            return Span(text.rjust(cells) if right else text.ljust(cells), cell.style)
+    return Span(fit(text, cells, right=right), cell.style)
+
+
+def _selected(spans: Line) -> Line:
+    return tuple(Span(text, "selected") for text, _ in spans)

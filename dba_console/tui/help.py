@@ -1,0 +1,88 @@
+"""Help: all keys of the screen it was asked on, from the registry."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import Line, Span, fit, line
+from dba_console.panels.cells import width as cells_of
+from dba_console.tui.keys import Key, Where, groups
+from dba_console.tui.paint import wrap
+from dba_console.tui.panels import panel_titles
+from dba_console.tui.view import Scene
+
+_KEY_CELLS = 11
+_TWO_COLUMNS = 110
+"""Cells from which on the groups stand beside each other."""
+
+
+class HelpView:
+    """The keys of `of`, scrolled where they do not fit."""
+
+    hints: tuple[str, ...] = ("back", "quit")
+
+    def __init__(self, of: Where) -> None:
+        self.where: Where = "detail"
+        self._of = of
+        self._top = 0
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        lines = _beside(self._of, width) if width >= _TWO_COLUMNS else _below(groups(self._of), width)
+        self._top = max(0, min(self._top, len(lines) - height))
+        shown = lines[self._top : self._top + height]
+        if len(lines) > self._top + height:
+            shown[-1] = line(Span(" ↓ more", "dim"))
+        return shown
+
+    def do_row_down(self) -> None:
+        self.wheel(1)
+
+    def do_row_up(self) -> None:
+        self.wheel(-1)
+
+    def do_page_down(self) -> None:
+        self.wheel(10)
+
+    def do_page_up(self) -> None:
+        self.wheel(-10)
+
+    def do_top(self) -> None:
+        self._top = 0
+
+    def back(self) -> bool:
+        return False
+
+    def sort_key(self, key: str) -> bool:
+        return False
+
+    def click(self, row: int) -> str | None:
+        return None
+
+    def wheel(self, rows: int) -> None:
+        self._top = max(0, self._top + rows)
+
+
+def _beside(where: Where, width: int) -> list[Line]:
+    every = groups(where)
+    half = width // 2
+    left, right = _below(every[:2], half - 1), _below(every[2:], half - 1)
+    rows = max(len(left), len(right))
+    left += [()] * (rows - len(left))
+    right += [()] * (rows - len(right))
+    return [(*one, Span(" " * (half - sum(cells_of(span.text) for span in one))), *two)
+            for one, two in zip(left, right, strict=True)]  # fmt: skip
+
+
+def _below(chosen: list[tuple[str, list[Key]]], width: int) -> list[Line]:
+    titles = panel_titles()
+    lines: list[Line] = []
+    for title, keys in chosen:
+        lines.append(line(Span(f" {title}", "title")))
+        for key in keys:
+            lines += _key_lines(key, key.help or titles.get(key.shown, key.title), width)
+        lines.append(())
+    return lines[:-1]
+
+
+def _key_lines(key: Key, meaning: str, width: int) -> list[Line]:
+    pieces = wrap(meaning, max(10, width - _KEY_CELLS - 2))
+    first = line(Span(f"  {fit(key.shown, _KEY_CELLS - 1)}", "key"), pieces[0])
+    return [first, *(line(" " * (_KEY_CELLS + 1) + piece) for piece in pieces[1:])]

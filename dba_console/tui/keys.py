@@ -1,0 +1,123 @@
+"""Every key of the screen, declared once.
+
+The screens act on it, the footer and the help show it, the command palette offers it, and `python -m
+dba_console.tui.keys` prints it as the table of docs/keys.md: none of them can disagree. No Textual here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Where = Literal["everywhere", "overview", "detail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key and what it does.
+
+    `keys` are Textual's names, the first of them the one shown; `action` is the method `do_ACTION` of the screen.
+    """
+
+    keys: tuple[str, ...]
+    shown: str
+    action: str
+    title: str
+    help: str
+    where: Where = "everywhere"
+    group: str = "screen"
+
+
+_PANEL_KEYS = "1234567890"
+
+KEYS: tuple[Key, ...] = (
+    *(
+        Key((digit,), digit, f"panel_{digit}", f"panel {digit}", "", group="panels")
+        for digit in _PANEL_KEYS
+    ),
+    Key(("c",), "c", "panel_c", "console's own cost", "what the console itself costs and whether it keeps up",
+        group="panels"),
+    Key(("tab", "down"), "tab", "focus_next", "next panel", "choose the next panel", "overview", "panels"),
+    Key(("shift+tab", "up"), "shift+tab", "focus_previous", "previous panel", "choose the previous panel", "overview",
+        "panels"),
+    Key(("enter",), "enter", "open", "detail", "open the chosen panel in full", "overview", "panels"),
+    Key(("escape", "backspace"), "esc", "back", "back", "back: closes the row, the filter, then the panel", "detail",
+        "panels"),
+    Key(("space",), "space", "space", "pause", "hold the moment; again: go on", group="time"),
+    Key(("left",), "←", "step_back", "one sample back", "one sample back (pauses)", group="time"),
+    Key(("right",), "→", "step_on", "one sample on", "one sample on", group="time"),
+    Key(("shift+left",), "shift+←", "minute_back", "one minute back", "one minute back", group="time"),
+    Key(("shift+right",), "shift+→", "minute_on", "one minute on", "one minute on", group="time"),
+    Key(("left_square_bracket",), "[", "sign_back", "previous mark", "to the mark or finding before", group="time"),
+    Key(("right_square_bracket",), "]", "sign_on", "next mark", "to the mark or finding after", group="time"),
+    Key(("g",), "g", "go", "go to time", "to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339",
+        group="time"),
+    Key(("h",), "h", "first", "start", "to the start of the recording", group="time"),
+    Key(("end", "l"), "end", "live", "live", "back to live; in a recording, to its end", group="time"),
+    Key(("plus",), "+", "faster", "faster", "play, then faster: ×1 ×2 ×4 ×16 ×64", group="time"),
+    Key(("minus",), "-", "slower", "slower", "slower; below ×1 it pauses", group="time"),
+    Key(("m",), "m", "mark", "mark", "mark this moment, with a line of text if you like", group="record"),
+    Key(("n",), "n", "note", "note", "write a note; while paused it is about the moment shown", group="record"),
+    Key(("up",), "↑", "row_up", "row up", "the row above", "detail", "table"),
+    Key(("down",), "↓", "row_down", "row down", "the row below", "detail", "table"),
+    Key(("pageup",), "pgup", "page_up", "page up", "a page up", "detail", "table"),
+    Key(("pagedown",), "pgdn", "page_down", "page down", "a page down", "detail", "table"),
+    Key(("home",), "home", "top", "first row", "the first row (overview: the start of the recording)", group="table"),
+    Key(("enter",), "enter", "row", "row", "the selected row in full: whole query, all columns", "detail", "table"),
+    Key(("tab",), "tab", "table_next", "next table", "the next table of the panel", "detail", "table"),
+    Key(("shift+tab",), "shift+tab", "table_previous", "previous table", "the previous table", "detail", "table"),
+    Key(("slash",), "/", "filter", "filter", "show only rows that contain a text (any column, any case)", "detail",
+        "table"),
+    Key(("greater_than_sign",), ">", "sort_next", "sort", "sort by the next column; capital letters sort by their column",
+        "detail", "table"),
+    Key(("less_than_sign",), "<", "sort_previous", "sort before", "sort by the previous column", "detail", "table"),
+    Key(("i",), "i", "invert", "invert", "turn the order around", "detail", "table"),
+    Key(("full_stop",), ".", "scroll_right", "scroll right", "columns to the right", "detail", "table"),
+    Key(("comma",), ",", "scroll_left", "scroll left", "columns to the left", "detail", "table"),
+    Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
+    Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
+    Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "leave; the agent goes on recording for its grace time"),
+)  # fmt: skip
+"""In the order of help and documentation."""
+
+_GROUPS = {"panels": "Panels", "time": "Time", "record": "Record", "table": "Tables", "screen": "Screen"}
+
+
+def keys_of(where: Where) -> tuple[Key, ...]:
+    """The keys that do something on that screen."""
+    return tuple(key for key in KEYS if key.where in ("everywhere", where))
+
+
+def find(where: Where, name: str) -> Key | None:
+    """The key of that Textual name on that screen; a screen's own meaning goes before the one it has everywhere.
+
+    >>> find("detail", "enter").action, find("overview", "enter").action, find("overview", "f12")
+    ('row', 'open', None)
+    """
+    matches = [key for key in keys_of(where) if name in key.keys]
+    own = [key for key in matches if key.where == where]
+    return next(iter(own or matches), None)
+
+
+def groups(where: Where | None = None) -> list[tuple[str, list[Key]]]:
+    """Titles of groups with their keys, for help (`where` given) and documentation (all)."""
+    chosen = KEYS if where is None else keys_of(where)
+    return [(title, [key for key in chosen if key.group == group]) for group, title in _GROUPS.items()]
+
+
+def markdown(panel_titles: dict[str, str]) -> str:
+    """The table for docs/keys.md. `panel_titles`: key -> what the panel is called."""
+    lines = ["# Keys", "", "Printed by `python -m dba_console.tui.keys`; a test holds it to the program."]
+    for title, chosen in groups():
+        lines += ["", f"## {title}", "", "| key | where | what it does |", "|---|---|---|"]
+        for key in chosen:
+            meaning = key.help or f"{panel_titles.get(key.shown, key.title)} in full"
+            shown = "`|`" if key.shown == "|" else f"`{key.shown}`"
+            lines.append(f"| {shown} | {key.where} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    from dba_console.tui.panels import panel_titles
+
+    print(markdown(panel_titles()), end="")

@@ -1,0 +1,141 @@
+"""The feed of a running agent: attaches, receives, attaches again.
+
+The thread here reads whatever comes, always, so the agent never has a slow reader in this console. When the agent is
+gone, the header says so and another attempt (attach, or start one) follows at growing intervals.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from dba_console.agent.client import AgentClient, ConnectionLost, NoticeMessage
+from dba_console.agent.protocol import EventMessage, Mark, Note, SampleMessage
+from dba_console.errors import ConsoleError
+from dba_console.redact import redact
+from dba_console.tui.archive import Archive
+from dba_console.tui.feed import EventArrived, LinkChanged, Mailbox, NoticeArrived, SampleArrived, Session
+from dba_console.tui.past import open_recording, resolve_time
+
+RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Waits between attempts to attach; the last one repeats."""
+_POLL_S = 0.5
+"""How long a mark may lie before it is sent when nothing else happens."""
+_OUTBOX = 16
+
+Connect = Callable[[], AgentClient]
+
+
+class LiveFeed:
+    """Samples of the agent that `connect` reaches. `connect` attaches to it, or starts one; it may take seconds."""
+
+    has_present = True
+
+    def __init__(self, connect: Connect, name: str) -> None:
+        self._connect = connect
+        self.mailbox = Mailbox()
+        self.session = Session(name)
+        self.archive: Archive | None = None
+        self._recorded_in: str | None = None
+        self._outbox: queue.Queue[Mark | Note] = queue.Queue(_OUTBOX)
+        self._closed = threading.Event()
+        self._attached = False
+        self._ever_attached = False
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be marked or noted now."""
+        return None if self._attached else "not attached to an agent: nothing can be recorded now"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
+        """Leave it for the feed's thread. None, or why it cannot be taken."""
+        if self.refusal is not None:
+            return self.refusal
+        # A mark is of now; one set on a moment that has passed is a note about it.
+        message = (
+            Mark(text=text) if kind == "mark" and occurred_us is None else Note(text=text, occurred_us=occurred_us)
+        )
+        try:
+            self._outbox.put_nowait(message)
+        except queue.Full:
+            return "the agent does not take marks now; try again"
+        return None
+
+    def close(self) -> None:
+        self._closed.set()
+        if self.archive is not None:
+            self.archive.close()
+
+    def _run(self) -> None:
+        attempt = 0
+        while not self._closed.is_set():
+            client = self._attach(first=not self._ever_attached)
+            if client is not None:
+                attempt = 0
+                self._tell_attached(client)
+                self._receive_until_lost(client)
+            self._closed.wait(RETRY_S[min(attempt, len(RETRY_S) - 1)])
+            attempt += 1
+
+    def _attach(self, *, first: bool) -> AgentClient | None:
+        try:
+            return self._connect()
+        except ConsoleError as error:
+            if first:
+                self.mailbox.put(LinkChanged("failed", error=error))
+            else:
+                self._tell_lost(error.message)
+        except Exception as error:
+            # Starting an agent may fail as any subprocess may: the next attempt follows.
+            self._tell_lost(str(error) or type(error).__name__)
+        return None
+
+    def _tell_lost(self, why: str) -> None:
+        self._attached = False
+        if not self._closed.is_set():
+            self.mailbox.put(LinkChanged("lost", redact(why)))
+
+    def _tell_attached(self, client: AgentClient) -> None:
+        hello = client.hello
+        self.session = Session(hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s)
+        if hello.session != self._recorded_in:
+            self._recorded_in = hello.session
+            if self.archive is not None:
+                self.archive.close()
+            self.archive = None if hello.session is None else self._archive_of(Path(hello.session))
+        self._attached = self._ever_attached = True
+        self.mailbox.put(LinkChanged("attached", session=self.session))
+
+    def _archive_of(self, directory: Path) -> Archive:
+        return Archive(lambda: open_recording(directory), self.mailbox, resolve_time)
+
+    def _receive_until_lost(self, client: AgentClient) -> None:
+        try:
+            while not self._closed.is_set():
+                self._pass_on(client)
+                self._send_waiting(client)
+        except ConnectionLost as lost:
+            self._tell_lost(str(lost))
+        finally:
+            self._attached = False
+            client.close()
+
+    def _pass_on(self, client: AgentClient) -> None:
+        message = client.receive(_POLL_S)
+        if isinstance(message, SampleMessage):
+            self.mailbox.put(SampleArrived(message.data))
+        elif isinstance(message, EventMessage):
+            self.mailbox.put(EventArrived(message.event))
+        elif isinstance(message, NoticeMessage):
+            self.mailbox.put(NoticeArrived(message.text))
+
+    def _send_waiting(self, client: AgentClient) -> None:
+        while not self._outbox.empty():
+            client.send(self._outbox.get_nowait())

@@ -1,0 +1,78 @@
+"""The overview: every panel in short, one of them chosen to be opened."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import Line, Span, line
+from dba_console.panels.overview import overview
+from dba_console.panels.registry import PANELS
+from dba_console.tui.keys import Where
+from dba_console.tui.view import Scene
+
+
+class OverviewView:
+    """The first screen. `chosen` is the panel that enter opens, None until tab chooses one."""
+
+    where: Where = "overview"
+    hints: tuple[str, ...] = ("panel", "open", "mark", "space", "time", "help", "quit")
+
+    def __init__(self) -> None:
+        self.chosen: str | None = None
+        self._order: list[str] = []
+        self._lines: list[Line] = []
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        if scene.frame is None:
+            self._order, self._lines = [], []
+            return [(), line(Span(f" {scene.waiting_for}", "dim"))]
+        lines = overview(scene.frame, scene.history, width, height, ascii=scene.ascii)
+        self._order = _panels_in(lines)
+        self._lines = lines
+        return [_highlighted(spans, self.chosen) for spans in lines]
+
+    def do_focus_next(self) -> None:
+        self._focus(1)
+
+    def do_focus_previous(self) -> None:
+        self._focus(-1)
+
+    def _focus(self, direction: int) -> None:
+        order = self._order or list(PANELS)
+        if self.chosen in order:
+            self.chosen = order[(order.index(self.chosen) + direction) % len(order)]
+        else:
+            self.chosen = order[0 if direction > 0 else -1]
+
+    def back(self) -> bool:
+        self.chosen = None
+        return True
+
+    def sort_key(self, key: str) -> bool:
+        return False
+
+    def click(self, row: int) -> str | None:
+        """The panel whose title stands on that line or nearest above it."""
+        for spans in reversed(self._lines[: row + 1]):
+            if names := _panels_in([spans]):
+                return names[0]
+        return None
+
+    def wheel(self, rows: int) -> None:
+        self._focus(1 if rows > 0 else -1)
+
+
+def _panels_in(lines: list[Line]) -> list[str]:
+    """Names of the panels whose titles stand in the lines, in reading order."""
+    return [name for spans in lines for span in spans if (name := _panel_of(span)) is not None]
+
+
+def _panel_of(span: Span) -> str | None:
+    if span.style != "title":
+        return None
+    word = span.text.strip()
+    return next((name for name, kind in PANELS.items() if word == kind.title), None)
+
+
+def _highlighted(spans: Line, chosen: str | None) -> Line:
+    if chosen is None:
+        return spans
+    return tuple(Span(span.text, "selected") if _panel_of(span) == chosen else span for span in spans)

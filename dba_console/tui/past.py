@@ -1,0 +1,19 @@
+"""The recording as the screen asks it, and the contract's way of naming a time in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dba_console.tui.archive import Past
+
+
+def open_recording(directory: Path) -> Past:
+    """The recording in `directory`, live or finished. Raises SessionError saying what is wrong with it."""
+    from dba_console.session.recording import Recording  # SQLite is loaded when the past is first asked for
+
+    return Recording.open(directory)
+
+
+def resolve_time(past: Past, text: str, now_us: int | None) -> int:
+    """The wall time that `text` (a TIME of the contract) names in the recording. Raises UsageError."""
+    raise NotImplementedError

@@ -1,0 +1,96 @@
+"""The present: what the agent has sent so far, folded into one picture, one history and the last events.
+
+Owned by the screen's thread. It goes on growing while the operator looks at the past.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from dba_console.frames.history import History
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.samples.event import Event
+from dba_console.samples.sample import Sample, decode_sample
+from dba_console.tui.archive import next_sign
+from dba_console.tui.feed import MomentArrived
+from dba_console.tui.moment import Moment
+from dba_console.tui.ring import Ring
+
+EVENTS = 300
+
+
+class Present:
+    """Now, and the last minutes of it that are in memory."""
+
+    def __init__(self) -> None:
+        self._picture = Picture()
+        self._history = History()
+        self._ring = Ring()
+        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self.damaged = 0
+        """Samples that could not be read: another version's agent, or a torn message."""
+
+    @property
+    def at_us(self) -> int | None:
+        """Wall time of the newest sample, None before the first."""
+        return self._picture.wall_us or None
+
+    def absorb(self, data: bytes) -> None:
+        """Take in an encoded sample."""
+        try:
+            sample = decode_sample(data)
+        except msgspec.MsgspecError:
+            self.damaged += 1
+            return
+        self._take(sample)
+        self._ring.add(sample, len(data))
+
+    def _take(self, sample: Sample) -> None:
+        if sample.boot != self._picture.boot:
+            # Another agent run: its counters have nothing to do with those before.
+            self._ring = Ring()
+        self._picture = self._picture.absorb(sample)
+        self._history.add(sample.wall_us, point_of(self._picture))
+
+    def happened(self, event: Event) -> None:
+        """Take in an event; one that is known already (read from the recording as well) counts once."""
+        if not event.seq or all(known.seq != event.seq for known in self._events):
+            self._events.append(event)
+
+    def recall(self, past: MomentArrived) -> None:
+        """Put what the recording knows behind what was seen: after attaching, or after samples were missed."""
+        history = History()
+        history.extend(past.points)
+        seen = [event for event in self._events if all(event.seq != known.seq for known in past.events)]
+        self._events = deque([*past.events, *seen], maxlen=EVENTS)
+        picture = past.picture
+        for sample in self._ring.samples():
+            if sample.wall_us > picture.wall_us:
+                picture = picture.absorb(sample)
+                history.add(sample.wall_us, point_of(picture))
+        if self._picture.boot in ("", picture.boot):
+            self._picture = picture
+        self._history = history
+
+    def moment(self) -> Moment | None:
+        """Now; None before the first sample."""
+        return Moment(self._picture, self._history, tuple(self._events)) if self.at_us else None
+
+    def moment_at(self, wall_us: int) -> Moment | None:
+        """A moment still in memory, None where the recording has to be asked."""
+        picture = self._ring.picture_at(wall_us)
+        if picture is None:
+            return None
+        events = tuple(event for event in self._events if event.wall_us <= picture.wall_us)
+        return Moment(picture, self._history.until(picture.wall_us), events)
+
+    def step(self, wall_us: int, direction: int) -> int | None:
+        """The sample after or before, where it is still in memory."""
+        return self._ring.step(wall_us, direction)
+
+    def sign(self, from_us: int, direction: int) -> int | None:
+        """The mark or finding after or before, among the events at hand."""
+        return next_sign(tuple(self._events), from_us, direction)

@@ -1,0 +1,90 @@
+"""One line of input at the bottom of the screen. Pure: key names in, text and where the cursor stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dba_console.panels.cells import Line, Span, clean, cut, line, width
+
+LIMIT = 500
+"""Characters of a note: a sentence or three, not a document."""
+
+
+class Prompt:
+    """A question with its answer being typed.
+
+    `done` is called with the text on enter; `changed`, where given, on every key, and with the empty text on escape.
+    """
+
+    def __init__(
+        self, question: str, done: Callable[[str], None], changed: Callable[[str], None] | None = None, text: str = ""
+    ) -> None:
+        self.question = question
+        self.text = text
+        self.place = len(text)
+        self._done = done
+        self._changed = changed
+
+    def key(self, name: str, character: str | None) -> bool:
+        """Take a key. False when the prompt is over, answered or given up."""
+        before = self.text
+        if name == "enter":
+            self._done(self.text)
+            return False
+        if name in ("escape", "ctrl+c", "ctrl+g"):
+            if self._changed is not None:
+                self._changed("")
+            return False
+        self._edit(name, character)
+        if self._changed is not None and self.text != before:
+            self._changed(self.text)
+        return True
+
+    def paste(self, text: str) -> None:
+        """Put a text in, its line ends as blanks."""
+        self._insert(" ".join(text.split()))
+        if self._changed is not None:
+            self._changed(self.text)
+
+    def line(self, cells: int) -> tuple[Line, int]:
+        """The prompt in at most `cells` cells, its end in sight, and the cell of the cursor."""
+        head = f" {self.question}: "
+        room = max(1, cells - width(head) - 1)
+        before = clean(self.text[: self.place])
+        while width(before) > room:
+            before = before[1:]
+        after = cut(clean(self.text[self.place :]), max(0, room - width(before)))
+        return line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:]), width(head + before)
+
+    def _edit(self, name: str, character: str | None) -> None:
+        match name:
+            case "backspace" | "ctrl+h":
+                self._cut(max(0, self.place - 1), self.place)
+            case "delete":
+                self._cut(self.place, self.place + 1)
+            case "ctrl+u":
+                self._cut(0, self.place)
+            case "ctrl+k":
+                self._cut(self.place, len(self.text))
+            case "ctrl+w":
+                self._cut(self.text[: self.place].rstrip().rfind(" ") + 1, self.place)
+            case "left":
+                self.place = max(0, self.place - 1)
+            case "right":
+                self.place = min(len(self.text), self.place + 1)
+            case "home" | "ctrl+a":
+                self.place = 0
+            case "end" | "ctrl+e":
+                self.place = len(self.text)
+            case _:
+                if character is not None and character.isprintable():
+                    self._insert(character)
+
+    def _insert(self, text: str) -> None:
+        text = text[: LIMIT - len(self.text)]
+        self.text = self.text[: self.place] + text + self.text[self.place :]
+        self.place += len(text)
+
+    def _cut(self, start: int, end: int) -> None:
+        self.text = self.text[:start] + self.text[end:]
+        self.place = start

@@ -1,0 +1,120 @@
+"""What is on the screen: the stack of views between header and footer, and the prompt. Lines out, nothing painted."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import Line, Span, line
+from dba_console.tui.chrome import footer_line, notice_line, trouble
+from dba_console.tui.detail import DetailView
+from dba_console.tui.feed import Feed
+from dba_console.tui.header import screen_header
+from dba_console.tui.help import HelpView
+from dba_console.tui.navigator import Navigator
+from dba_console.tui.overview import OverviewView
+from dba_console.tui.prompt import Prompt
+from dba_console.tui.terminal import MIN_HEIGHT, MIN_WIDTH, too_small
+from dba_console.tui.view import Scene, View
+
+
+class Stage:
+    """Overview at the bottom, a panel or the help above it. Panels keep their order and selection when left."""
+
+    def __init__(self, navigator: Navigator, feed: Feed, *, ascii: bool = False) -> None:
+        self._navigator = navigator
+        self._feed = feed
+        self._ascii = ascii
+        self._overview = OverviewView()
+        self._details: dict[str, DetailView] = {}
+        self._above: list[View] = []
+        self.prompt: Prompt | None = None
+        self._chrome: tuple[object, ...] = ()
+
+    @property
+    def view(self) -> View:
+        """The view on top."""
+        return self._above[-1] if self._above else self._overview
+
+    @property
+    def overview(self) -> OverviewView:
+        return self._overview
+
+    # Where to
+
+    def open(self, name: str) -> None:
+        """Show that panel in full."""
+        view = self._details.get(name)
+        if view is None:
+            view = self._details[name] = DetailView(name)
+        self._above = [view]
+
+    def help(self) -> None:
+        if not isinstance(self.view, HelpView):
+            self._above.append(HelpView(self.view.where))
+
+    def back(self) -> None:
+        """One step out of what the view has open, else out of the view."""
+        if not self.view.back():
+            self._above.pop()
+
+    def type(self, name: str, character: str | None) -> None:
+        """A key for the prompt."""
+        prompt = self.prompt
+        if prompt is not None and not prompt.key(name, character) and self.prompt is prompt:
+            self.prompt = None
+
+    def click(self, row: int) -> str | None:
+        """A press on a line of the screen; the panel it opens."""
+        return self.view.click(row - 1) if row > 0 and self.prompt is None else None
+
+    # Lines
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The whole screen: header, body, footer, in exactly `height` lines."""
+        if too_small(width, height):
+            text = f"{width}×{height} is too small: at least {MIN_WIDTH}×{MIN_HEIGHT}"
+            return [line(text), *[()] * (height - 1)]
+        self._chrome = self._chrome_now()
+        room = height - 2
+        body = self.view.lines(self._scene(), width, room)[:room]
+        body += [()] * (room - len(body))
+        return [self._header(width), *body, self._footer(width)]
+
+    def chrome_changed(self) -> bool:
+        """True where header or footer say something else than when they were last laid out."""
+        return self._chrome_now() != self._chrome
+
+    def _chrome_now(self) -> tuple[object, ...]:
+        navigator = self._navigator
+        return (
+            navigator.label, navigator.notice, navigator.link, trouble(navigator, self._feed.session.interval_s),
+        )  # fmt: skip
+
+    def _scene(self) -> Scene:
+        navigator = self._navigator
+        return Scene(navigator.frame(), navigator.history, self._waiting_for(), self._ascii)
+
+    def _waiting_for(self) -> str:
+        if self._navigator.notice is not None:
+            return self._navigator.notice
+        match self._navigator.link:
+            case "recording":
+                return "reading the recording …"
+            case "attached":
+                return "attached; waiting for the first sample …"
+            case "lost":
+                return f"no agent: {self._navigator.link_text}"
+            case _:
+                return f"connecting to the agent of {self._feed.session.name} …"
+
+    def _header(self, width: int) -> Line:
+        navigator = self._navigator
+        return screen_header(navigator, self._feed.session, width)
+
+    def _footer(self, width: int) -> Line:
+        navigator = self._navigator
+        if self.prompt is not None:
+            return self.prompt.line(width)[0]
+        if navigator.notice is not None:
+            return notice_line(navigator.notice, width)
+        if (text := trouble(navigator, self._feed.session.interval_s)) is not None:
+            return line(Span(f" ! {text}"[: width - 1], "warn"))
+        return footer_line(self.view.hints, self.view.where, navigator.cursor, width)

@@ -1,0 +1,93 @@
+"""What the terminal can do, decided from the environment before Textual is loaded.
+
+Upheld here: TERM is believed and never overwritten, NO_COLOR is respected, and a terminal that cannot hold a screen is
+refused with the text command that says the same. Pure, but for `prepare`, which sets Textual's switches: it reads them
+at import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dba_console.errors import Unsupported, UsageError
+
+Colours = Literal["mono", "16", "256", "truecolor"]
+
+MIN_WIDTH, MIN_HEIGHT = 40, 10
+"""Below this nothing useful can be laid out, and the screen says so instead."""
+
+_NO_SCREEN = frozenset({"", "dumb", "unknown", "network"})
+_CHOICES = {"none": "mono", "16": "16", "256": "256", "truecolor": "truecolor"}
+_COLOR_SYSTEM = {"mono": "standard", "16": "standard", "256": "256", "truecolor": "truecolor"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenOptions:
+    """What the operator asked of the screen: configuration and command line together."""
+
+    mouse: bool = True
+    colours: str = "auto"
+    """auto, 16, 256, truecolor, none."""
+    ascii: bool = False
+    at: str | None = None
+    """Replay: the TIME to begin at."""
+
+
+def judge(environ: Mapping[str, str], *, is_tty: bool, wanted: str = "auto") -> Colours:
+    """How many colours this terminal has.
+
+    Depth is found as Rich finds it: COLORTERM, else the ending of TERM, else 16; ssh does not forward COLORTERM, so 16
+    is what most sessions have. Raises Unsupported where no screen can be drawn, UsageError for an unknown `wanted`.
+
+    >>> judge({"TERM": "screen"}, is_tty=True), judge({"TERM": "xterm-256color", "NO_COLOR": "1"}, is_tty=True)
+    ('16', 'mono')
+    """
+    term = environ.get("TERM", "").strip().lower()
+    if not is_tty:
+        raise _refusal("standard input and output are not a terminal")
+    if term in _NO_SCREEN:
+        raise _refusal(f"the terminal type {term!r} cannot hold a screen" if term else "TERM is not set")
+    if wanted != "auto":
+        return _chosen(wanted)
+    if environ.get("NO_COLOR"):
+        return "mono"
+    if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if term.endswith("256color") else "16"
+
+
+def require_terminal(wanted: str = "auto") -> Colours:
+    """How many colours the terminal of this process has. Raises Unsupported where it cannot hold a screen."""
+    return judge(os.environ, is_tty=sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty(), wanted=wanted)
+
+
+def _chosen(wanted: str) -> Colours:
+    chosen = _CHOICES.get(wanted)
+    if chosen is None:
+        raise UsageError(f"not a number of colours: {wanted!r}", hint="one of auto, 16, 256, truecolor, none")
+    return chosen  # type: ignore[return-value]  # the table's values are exactly these words
+
+
+def _refusal(why: str) -> Unsupported:
+    return Unsupported(
+        f"the console needs a terminal: {why}",
+        hint="`dba-console show` prints the panels as text, `dba-console show --json` for programs",
+    )
+
+
+def prepare(colours: Colours, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set Textual's switches: few frames over the wire, no animation, this depth of colour, no debugging features."""
+    environ.setdefault("TEXTUAL_FPS", "15")
+    environ["TEXTUAL_ANIMATIONS"] = "none"
+    environ["TEXTUAL_SMOOTH_SCROLL"] = "0"
+    environ["TEXTUAL_COLOR_SYSTEM"] = _COLOR_SYSTEM[colours]
+    environ.pop("TEXTUAL", None)  # its devtools feature would send what is on the screen to another process
+
+
+def too_small(width: int, height: int) -> bool:
+    """True where the screen shows a sentence instead of panels."""
+    return width < MIN_WIDTH or height < MIN_HEIGHT

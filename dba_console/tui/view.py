@@ -1,0 +1,49 @@
+"""What every view of the screen has: lines for its place, and methods for its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame
+from dba_console.panels.cells import Line
+from dba_console.tui.keys import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a view draws from: the frame of the moment shown (None before the first), and how."""
+
+    frame: Frame | None
+    history: History
+    waiting_for: str
+    """The sentence in place of panels while there is no frame."""
+    ascii: bool = False
+
+
+class View(Protocol):
+    """A body between header and footer. Its keys are methods `do_ACTION` of the registry's actions."""
+
+    @property
+    def where(self) -> Where:
+        """Which keys of the registry mean something on it."""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Actions its footer shows, the least important just before the last two."""
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """The body, at most `height` lines of at most `width` cells."""
+
+    def sort_key(self, key: str) -> bool:
+        """Take a key the registry does not know: a column's own. False where it means nothing."""
+
+    def back(self) -> bool:
+        """Close what is open in it. False where nothing is: then the view itself is left."""
+
+    def click(self, row: int) -> str | None:
+        """A press of the mouse on a line of the body. The panel it opens, None where it opens none."""
+
+    def wheel(self, rows: int) -> None:
+        """The mouse wheel, so many rows down (negative: up)."""
