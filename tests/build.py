@@ -83,7 +83,7 @@ def series(readings: dict[str, list[Any]], *, step_s: float = 1.0, start_s: floa
 
 
 def busy_history() -> History:
-    """Ten minutes at 1 Hz up to `busy_frame`: quiet, then from the sixth minute the cache falls and connections rise."""
+    """Ten minutes at 1 Hz up to `busy_frame`: quiet, then from the sixth on the cache falls and connections rise."""
     history = History()
     for tick in range(600):
         history.add(NOW_US - (599 - tick) * 1_000_000, _busy_point(tick))
@@ -123,7 +123,7 @@ def _busy_point(tick: int) -> dict[str, float]:
 
 
 def busy_frame() -> Frame:
-    """A primary with 201 of 247 usable connections taken, memory being reclaimed, a dump that three sessions wait for."""
+    """A primary with 201 of 247 usable connections taken, memory being reclaimed, a dump that three wait for."""
     return Frame(
         at_us=NOW_US,
         seq=761,

@@ -13,7 +13,7 @@ from dba_console.frames.heads import add_note, fill_head
 from dba_console.frames.model import ConnectionGroup, Connections
 from dba_console.frames.rates import share_pct
 from dba_console.frames.times import age_s
-from dba_console.frames.trend import slope, time_to_reach
+from dba_console.frames.trend import course
 from dba_console.samples import host, postgres
 
 CLIENT = "client backend"
@@ -179,12 +179,11 @@ def _limits(panel: Connections, facts: Facts) -> None:
 def _growth(panel: Connections, facts: Facts) -> None:
     if panel.used is None:
         return
-    series = facts.history.series("connections.used")
-    per_s = slope(series, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
-    panel.growth_per_min = None if per_s is None else per_s * 60
-    if panel.usable is None:
-        return
-    if panel.used >= panel.usable:
+    if panel.usable is not None and panel.used >= panel.usable:
         panel.full_in_s = 0.0
-    else:
-        panel.full_in_s = time_to_reach(series, panel.usable, gate=GATE, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+    found = course(facts.history.series("connections.used"), window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+    if found is None:
+        return
+    panel.growth_per_min = found.per_s * 60
+    if panel.usable is not None and panel.used < panel.usable:
+        panel.full_in_s = found.time_to_reach(panel.usable, gate=GATE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dba_console.frames.facts import Facts
 from dba_console.frames.heads import fill_head
 from dba_console.frames.model import DatabaseRow, Disks, MountRow
-from dba_console.frames.rates import delta, pair, rate, share_pct
-from dba_console.frames.trend import slope, time_to_reach
 from dba_console.frames.placement import mount_warnings
+from dba_console.frames.rates import delta, pair, rate, share_pct
+from dba_console.frames.trend import course
 from dba_console.samples import host, postgres
 
 GATE_BYTES = 64 << 20
@@ -55,10 +55,13 @@ def _mount(mount: host.Mount, facts: Facts) -> MountRow:
 
 
 def _growth(row: MountRow, limit: int, facts: Facts) -> None:
-    series = facts.history.series(f"mount:{row.path}.used_bytes")
-    row.growth_bytes_per_s = slope(series)
-    gate = max(GATE_BYTES, GATE_SHARE * (row.size_bytes or 0))
-    row.full_in_s = 0.0 if row.available_bytes == 0 else time_to_reach(series, limit, gate=gate)
+    if row.available_bytes == 0:
+        row.full_in_s = 0.0
+    found = course(facts.history.series(f"mount:{row.path}.used_bytes"))
+    if found is not None:
+        row.growth_bytes_per_s = found.per_s
+        gate = max(GATE_BYTES, GATE_SHARE * (row.size_bytes or 0))
+        row.full_in_s = found.time_to_reach(limit, gate=gate)
 
 
 def _databases(facts: Facts) -> list[DatabaseRow]:
