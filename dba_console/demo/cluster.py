@@ -12,23 +12,21 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import Binaries, find_binaries
+from dba_console.demo.conf import Settings, conninfo, write_settings
 from dba_console.demo.guard import Guard
-from dba_console.demo.postmaster import children_of, is_ready, resume
+from dba_console.demo.postmaster import Postmaster
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.paths import SOCKET_PATH_LIMIT
 
-Settings = Mapping[str, str | int]
+__all__ = ["SUPERUSER", "Cluster", "Settings", "make_standby"]
+
 SUPERUSER = "postgres"
-_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-_CONF = "dba_console.conf"
 
 
 class Cluster:
@@ -59,7 +57,7 @@ class Cluster:
         self.socket_directory = self._make_directories()
         self.settings: dict[str, str | int] = {} if durable else {"fsync": "off", "synchronous_commit": "off"}
         self.settings.update(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._postmaster: Postmaster | None = None
         self._guard: Guard | None = Guard(self.data_directory, self._temporary())
 
     def __enter__(self) -> Self:
@@ -92,27 +90,17 @@ class Cluster:
             return
         self.settings.update(settings or {})
         self._write_settings()
-        self._process = self._spawn([str(self.binaries.program("postgres")), "-D", str(self.data_directory)])
-        until = time.monotonic() + timeout_s
-        while not is_ready(self.data_directory, self._process.pid):
-            if self._process.poll() is not None or time.monotonic() > until:
-                self.stop("immediate")
-                raise ConnectError(f"the server did not start: {self.log_text()[-1500:].strip()}")
-            time.sleep(0.02)
+        program = self.binaries.program("postgres")
+        self._postmaster = Postmaster(program, self.data_directory, self.log_path, self.account)
+        if not self._postmaster.wait_ready(timeout_s):
+            self.stop("immediate")
+            raise ConnectError(f"the server did not start: {self.log_text()[-1500:].strip()}")
 
     def stop(self, mode: str = "fast", *, timeout_s: float = 30.0) -> None:
         """Stop the server: smart, fast or immediate. One that does not go in time is killed."""
-        if self._process is None:
-            return
-        everyone = children_of(self._process.pid)
-        if self._process.poll() is None:
-            self._process.send_signal(_SIGNALS[mode])
-            resume([self._process.pid, *everyone])
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._gone(everyone)
+        if self._postmaster is not None:
+            self._postmaster.stop(mode, timeout_s)
+            self._postmaster = None
 
     def restart(self, settings: Settings | None = None, mode: str = "fast") -> None:
         self.stop(mode)
@@ -120,25 +108,22 @@ class Cluster:
 
     def kill(self) -> None:
         """SIGKILL to the postmaster, as the kernel's OOM killer does it; returns when its children are gone too."""
-        if self._process is None:
-            return
-        everyone = children_of(self._process.pid)
-        self._process.kill()
-        resume(everyone)
-        self._gone(everyone)
+        if self._postmaster is not None:
+            self._postmaster.kill()
+            self._postmaster = None
 
     def sigstop(self) -> None:
         """Freeze the postmaster alone: sessions go on, new connections hang."""
-        os.kill(self._running_pid(), signal.SIGSTOP)
+        self._running().send(signal.SIGSTOP)
 
     def sigcont(self) -> None:
-        os.kill(self._running_pid(), signal.SIGCONT)
+        self._running().send(signal.SIGCONT)
 
     def reload(self, settings: Settings | None = None) -> None:
         """Write further settings, and have the server read them (SIGHUP: applied very soon, not at once)."""
         self.settings.update(settings or {})
         self._write_settings()
-        os.kill(self._running_pid(), signal.SIGHUP)
+        self._running().send(signal.SIGHUP)
 
     def close(self) -> None:
         """Stop the server whatever its state, and remove what was temporary. May be called twice."""
@@ -153,12 +138,12 @@ class Cluster:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._postmaster is not None and self._postmaster.running
 
     @property
     def pid(self) -> int | None:
         """The postmaster's process id, None when it does not run."""
-        return self._process.pid if self._process is not None and self.running else None
+        return self._postmaster.pid if self._postmaster is not None and self.running else None
 
     @property
     def major(self) -> int:
@@ -166,8 +151,7 @@ class Cluster:
 
     def dsn(self, *, user: str = SUPERUSER, dbname: str = "postgres", **more: str | int) -> str:
         """A libpq connection string for this server; `more` as further keywords (application_name='x')."""
-        values = {"host": self.socket_directory, "port": self.port, "user": user, "dbname": dbname, **more}
-        return " ".join(f"{key}={_quoted(str(value))}" for key, value in values.items())
+        return conninfo({"host": str(self.socket_directory), "port": self.port, "user": user, "dbname": dbname, **more})
 
     def psql(self, sql: str, *, user: str = SUPERUSER, dbname: str = "postgres", timeout_s: float = 60.0) -> str:
         """The result of SQL, one line per row, columns by `|`, NULL empty. Raises ConsoleError with psql's message."""
@@ -216,41 +200,12 @@ class Cluster:
             "port": self.port, "listen_addresses": "", "unix_socket_directories": str(self.socket_directory),
             "shared_buffers": "32MB", "lc_messages": "C", "logging_collector": "off",
         }  # fmt: skip
-        path = self.data_directory / _CONF
-        values = {**own, **self.settings}
-        path.write_text(
-            "".join(f"{name} = '{str(value).replace(chr(39), 2 * chr(39))}'\n" for name, value in values.items())
-        )
-        self.account.own(path)
-        main = self.data_directory / "postgresql.conf"
-        line = f"include '{_CONF}'\n"
-        if line not in main.read_text():
-            with main.open("a") as file:
-                file.write(line)
+        write_settings(self.data_directory, {**own, **self.settings}, self.account)
 
-    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with self.log_path.open("ab") as log:
-            self.account.own(self.log_path)
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
-                env=clean_environment(str(self.base)), **self.account.spawn,
-            )  # fmt: skip
-
-    def _gone(self, everyone: list[int]) -> None:
-        """Reap the postmaster and wait for its children: a server still attached to shared memory blocks the next."""
-        assert self._process is not None
-        self._process.wait(30.0)  # SIGKILL waits for a file system that is frozen; a hang here would hide that
-        self._process = None
-        until = time.monotonic() + 10.0
-        while (left := [pid for pid in everyone if os.path.exists(f"/proc/{pid}/exe")]) and time.monotonic() < until:
-            time.sleep(0.01)
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-
-    def _running_pid(self) -> int:
-        if self.pid is None:
+    def _running(self) -> Postmaster:
+        if self._postmaster is None:
             raise ConnectError("the server is not running")
-        return self.pid
+        return self._postmaster
 
 
 def make_standby(primary: Cluster, *, slot: str | None = None, settings: Settings | None = None) -> Cluster:
@@ -265,17 +220,6 @@ def make_standby(primary: Cluster, *, slot: str | None = None, settings: Setting
         standby.close()
         raise
     return standby
-
-
-def _quoted(value: str) -> str:
-    """A value of a connection string, quoted where it has to be.
-
-    >>> print(_quoted("/tmp/a"), _quoted("it's"), _quoted(""))
-    /tmp/a 'it\\'s' ''
-    """
-    if value and not any(sign in value for sign in " '\\"):
-        return value
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _free_port() -> int:
