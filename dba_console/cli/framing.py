@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,9 +41,13 @@ class Framer:
         return derive(picture, self.history, view.events)
 
 
-def text_of(frame: Frame, names: Sequence[str], width: int, history: History) -> str:
-    """The named panels in full, or the overview where none is named."""
-    return show_text(frame, list(names) or None, width, history)
+def text_of(frame: Frame, names: Sequence[str], width: int, history: History, *, ascii: bool = False) -> str:
+    """The named panels in full, or the overview where none is named.
+
+    `ascii`, or a locale that is not UTF-8, leaves out every sign such a terminal could not show.
+    """
+    plain = ascii or not (sys.stdout.encoding or "").lower().startswith("utf")
+    return show_text(frame, list(names) or None, width, history, ascii=plain).rstrip("\n")
 
 
 def json_of(frame: Frame, names: Sequence[str]) -> str:

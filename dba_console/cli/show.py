@@ -100,21 +100,16 @@ def run_show(
         while True:
             frame = framer.frame(view)
             if view.picture.mono_us + EARLY_US >= next_us:
-                _print(frame, framer, names, as_json, width, first=printed == 0)
+                if as_json:
+                    put(json_of(frame, names))
+                else:
+                    text = text_of(frame, names, width or terminal_width(), framer.history, ascii=config.screen.ascii)
+                    put(text if printed == 0 else "\n" + text)
                 printed += 1
                 next_us += int((every_s or 0.0) * 1e6)
                 if left is not None and printed >= left:
                     return _code(frame)
             view = live.next()
-
-
-def _print(
-    frame: Frame, framer: Framer, names: Sequence[str], as_json: bool, width: int | None, *, first: bool
-) -> None:
-    if as_json:
-        put(json_of(frame, names))
-        return
-    put(("" if first else "\n") + text_of(frame, names, width or terminal_width(), framer.history))
 
 
 def _code(frame: Frame) -> int:
