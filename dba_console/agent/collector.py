@@ -28,12 +28,12 @@ BUDGET = 0.7
 class Collector:
     """Reads a target once per `tick`. Used by one thread; needs no agent (`show` reads through it too)."""
 
-    def __init__(self, target: Target, config: Config, *, session: str | None = None, clock: Clock = SYSTEM) -> None:
+    def __init__(self, target: Target, config: Config, *, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         self.interval_s = max(0.25, parse_duration(config.agent.interval))
         self.boot = secrets.token_hex(4)
         self.server = ServerSide(target.conninfo, monitor_options(config.agent), clock, self.interval_s)
-        self.host = HostSide(target, clock, session)
+        self.host = HostSide(target, clock)
         self._own = OwnCost(clock)
         self._seq = 0
         self._tick = 0

@@ -35,8 +35,10 @@ SEARCH_EVERY = 10
 class HostSide:
     """Reads the host in lanes of its own and decides what may be shown."""
 
-    def __init__(self, target: Target, clock: Clock, session: str | None) -> None:
-        self._target, self._clock, self._session = target, clock, session
+    def __init__(self, target: Target, clock: Clock) -> None:
+        self._target, self._clock = target, clock
+        self.session: str | None = None
+        """Directory of the recording, whose file system is shown too."""
         self._probe = HostProbe(clock)
         self._mounts = MountProbe(clock)
         self._lane = Lane("host", clock)
@@ -96,7 +98,7 @@ class HostSide:
         return HostContext(
             postmaster_pid=postmaster.pid if postmaster else None,
             data_directory=data if watched else None,
-            paths=places(server.server, data, self._session) if watched else {},
+            paths=places(server.server, data, self.session) if watched else {},
             active_pids=frozenset(row.pid for row in rows if row.state != "idle"),
             watched=watched,
             note=note,

@@ -43,21 +43,22 @@ class Agent:
         self.stop = Stop()
         self._grace = Grace(grace_s, clock.mono_us())
         self._started_us = clock.wall_us()
-        self._collector = Collector(target, config, session=recording.directory, clock=clock)
+        self._collector = Collector(target, config, clock=clock)
         self._collector.extend_own = self._extend_own
         self._watcher = Watcher(self._collector)
         self._newest = Newest()
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        recording.begin(self._collector.boot)
         self._listener = Listener(
             socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._left
         )
+        recording.announce = self._show
+        recording.begin(self._collector.boot)
+        self._collector.host.session = recording.directory
 
     def run(self, for_s: float | None) -> None:
         """Tick until asked to end, `for_s` seconds are over, or nobody has watched for the grace time."""
         interval_us = int(self._collector.interval_s * 1e6)
         begun = due = self._clock.mono_us()
-        self._tell("session.start", f"dba-console {__version__} watches {self._target.name}")
         while True:
             self._tick(self._clock.mono_us() - due)
             now = self._clock.mono_us()
@@ -73,10 +74,9 @@ class Agent:
     def close(self) -> None:
         """End in order: consoles are told, the slot is given back, the recording is complete."""
         reason = self.stop.reason or "ended"
-        self._tell("session.end", f"dba-console ends: {reason}")
-        self._listener.close(reason)
         self._collector.close()
         self._recording.close(reason)
+        self._listener.close(reason)
 
     def _tick(self, late_us: int) -> None:
         sample = self._collector.tick(late_us)
@@ -85,8 +85,6 @@ class Agent:
         self._listener.broadcast(pack_sample(encoded), sample=True)
         self._recording.put_sample(sample, encoded)
         for event in self._watcher.events(sample):
-            self._emit(event)
-        for event in self._recording.events(sample):
             self._emit(event)
 
     def _tell(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:
@@ -98,8 +96,11 @@ class Agent:
         )  # fmt: skip
 
     def _emit(self, event: Event) -> None:
-        self._events.append(event)
         self._recording.put_event(event)
+        self._show(event)
+
+    def _show(self, event: Event) -> None:
+        self._events.append(event)
         self._listener.broadcast(pack(EventMessage(event=event)))
 
     def _extend_own(self, own: Self) -> Self:
@@ -189,7 +190,7 @@ def _run_locked(
     grace_text = config.agent.grace
     grace_s = None if foreground or grace_text == "forever" else parse_duration(grace_text)
     directory = sessions or (Path(config.recording.directory) if config.recording.directory else paths.sessions_dir())
-    recording = RecordingSide(directory, target.name, config.recording, clock)
+    recording = RecordingSide(directory, target, config.recording, parse_duration(config.agent.interval), clock)
     agent = Agent(target, config, recording, clock, grace_s)
     agent.stop.on_signals(ignore_hangup=not foreground)
     if ready is not None:

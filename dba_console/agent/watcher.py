@@ -1,4 +1,4 @@
-"""Events worth telling that only show between ticks: outages, changes of the server, clock jumps, gaps, stuck lanes."""
+"""Events worth telling that only show between ticks: outages, changes of the server, clock jumps, stuck lanes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dba_console.units import human_duration
 CLOCK_JUMP_US = 2_000_000
 """The wall clock moved this much against the monotonic one between two ticks: it was set, not slewed (NTP slews by
 500 ppm)."""
-GAP_TICKS = 3
-"""Ticks missed before the hole is told as an event; a heavily loaded host misses one now and then."""
 
 
 class Watcher:
@@ -44,12 +42,6 @@ class Watcher:
             yield Event(
                 wall_us=now.wall_us, mono_us=now.mono_us, kind="clock.jump", severity="warning", text=text,
                 details={"jump_us": jump},
-            )  # fmt: skip
-        if elapsed > (GAP_TICKS + 1) * self._collector.interval_s * 1e6:
-            text = f"nothing was sampled for {human_duration(elapsed / 1e6)}: the agent was stopped or got no CPU"
-            yield Event(
-                wall_us=now.wall_us, mono_us=now.mono_us, kind="gap", severity="warning", text=text,
-                details={"from_us": last.wall_us, "to_us": now.wall_us},
             )  # fmt: skip
 
     def _server_events(self) -> Iterator[tuple[str, str, str]]:

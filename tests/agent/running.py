@@ -1,0 +1,138 @@
+"""A real agent in a process of its own, and what a console attached to it would see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.launch import list_agents
+from dba_console.agent.protocol import EventMessage, SampleMessage
+from dba_console.errors import ConnectError
+from dba_console.frames.derive import derive
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.samples.event import Event
+from dba_console.samples.sample import Sample, decode_sample
+from tests.background import wait_until
+
+
+class Watch:
+    """A console without a screen: takes what the agent sends and derives frames."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self.client = client
+        self.picture = Picture()
+        self.history = History()
+        self.events: list[Event] = []
+        self.samples: list[Sample] = []
+
+    def next_frame(self, timeout_s: float = 10.0) -> Frame:
+        """The frame of the next sample. Raises AssertionError when none comes in time."""
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            message = self.client.receive(left)
+            if isinstance(message, EventMessage):
+                self.events.append(message.event)
+            elif isinstance(message, SampleMessage):
+                sample = decode_sample(message.data)
+                self.samples.append(sample)
+                self.picture = self.picture.absorb(sample)
+                self.history.add(sample.wall_us, point_of(self.picture))
+                return derive(self.picture, self.history, self.events)
+        raise AssertionError(f"no sample in {timeout_s:g} s")
+
+    def until(self, wanted: Callable[[Frame], object], timeout_s: float = 20.0, *, what: str = "the frame") -> Frame:
+        """The first frame that `wanted` accepts."""
+        end = time.monotonic() + timeout_s
+        frame = None
+        while time.monotonic() < end:
+            frame = self.next_frame()
+            if wanted(frame):
+                return frame
+        raise AssertionError(f"{what} did not come in {timeout_s:g} s; last: {frame}")
+
+    def event(self, kind: str, timeout_s: float = 20.0) -> Event:
+        """The first event of this kind, waited for."""
+        self.until(lambda _: any(event.kind == kind for event in self.events), timeout_s, what=kind)
+        return next(event for event in self.events if event.kind == kind)
+
+
+class RunningAgent:
+    """`dba-console record` as a process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], place: Path) -> None:
+        self.process = process
+        self.place = place
+
+    def watch(self) -> Watch:
+        """Attach as a console."""
+        return Watch(AgentClient.connect(self.socket()))
+
+    def socket(self) -> Path:
+        def listening() -> Path | None:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the agent ended with {self.process.returncode}: {self.errors()}")
+            found = list_agents()
+            return found[0].path if found else None
+
+        return wait_until(listening, 20, what="the agent's socket")
+
+    def errors(self) -> str:
+        return (self.place / "stderr").read_text()
+
+    def session(self) -> Path:
+        (found,) = [path for path in (self.place / "sessions").iterdir() if path.is_dir()]
+        return found
+
+    def end(self) -> int:
+        """End it in order; its exit code."""
+        self.process.terminate()
+        return self.process.wait(20)
+
+
+def environment(place: Path) -> dict[str, str]:
+    """Sessions, sockets and configuration of the test's own."""
+    return {
+        "DBA_CONSOLE_SESSIONS": str(place / "sessions"),
+        "DBA_CONSOLE_RUNTIME": str(place / "run"),
+        "XDG_CONFIG_HOME": str(place / "config"),
+        "XDG_STATE_HOME": str(place / "state"),
+    }
+
+
+@contextmanager
+def agent(dsn: str, place: Path, *options: str, extra: Mapping[str, str] | None = None) -> Iterator[RunningAgent]:
+    """An agent recording `dsn`, killed at the end whatever became of it. Sets this process's directories too."""
+    ours = environment(place)
+    os.environ.update(ours)
+    with open(place / "stderr", "wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dba_console", "record", *options, dsn],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **ours, **(extra or {})},
+        )
+    try:
+        yield RunningAgent(process, place)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def gone(watch: Watch) -> bool:
+    """True once the agent closed the connection."""
+    try:
+        while watch.client.receive(10) is not None:
+            pass
+    except (ConnectionLost, ConnectError):
+        return True
+    return False

@@ -1,0 +1,142 @@
+"""An agent on a real server: what it gives, to whom, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.launch import find_agent
+from dba_console.agent.protocol import Mark, Note
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame
+from dba_console.session.recording import Recording
+from dba_console.target import make_target
+from tests.agent.running import agent, environment, gone
+from tests.background import idle_sessions, wait_until
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+def complete(frame: Frame) -> bool:
+    return frame.connections.used is not None and frame.io.iowait_pct is not None
+
+
+def test_every_panel_is_fed_from_a_server_on_this_host(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running, idle_sessions(cluster, 5):
+        frame = running.watch().until(complete)
+    assert frame.target.role == "primary"
+    assert frame.target.local is True
+    assert frame.connections.used is not None and frame.connections.used >= 5
+    assert frame.memory.total_bytes and frame.memory.free_bytes
+    assert any("data" in mount.holds and "wal" in mount.holds for mount in frame.disks.mounts)
+    assert frame.safety.xid_age is not None
+    assert frame.replication.role == "primary"
+    assert frame.own.rss_bytes and frame.own.dropped == 0
+    assert {row.database for row in frame.sessions.rows} >= {"postgres"}
+
+
+def test_the_server_sees_one_connection_that_cannot_write(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(complete)
+        ours = cluster.psql("select count(*) from pg_stat_activity where application_name = 'dba-console'")
+        assert ours.strip() == "1"
+
+
+def test_two_consoles_see_the_same_tick(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        first, second = running.watch(), running.watch()
+        frame = first.until(complete)
+        again = second.until(lambda other: other.seq >= frame.seq)
+        other = first.next_frame() if again.seq > frame.seq else frame
+        assert (other.seq, other.at_us) == (again.seq, again.at_us)
+
+
+def test_marks_and_notes_are_events_with_who_made_them(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.client.send(Mark(text="pool lowered\x1b[2J"))
+        watch.client.send(Note(text="password=s3cret of the app was rotated", occurred_us=5))
+        mark = watch.event("mark")
+        note = watch.event("note")
+        assert mark.who and mark.text.startswith("pool lowered")
+        assert "s3cret" not in note.text and note.occurred_us == 5
+        running.end()
+        log = (running.session() / "session.log").read_text()
+    assert "pool lowered" in log and "s3cret" not in log
+    assert "\x1b" not in log
+
+
+def test_what_was_sampled_is_in_the_recording_with_nothing_missing(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        for _ in range(4):
+            watch.next_frame()
+        assert running.end() == 0
+        recording = Recording.open(running.session())
+    seen = [sample.wall_us for sample in watch.samples]
+    for at in seen:
+        picture = recording.picture_at(at)
+        assert picture is not None and picture.wall_us == at
+    recording.close()
+
+
+def test_an_agent_that_is_asked_to_end_says_so_and_gives_the_slot_back(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(complete)
+        assert running.end() == 0
+        assert gone(watch)
+        mine = "select count(*) from pg_stat_activity where application_name = 'dba-console'"
+        wait_until(lambda: cluster.psql(mine).strip() == "0", what="the slot given back")
+        log = (running.session() / "session.log").read_text()
+    assert "recording ended: asked to end by SIGTERM" in log
+
+
+def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        running.watch()
+        second = subprocess.run(
+            [sys.executable, "-m", "dba_console", "record", cluster.dsn()], capture_output=True, text=True, timeout=30
+        )
+    assert second.returncode == 2
+    assert "runs already" in second.stderr and "hint:" in second.stderr and "Traceback" not in second.stderr
+
+
+def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        running.watch().until(complete)
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+        crashed = running.session()
+    recording = Recording.open(crashed)
+    assert recording.picture_at(recording.last_us) is not None
+    recording.close()
+    with agent(cluster.dsn(), tmp_path) as again:
+        assert complete(again.watch().until(complete))
+        assert len(list((tmp_path / "sessions").iterdir())) == 2
+
+
+def test_the_agent_of_a_target_is_found_by_any_spelling_of_it(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path) as running:
+        running.watch()
+        uri = f"postgresql://postgres@/postgres?host={cluster.socket_directory}&port={cluster.port}"
+        assert find_agent(make_target(uri)) is not None
+        assert find_agent(make_target(cluster.dsn(dbname="other"))) is None
+
+
+def test_no_password_is_seen_in_the_processes_or_files(cluster: Cluster, tmp_path: Path) -> None:
+    with agent(cluster.dsn(), tmp_path, extra={"PGPASSWORD": "s3cret-of-mine"}) as running:
+        running.watch().until(complete)
+        running.end()
+        written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"s3cret-of-mine" not in written

@@ -1,0 +1,85 @@
+"""A full disk under the recording, a frozen one under the database: live goes on, and says so."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.binaries import find_binaries
+from dba_console.demo.cluster import Cluster
+from tests.agent.running import agent, environment
+from tests.faults.test_server_trouble import connected, steady
+from tests.requirements import require_tool
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+@contextmanager
+def mounted(kind: str, path: Path, *options: str, source: str = "none") -> Iterator[Path]:
+    path.mkdir(exist_ok=True)
+    subprocess.run([require_tool("mount"), "-t", kind, *options, source, str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run([require_tool("umount"), "-l", str(path)], check=True)
+
+
+@contextmanager
+def loop_mounted(image: Path, path: Path) -> Iterator[Path]:
+    """A small ext4 of its own."""
+    subprocess.run(["truncate", "-s", "512M", str(image)], check=True)
+    subprocess.run([require_tool("mkfs.ext4"), "-q", str(image)], check=True)
+    with mounted("ext4", path, "-o", "loop", source=str(image)):
+        yield path
+
+
+def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    sessions = mounted("tmpfs", tmp_path / "sessions", "-o", "size=1m,mode=700")
+    with sessions as small, agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(connected)
+        filler = small / "filler"
+        with open(filler, "wb") as file:
+            try:
+                while file.write(b"\0" * 65536):
+                    file.flush()
+            except OSError:
+                pass
+        frame = watch.until(lambda frame: frame.own.recording == "failed", 60, what="the failed recording")
+        assert frame.own.recording_note
+        assert frame.connections.used is not None
+        steady(watch, 3)
+        filler.unlink()
+        watch.until(lambda frame: frame.own.recording == "ok", 60, what="the recording's recovery")
+
+
+def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tmp_path: Path) -> None:
+    freeze = require_tool("fsfreeze")
+    with loop_mounted(tmp_path / "image", tmp_path / "pgdata") as place:
+        place.chmod(0o755)
+        data = place / "data"
+        with Cluster(find_binaries(), data_directory=data) as cluster, agent(cluster.dsn(), tmp_path) as running:
+            watch = running.watch()
+            watch.until(connected)
+            cluster.psql("create table t as select 1 as a")
+            with psycopg.connect(cluster.dsn(), autocommit=True) as writer:
+                subprocess.run([freeze, "-f", str(place)], check=True)
+                try:
+                    writer.pgconn.send_query(b"insert into t select generate_series(1, 200000)")
+                    steady(watch, 8)
+                    assert watch.next_frame().io.procs_blocked is not None
+                finally:
+                    subprocess.run([freeze, "-u", str(place)], check=True)
+                writer.pgconn.get_result()
+            steady(watch, 2)

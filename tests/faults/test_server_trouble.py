@@ -1,0 +1,154 @@
+"""The server is killed, restarted, stopped, full: the agent goes on at its pace and says what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame
+from tests.agent.running import Watch, agent, environment
+from tests.background import idle_sessions
+from tests.conftest import FreshCluster
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+def connected(frame: Frame) -> bool:
+    return frame.connections.source == "sql" and frame.connections.used is not None
+
+
+def steady(watch: Watch, count: int) -> None:
+    """`count` more samples, none later than a second and a half after the one before it."""
+    begun = len(watch.samples)
+    for _ in range(count):
+        watch.next_frame()
+    times = [sample.mono_us for sample in watch.samples[begun:]]
+    assert all(new - old < 1_500_000 for old, new in pairwise(times))
+
+
+@contextmanager
+def every_slot_taken(cluster: Cluster, *, user: str) -> Iterator[list[psycopg.Connection[tuple[object, ...]]]]:
+    """Ordinary sessions until the server refuses one."""
+    with ExitStack() as stack:
+        held = []
+        while True:
+            try:
+                held.append(stack.enter_context(psycopg.connect(cluster.dsn(user=user), autocommit=True)))
+            except psycopg.OperationalError:
+                break
+        yield held
+
+
+def test_a_killed_server_is_told_and_its_return_too(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster()
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(connected)
+        cluster.kill()
+        lost = watch.event("server.lost")
+        frame = watch.next_frame()
+        assert frame.target.state != "connected"
+        assert frame.memory.free_bytes, "the host is still there"
+        cluster.start()
+        watch.event("server.connected")
+        watch.until(connected)
+        assert any("restarted" in event.text for event in watch.events if event.kind == "server.changed")
+        assert lost.severity == "warning"
+
+
+def test_a_restart_makes_no_negative_and_no_absurd_rate(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster()
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(connected)
+        watch.next_frame()
+        cluster.restart()
+        for _ in range(8):
+            frame = watch.next_frame()
+            rates = [row.commits_per_s for row in frame.disks.databases] + [frame.replication.wal_bytes_per_s]
+            assert all(rate is None or 0 <= rate < 1e9 for rate in rates)
+
+
+def test_a_stopped_postmaster_does_not_stop_the_agent(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster()
+    with agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(connected)
+        cluster.sigstop()
+        try:
+            steady(watch, 6)
+        finally:
+            cluster.sigcont()
+        watch.until(connected)
+
+
+def test_the_seat_is_kept_when_all_others_are_taken(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster({"max_connections": 12})
+    cluster.psql("create role app login; create role watcher login in role pg_monitor")
+    with agent(cluster.dsn(user="watcher"), tmp_path) as running:
+        watch = running.watch()
+        watch.until(connected)
+        with every_slot_taken(cluster, user="app") as held:
+            frame = watch.until(lambda frame: frame.connections.used == len(held) + 1, what="the full house")
+            assert frame.connections.source == "sql"
+            assert frame.connections.usable == frame.connections.used
+
+
+def test_blind_mode_counts_from_titles_and_takes_a_slot_when_one_is_free(
+    fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    cluster = fresh_cluster({"max_connections": 12})
+    cluster.psql("create role app login; create role watcher login in role pg_monitor")
+    with every_slot_taken(cluster, user="app") as held, agent(cluster.dsn(user="watcher"), tmp_path) as running:
+        watch = running.watch()
+        frame = watch.until(lambda frame: frame.connections.source == "process_titles", what="blind mode")
+        assert frame.connections.used == len(held)
+        assert frame.connections.idle == len(held)
+        assert frame.target.state == "blind"
+        assert frame.memory.free_bytes and frame.io.procs_blocked is not None
+        assert any(event.kind == "server.blind" for event in watch.events)
+        held.pop().close()
+        assert watch.until(connected).connections.used == len(held) + 1
+
+
+def test_a_superuser_s_reserved_slot_is_used_and_named(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster({"max_connections": 12})
+    cluster.psql("create role app login")
+    with every_slot_taken(cluster, user="app"), agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        frame = watch.until(connected)
+        assert frame.connections.seat == "superuser"
+        assert "superuser_reserved_connections" in watch.event("server.connected").text
+
+
+def test_a_role_that_may_use_reserved_connections_says_it_used_one(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster({"max_connections": 14, "reserved_connections": 2}, major=16)
+    cluster.psql("create role app login; create role watcher login in role pg_monitor, pg_use_reserved_connections")
+    with every_slot_taken(cluster, user="app"), agent(cluster.dsn(user="watcher"), tmp_path) as running:
+        watch = running.watch()
+        assert watch.until(connected).connections.seat == "reserved_role"
+
+
+def test_a_role_without_pg_monitor_sees_what_it_may_and_is_told_the_grant(
+    fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    cluster = fresh_cluster()
+    cluster.psql("create role nobody_special login; create role app login")
+    with agent(cluster.dsn(user="nobody_special"), tmp_path) as running, idle_sessions(cluster, 3, user="app"):
+        watch = running.watch()
+        frame = watch.until(lambda frame: (frame.connections.used or 0) >= 4)
+        for _ in range(3):
+            frame = watch.next_frame()
+    assert frame.sessions.hidden > 0
+    notes = [frame.sessions.note, frame.connections.note, frame.replication.note, frame.safety.note, frame.disks.note]
+    assert any(note and "pg_monitor" in note for note in notes)
