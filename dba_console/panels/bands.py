@@ -20,10 +20,14 @@ from dba_console.panels.stacked import stacked
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Panels side by side. `least` and `most` are rows below the title; the lowest `rank` gets room first."""
+    """Panels side by side. The numbers are rows below the title; the lowest `rank` gets room first.
+
+    A band is not shown with less than `least`; all get up to `good` before any gets up to `most`.
+    """
 
     names: tuple[str, ...]
     least: int
+    good: int
     most: int
     rank: int
 
@@ -44,6 +48,8 @@ def title(name: str, view: View) -> Line:
     kind = PANELS[name]
     panel = kind.state(view.frame)
     line = states.title_spans(kind.title, panel)
+    if name == "progress" and len(view.frame.progress.operations) > 1:
+        line = (*line, Span(f" · {len(view.frame.progress.operations)} running", "dim"))
     if name == "connections" and view.frame.connections.source == "process_titles":
         line = (*line, Span(" by process title", "warn"))
     return line
@@ -54,16 +60,24 @@ def content(name: str, view: View, width: int, rows: int) -> list[Line]:
     if name == "charts":
         return stacked(view.frame, view.history, width, rows)
     if name == "happenings":
-        found = events.findings(view.frame, rows)
+        found = events.findings(view.frame, width, rows)
         # Findings first, and below them what happened, as far as there is room.
         return found + (events.compact(view.frame, width, rows - len(found), view.history) if len(found) < rows else [])
     return PANELS[name].compact(view.frame, width, rows, view.history)
 
 
-def split(width: int, count: int) -> list[int]:
-    """`count` widths that fill `width` with one column between neighbours."""
+def columns(band: Band, width: int) -> list[tuple[str, int, int]]:
+    """Name, cells of the box, cells of its lines: boxes fill `width` with one column between neighbours.
+
+    Lines keep a blank to the left, and to the right where another box follows.
+    """
+    count = len(band.names)
     room = width - (count - 1)
-    return [room * (index + 1) // count - room * index // count for index in range(count)]
+    placed = []
+    for index, name in enumerate(band.names):
+        cells = room * (index + 1) // count - room * index // count
+        placed.append((name, cells, cells - (1 if index == count - 1 else 2)))
+    return placed
 
 
 def stack(view: View, bands: Sequence[Band], x: int, y: int, width: int, height: int) -> list[Box]:
@@ -79,18 +93,22 @@ def stack(view: View, bands: Sequence[Band], x: int, y: int, width: int, height:
     for index in shown:
         count = rows[index] or 0
         left = x
-        for name, cells in zip(bands[index].names, split(width, len(bands[index].names)), strict=True):
-            boxes.append(Box(left, y, cells, count + 1, title(name, view), content(name, view, cells - 2, count)))
+        for name, cells, inside in columns(bands[index], width):
+            boxes.append(Box(left, y, cells, count + 1, title(name, view), content(name, view, inside, count)))
             left += cells + 1
         y += count + 1
     return boxes
 
 
+def wanted_height(view: View, bands: Sequence[Band], width: int) -> int:
+    """Rows the bands would fill if nothing were short, titles counted in."""
+    return sum(1 + _wanted(band, view, width) for band in bands)
+
+
 def _wanted(band: Band, view: View, width: int) -> int:
     if band.names == ("charts",):
         return band.most
-    widths = split(width, len(band.names))
-    needed = (len(content(name, view, cells - 2, band.most)) for name, cells in zip(band.names, widths, strict=True))
+    needed = (len(content(name, view, inside, band.most)) for name, _, inside in columns(band, width))
     return max(band.least, min(band.most, max(needed)))
 
 
@@ -102,13 +120,20 @@ def share(bands: Sequence[Band], wants: Sequence[int], height: int) -> list[int 
         if height >= bands[index].least + 1:
             rows[index] = bands[index].least
             height -= bands[index].least + 1
+    height = _grow(rows, ranked, [min(want, band.good) for want, band in zip(wants, bands, strict=True)], height)
+    _grow(rows, ranked, wants, height)
+    return rows
+
+
+def _grow(rows: list[int | None], ranked: Sequence[int], upto: Sequence[int], height: int) -> int:
+    """Give a row at a time, in order of rank, to those below `upto`. Returns the rows that are left."""
     growing = True
     while height > 0 and growing:
         growing = False
         for index in ranked:
             count = rows[index]
-            if count is not None and count < wants[index] and height > 0:
+            if count is not None and count < upto[index] and height > 0:
                 rows[index] = count + 1
                 height -= 1
                 growing = True
-    return rows
+    return height

@@ -89,7 +89,7 @@ def clock_line(axis: Axis) -> str:
     """Local times under their columns: `╵14:48     ╵14:50`, each mark standing at its full minute."""
     if axis.cells < 8 or axis.end_us <= axis.start_us:
         return " " * axis.cells
-    wanted = (axis.end_us - axis.start_us) / 1e6 / max(1, axis.cells // 12)
+    wanted = (axis.end_us - axis.start_us) / 1e6 / max(1, axis.cells // 9)
     step_us = next((step for step in _STEPS_S if step >= wanted), _STEPS_S[-1]) * 1_000_000
     signs = [" "] * axis.cells
     moment = (axis.start_us // step_us + 1) * step_us

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import ConnectionGroup, Connections, Frame
 from dba_console.panels import charts, states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, line_width
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, line_width
 from dba_console.panels.phrases import (
-    bar, fact, first_fitting, integer, join, join_fitting, level, name_of, said,
-)  # fmt: skip
+    bar,
+    fact,
+    first_fitting,
+    integer,
+    join,
+    join_fitting,
+    level,
+    name_of,
+    said,
+)
 from dba_console.panels.tables import cell_number
 from dba_console.units import UNKNOWN, human_duration, human_pct
 
@@ -80,7 +88,7 @@ def _growth(frame: Frame, width: int, history: History) -> Line:
     growth = "0" if growth in ("+0", "-0") else growth
     words: Line = (Span(f"{growth}/min", "stale" if growth == UNKNOWN else ""),)
     if panel.full_in_s is not None:
-        soon = "crit" if panel.full_in_s < _SOON_CRIT_S else "warn" if panel.full_in_s < _SOON_WARN_S else ""
+        soon: Style = "crit" if panel.full_in_s < _SOON_CRIT_S else "warn" if panel.full_in_s < _SOON_WARN_S else ""
         words = join([words, (Span("full in ", "dim"), Span(human_duration(panel.full_in_s), soon))], ", ")
     room = min(40, width - line_width(words) - 2)
     if room < 5 or panel.usable is None:

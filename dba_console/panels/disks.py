@@ -18,8 +18,9 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     panel = frame.disks
     mounts = sorted(panel.mounts, key=_importance)
     lines = [_mount(row, width) for row in mounts]
-    if panel.warnings and height > 1:
-        shown = height - 1 if len(lines) >= height else len(lines)
+    if panel.warnings:
+        # One row is kept for the first warning, but never the only two: those belong to file systems.
+        shown = height - 1 if len(lines) >= height > 2 else len(lines)
         lines = lines[:shown] + [said(f"! {clean(text[:300])}", "warn") for text in panel.warnings]
     return states.body(panel, bool(panel.mounts or panel.warnings), lines, width, height)
 
@@ -49,7 +50,8 @@ def _mount(row: MountRow, width: int) -> Line:
     if room > 50:
         share = bar(row.used_pct, 16)
         return (Span(fit(wanted, room - 17)), Span(" "), Span(share, "bar"), Span(" "), *facts)
-    shown = wanted if len(wanted) <= room else name if not holds or len(name) <= room - 6 else _ending(name, room)
+    # What it holds says more than where it is mounted, and the end of a long path more than its beginning.
+    shown = wanted if len(wanted) <= room else holds or _ending(name, room)
     return (Span(fit(shown, max(4, room))), Span(" "), *facts)
 
 
@@ -58,7 +60,6 @@ def _path(row: MountRow) -> str:
 
 
 def _ending(path: str, cells: int) -> str:
-    """The end of a long path says more than its beginning."""
     return path if len(path) <= cells else "…" + path[len(path) - max(1, cells - 1) :]
 
 

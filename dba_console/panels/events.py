@@ -20,11 +20,11 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     return states.body(panel, bool(lines), lines, width, height)
 
 
-def findings(frame: Frame, height: int) -> list[Line]:
+def findings(frame: Frame, width: int, height: int) -> list[Line]:
     """The findings that last, in the order they were raised; the most severe ones where not all fit."""
     ranks = {"critical": 0, "warning": 1}
     kept = sorted(frame.findings, key=lambda one: ranks.get(one.severity, 2))[: max(0, height)]
-    return [finding_line(one) for one in sorted(kept, key=lambda one: one.since or "")]
+    return [finding_line(one, width) for one in sorted(kept, key=lambda one: one.since or "")]
 
 
 _COLUMNS = (

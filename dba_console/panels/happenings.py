@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dba_console.frames.model import EventRow, Finding, Frame
-from dba_console.panels.cells import Line, Span, Style, clean
+from dba_console.panels.cells import Line, Span, Style, clean, fit_line, line_width
+from dba_console.panels.phrases import first_fitting
 from dba_console.panels.times import clock_of, from_rfc3339
 
 _KIND_SIGNS = {
@@ -59,17 +60,20 @@ def event_line(row: EventRow) -> Line:
     )
 
 
-def finding_line(finding: Finding) -> Line:
-    """`! 14:55:02  sentence  → runbook`."""
+def finding_line(finding: Finding, cells: int) -> Line:
+    """`! 14:55:02  sentence  → runbook`; the runbook shrinks to its key where there is no room for its name."""
     style = style_of(finding.severity)
     spans = [
         Span("! " if finding.severity in _SEVERITY_STYLES else "i ", style),
         Span(clock_of(finding.since) + "  ", "dim"),
         Span(clean(finding.text[:500]), style),
     ]
-    if finding.runbook:
-        spans.append(Span(f"  → {clean(finding.runbook[:60])}", "key"))
-    return tuple(spans)
+    words = tuple(spans)
+    if not finding.runbook:
+        return words
+    named = (*words, Span(f"  → {clean(finding.runbook[:60])}", "key"))
+    cut_words = words if line_width(words) <= cells - 5 else fit_line(words, max(0, cells - 5))
+    return first_fitting(cells, named, (*cut_words, Span("  → r", "key")))
 
 
 def worth_showing(rows: list[EventRow]) -> list[EventRow]:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from dba_console.frames.model import Frame
 from dba_console.panels.cells import Line, Span, fit_line, line_width
-from dba_console.panels.phrases import BETWEEN, name_of
+from dba_console.panels.phrases import BETWEEN, join, name_of
 from dba_console.panels.times import clock, moment, stopwatch
 from dba_console.units import human_duration
 
@@ -45,26 +45,17 @@ def header(frame: Frame, showing: Showing, width: int) -> Line:
     """The line in exactly `width` cells."""
     left, right = _left(frame, showing), [*_warnings(frame, showing), *_right(frame, showing)]
     worst = 9
-    while worst > 0 and _length(left) + _length(right) + 2 > width:
-        left = [piece for piece in left if piece.rank < worst]
-        right = [piece for piece in right if piece.rank < worst]
+    start, end = _joined(left, worst), _joined(right, worst, Span("  "))
+    while worst > 0 and line_width(start) + line_width(end) + 2 > width:
         worst -= 1
-    start, end = _joined(left, BETWEEN), _joined(right, Span("  "))
+        start, end = _joined(left, worst), _joined(right, worst, Span("  "))
     gap = max(2, width - line_width(start) - line_width(end))
     return fit_line((*start, Span(" " * gap), *end) if end else start, width)
 
 
-def _joined(pieces: Sequence[_Piece], between: Span) -> Line:
-    spans: list[Span] = []
-    for piece in pieces:
-        if spans:
-            spans.append(between)
-        spans.extend(piece.line)
-    return tuple(spans)
-
-
-def _length(pieces: Sequence[_Piece]) -> int:
-    return sum(line_width(piece.line) + 3 for piece in pieces)
+def _joined(pieces: Sequence[_Piece], worst: int, between: Span = BETWEEN) -> Line:
+    """The pieces of a rank up to `worst`."""
+    return join([piece.line for piece in pieces if piece.rank <= worst], between)
 
 
 def _left(frame: Frame, showing: Showing) -> list[_Piece]:

@@ -7,8 +7,15 @@ from dba_console.frames.model import Frame, Memory, NumaRow
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table
 from dba_console.panels.phrases import (
-    change, fact, first_fitting, integer, join, join_fitting, level, name_of,
-)  # fmt: skip
+    change,
+    fact,
+    first_fitting,
+    integer,
+    join,
+    join_fitting,
+    level,
+    name_of,
+)
 from dba_console.panels.tables import cell_number
 from dba_console.units import human_bytes, human_count, human_pct
 

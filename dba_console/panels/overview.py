@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
-from dba_console.panels.bands import Band, View, content, stack
+from dba_console.panels.bands import Band, View, content, stack, wanted_height
 from dba_console.panels.cells import Line, Span, fit_line
 from dba_console.panels.grid import Box, draw
 from dba_console.panels.phrases import wrap
@@ -17,35 +17,36 @@ from dba_console.panels.signs import ascii_line
 WIDE, BROAD, NARROW, SHORT = 150, 118, 60, 15
 
 _STANDARD = (
-    Band(("connections", "io"), 3, 5, 0),
-    Band(("memory", "safety"), 3, 5, 1),
-    Band(("replication", "disks"), 2, 4, 5),
-    Band(("progress",), 1, 5, 3),
-    Band(("locks",), 1, 6, 4),
-    Band(("charts",), 6, 17, 7),
-    Band(("sessions",), 3, 12, 6),
-    Band(("happenings",), 2, 30, 2),
+    Band(("connections", "io"), 3, 3, 6, 0),
+    Band(("memory", "safety"), 3, 3, 6, 1),
+    Band(("replication", "disks"), 2, 3, 5, 5),
+    Band(("progress",), 1, 2, 6, 3),
+    Band(("locks",), 1, 2, 8, 4),
+    Band(("happenings",), 2, 3, 12, 2),
+    Band(("charts",), 6, 12, 17, 7),
+    Band(("sessions",), 3, 6, 40, 6),
 )
 _BROAD = (
-    Band(("connections", "io", "replication"), 3, 5, 0),
-    Band(("memory", "safety", "disks"), 3, 5, 1),
-    Band(("charts",), 8, 17, 3),
-    Band(("progress",), 1, 5, 4),
-    Band(("locks",), 1, 6, 5),
-    Band(("sessions",), 3, 14, 6),
-    Band(("happenings",), 2, 30, 2),
+    Band(("connections", "io", "replication"), 3, 3, 6, 0),
+    Band(("memory", "safety", "disks"), 3, 4, 6, 1),
+    Band(("charts",), 8, 12, 17, 3),
+    Band(("progress",), 1, 2, 6, 4),
+    Band(("locks",), 1, 2, 8, 5),
+    Band(("happenings",), 2, 3, 12, 2),
+    Band(("sessions",), 3, 5, 40, 6),
 )
 _WIDE_LEFT = (
-    Band(("connections", "io"), 3, 5, 0),
-    Band(("memory", "safety"), 3, 5, 1),
-    Band(("replication", "disks"), 2, 5, 2),
-    Band(("progress",), 1, 5, 3),
-    Band(("locks",), 1, 8, 4),
+    Band(("connections", "io"), 3, 4, 8, 0),
+    Band(("memory", "safety"), 3, 5, 6, 1),
+    Band(("replication", "disks"), 2, 4, 8, 2),
+    Band(("progress",), 1, 3, 8, 3),
+    Band(("locks",), 1, 4, 12, 4),
 )
 _WIDE_BELOW = (
-    Band(("sessions",), 2, 40, 1),
-    Band(("happenings",), 2, 10, 0),
+    Band(("happenings",), 2, 4, 12, 0),
+    Band(("sessions",), 3, 8, 60, 1),
 )
+_CHARTS = (Band(("charts",), 5, 17, 60, 0),)
 _BRIEF = (
     ("conn", "connections"), ("io", "io"), ("mem", "memory"), ("disk", "disks"), ("lock", "locks"),
     ("repl", "replication"), ("safe", "safety"), ("dump", "progress"),
@@ -74,11 +75,12 @@ def _stacked(view: View, width: int, height: int) -> list[Box]:
 
 
 def _wide(view: View, width: int, height: int) -> list[Box]:
-    """What is on the left at 80 columns, the ten minutes beside it, sessions and events below."""
+    """What is on the left at 80 columns, the ten minutes beside it, events and sessions below."""
     left = max(80, width // 2)
-    top = max(18, min(26, height * 11 // 20))
+    below = wanted_height(view, _WIDE_BELOW, width)
+    top = max(20, min(30, height - below, height * 2 // 3))
     boxes = stack(view, _WIDE_LEFT, 0, 0, left, top)
-    boxes += stack(view, (Band(("charts",), 5, 30, 0),), left + 1, 0, width - left - 1, top)
+    boxes += stack(view, _CHARTS, left + 1, 0, width - left - 1, top)
     return boxes + stack(view, _WIDE_BELOW, 0, top, width, height - top)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.frames.history import History
 from dba_console.frames.model import PANELS, Frame, SelfFrame
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Table
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Style, Table
 from dba_console.panels.phrases import fact, integer, join, level, name_of, said, wrap
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
@@ -40,7 +40,7 @@ def _server(own: SelfFrame) -> Line:
 
 
 def _recording(own: SelfFrame) -> Line:
-    style = "" if own.recording == "ok" else "warn"
+    style: Style = "" if own.recording == "ok" else "warn"
     return join(
         [
             fact("recording", name_of(own.recording), style),

@@ -20,9 +20,6 @@ _GRADES = {"estimated": "est", "measured": "measured"}
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
     panel = frame.progress
     lines = [_line(row, width) for row in panel.operations[: max(0, height)]]
-    hidden = len(panel.operations) - height
-    if hidden > 0 and height > 1:
-        lines[-1] = said(f"and {hidden + 1} more", "dim")
     if not lines and panel.status == "ok" and panel.age_s is not None:
         lines = [said("no dump, restore, vacuum, copy or index build is running", "dim")]
     return states.body(panel, bool(lines), lines, width, height)
@@ -40,7 +37,7 @@ def _line(row: ProgressRow, width: int) -> Line:
         room = width - line_width(tail) - line_width(middle) - 4
     name = _name(row)
     phase = clean((row.phase or "")[:80])
-    if phase and room > len(name) + 10:
+    if phase and room >= len(name) + 2 + min(len(phase), 8):
         start: Line = (Span(name + "  "), Span(fit(phase, room - len(name) - 2), "dim"))
     else:
         start = (Span(fit(name, max(8, room))),)

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, PanelFrame
 from dba_console.panels import (
-    connections, disks, events, io, locks, memory, own, progress, replication, safety, sessions,
-)  # fmt: skip
+    connections,
+    disks,
+    events,
+    io,
+    locks,
+    memory,
+    own,
+    progress,
+    replication,
+    safety,
+    sessions,
+)
 from dba_console.panels.cells import Detail, Line
 
 Compact = Callable[[Frame, int, int, History], list[Line]]

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, Replication, SlotRow, StandbyRow
 from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table
-from dba_console.panels.phrases import change, fact, integer, join, join_fitting, level, name_of, said
-from dba_console.panels.tables import cell_number
-from dba_console.panels.times import moment_of
-from dba_console.units import human_bytes, human_count, human_duration
+from dba_console.panels.cells import Detail, Line, Span
+from dba_console.panels.phrases import fact, integer, join, join_fitting, level, name_of, said
+from dba_console.panels.replication_tables import LAG_S, slot_style, slot_table, standby_table
+from dba_console.units import human_bytes, human_duration
 
-_LAG_WARN_S, _LAG_CRIT_S = 10.0, 300.0
 _READY_WARN, _READY_CRIT = 10, 100
-_RETAINED_WARN, _RETAINED_CRIT = 10 << 30, 100 << 30
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -40,19 +37,13 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     if not known(panel):
         return Detail("Replication & WAL", tuple(states.note_lines(panel, width)))
     head = [_standing(panel, 200), _wal(panel, 200), _archive(panel, 200), _names(panel), _checkpoints(panel)]
-    tables = (
-        Table("standbys", _STANDBY_COLUMNS, tuple(_standby_row(row) for row in panel.standbys), "lag", "Standbys",
-              "no standby is connected"),
-        Table("slots", _SLOT_COLUMNS, tuple(_slot_row(row) for row in panel.slots), "retained", "Slots", "no slots"),
-    )  # fmt: skip
+    tables = (standby_table(panel.standbys), slot_table(panel.slots))
     return Detail("Replication & WAL", states.head_lines(panel, [one for one in head if one], width), tables)
 
 
 def _lag(panel: Replication) -> Line:
     time = "" if panel.lag_s is None else f" {human_duration(panel.lag_s)}"
-    return fact(
-        "lag", human_bytes(panel.lag_bytes) + time, level(panel.lag_s, _LAG_WARN_S, _LAG_CRIT_S) if time else ""
-    )
+    return fact("lag", human_bytes(panel.lag_bytes) + time, level(panel.lag_s, *LAG_S) if time else "")
 
 
 def _standing(panel: Replication, width: int) -> Line:
@@ -62,8 +53,8 @@ def _standing(panel: Replication, width: int) -> Line:
         paused = [said("replay paused", "warn")] if panel.replay_paused else []
         return join_fitting(width, [*paused, said(f"{name_of(receiver, 20)}{host}"), _lag(panel)])
     standbys = fact("standbys", str(len(panel.standbys)))
-    return join_fitting(width, [fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True)), standbys,
-                                *([_lag(panel)] if panel.standbys else [])])  # fmt: skip
+    wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))
+    return join_fitting(width, [_lag(panel), standbys, wal] if panel.standbys else [wal, said("no standby", "dim")])
 
 
 def worst_slot(slots: list[SlotRow]) -> SlotRow | None:
@@ -73,23 +64,17 @@ def worst_slot(slots: list[SlotRow]) -> SlotRow | None:
     return max(slots, key=lambda slot: (slot.wal_status in ("lost", "unreserved"), slot.retained_bytes or 0))
 
 
-def _slot_style(slot: SlotRow) -> Style:
-    if slot.wal_status in ("lost", "unreserved") or slot.invalidation_reason:
-        return "crit"
-    return level(slot.retained_bytes, _RETAINED_WARN, _RETAINED_CRIT)
-
-
 def _slot(slot: SlotRow, width: int) -> Line:
-    state = "" if slot.active else " inactive"
-    status = f" {name_of(slot.wal_status)}" if slot.wal_status not in (None, "reserved") else ""
     keeps = f" keeps {human_bytes(slot.retained_bytes)}"
-    room = max(4, width - len("slot ") - len(state) - len(status) - len(keeps))
-    return (
-        Span("slot ", "dim"),
-        Span(name_of(slot.name, room)),
-        Span(keeps + status, _slot_style(slot)),
-        Span(state, "warn"),
-    )
+    name = name_of(slot.name, max(8, width - len("slot ") - len(keeps)))
+    facts: list[Line] = [(Span("slot ", "dim"), Span(name), Span(keeps, slot_style(slot)))]
+    if slot.wal_status in ("lost", "unreserved"):
+        facts.append(said(name_of(slot.wal_status), "crit"))
+    if not slot.active:
+        facts.append(said("inactive", "warn"))
+    if slot.wal_status == "extended":
+        facts.append(said("extended", "warn"))
+    return join_fitting(width, facts)
 
 
 def _archive(panel: Replication, width: int) -> Line:
@@ -145,77 +130,6 @@ def _standby(row: StandbyRow, width: int) -> Line:
     facts = [
         said(name_of(row.application, 16)),
         said(name_of(row.state, 12), "" if row.state == "streaming" else "warn"),
-        said(f"{human_bytes(row.lag_bytes)} {human_duration(row.lag_s)}", level(row.lag_s, _LAG_WARN_S, _LAG_CRIT_S)),
+        said(f"{human_bytes(row.lag_bytes)} {human_duration(row.lag_s)}", level(row.lag_s, *LAG_S)),
     ]
     return join_fitting(width, facts)
-
-
-_STANDBY_COLUMNS = (
-    Column("application", "standby", 20, help="application_name", grow=True, sort_key="N"),
-    Column("client", "client", 18, sort_key="C"),
-    Column("user", "user", 12, sort_key="U"),
-    Column("pid", "pid", 8, right=True, sort_key="P"),
-    Column("state", "state", 10, help="streaming, catchup, backup, ...", sort_key="S"),
-    Column("sync", "sync", 9, help="async, potential, sync, quorum", sort_key="Y"),
-    Column("sent", "unsent", 9, right=True, help="WAL not sent yet", sort_key="E", descending=True),
-    Column("flush", "unflushed", 9, right=True, help="WAL not flushed there yet", sort_key="F", descending=True),
-    Column("lag", "lag", 9, right=True, help="WAL not replayed there yet", sort_key="L", descending=True),
-    Column("lag_s", "lag time", 9, right=True, help="replay_lag", sort_key="T", descending=True),
-)
-
-
-def _standby_row(row: StandbyRow) -> Row:
-    return Row(
-        f"{row.application} {row.client} {row.pid}",
-        (
-            Cell(name_of(row.application), row.application),
-            Cell(name_of(row.client), row.client),
-            Cell(name_of(row.user), row.user),
-            Cell(integer(row.pid), row.pid),
-            Cell(name_of(row.state), row.state, "" if row.state == "streaming" else "warn"),
-            Cell(name_of(row.sync_state), row.sync_state),
-            cell_number(human_bytes(row.sent_lag_bytes), row.sent_lag_bytes),
-            cell_number(human_bytes(row.flush_lag_bytes), row.flush_lag_bytes),
-            cell_number(human_bytes(row.lag_bytes), row.lag_bytes),
-            Cell(human_duration(row.lag_s), row.lag_s, level(row.lag_s, _LAG_WARN_S, _LAG_CRIT_S)),
-        ),
-    )
-
-
-_SLOT_COLUMNS = (
-    Column("name", "slot", 24, grow=True, sort_key="N"),
-    Column("kind", "kind", 8, help="physical or logical", sort_key="K"),
-    Column("database", "database", 14, sort_key="D"),
-    Column("active", "active", 8, help="Somebody reads from it", sort_key="A"),
-    Column(
-        "retained", "keeps", 9, right=True, help="WAL the slot keeps from being removed", sort_key="R", descending=True
-    ),
-    Column("growth", "growth", 14, right=True, help="Change of what it keeps", sort_key="G", descending=True),
-    Column("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost", sort_key="W"),
-    Column("safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", sort_key="S"),
-    Column(
-        "xids", "xids back", 9, right=True, help="How far it holds the xid horizon back", sort_key="X", descending=True
-    ),
-    Column("inactive", "inactive since", 19, help="17+", sort_key="I"),
-    Column("why", "invalidated by", 16, help="16+"),
-)
-
-
-def _slot_row(slot: SlotRow) -> Row:
-    style = _slot_style(slot)
-    return Row(
-        slot.name,
-        (
-            Cell(name_of(slot.name), slot.name),
-            Cell(name_of(slot.kind), slot.kind),
-            Cell(name_of(slot.database) if slot.database else "", slot.database),
-            Cell("active" if slot.active else "inactive", slot.active, "" if slot.active else "warn"),
-            Cell(human_bytes(slot.retained_bytes), slot.retained_bytes, style),
-            cell_number(change(slot.retained_bytes_per_s), slot.retained_bytes_per_s),
-            Cell(name_of(slot.wal_status), slot.wal_status, style),
-            cell_number("" if slot.safe_bytes is None else human_bytes(slot.safe_bytes), slot.safe_bytes),
-            cell_number("" if slot.xid_age is None else human_count(slot.xid_age), slot.xid_age),
-            Cell(moment_of(slot.inactive_since) if slot.inactive_since else "", slot.inactive_since),
-            Cell(name_of(slot.invalidation_reason) if slot.invalidation_reason else "", slot.invalidation_reason),
-        ),
-    )

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from dba_console.panels.cells import Line, Span, width
 
-_ASCII = str.maketrans(
-    {
-        **dict.fromkeys("─╌", "-"),
-        **dict.fromkeys("│", "|"),
-        **dict.fromkeys("┼┬┴├┤┌┐└┘", "+"),
-        "╵": "'",
-        **dict(zip("▁▂▃▄▅▆▇█", "_..--=##", strict=True)),
-        **{"·": ".", "…": "~", "←": "<", "→": ">", "▲": "^", "▼": "v", "⧗": "w", "●": "*", "○": "o", "×": "x"},
-        **{"≈": "~", "−": "-", "–": "-", "▶": ">", "✓": "+"},
-    }
-)
+_OURS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–"
+_LIKE = "--|+++++++++'_..--=##.~<>^vw*x~--"
+_ASCII = str.maketrans(_OURS, _LIKE)
 
 
 def ascii_text(text: str) -> str:

@@ -13,9 +13,11 @@ from dba_console.frames.model import Frame
 from dba_console.panels import charts
 from dba_console.panels.cells import Line, Span, Style, fit
 from dba_console.panels.happenings import marks
+from dba_console.panels.io import stall_points
 from dba_console.units import human_bytes, human_count, human_pct
 
 WINDOW_S = 600
+_TALLEST = 6
 _ALL = ("connections", "stalled", "throughput", "cached", "free")
 _FEWER = ("connections", "stalled", "cached", "free")
 _FEWEST = ("connections", "stalled", "cached")
@@ -39,13 +41,13 @@ def stacked(frame: Frame, history: History, width: int, height: int) -> list[Lin
     """Charts of the last ten minutes in at most `height` lines of `width` cells; none where they would not fit."""
     if height < 5 or width < 40:
         return []
-    gutter = 24 if width >= 100 else 20
+    gutter = 24 if width >= 70 else 20
     names = _ALL if height >= 12 else _FEWER if height >= 10 else _FEWEST if height >= 8 else _FEWEST[: (height - 2)]
-    rows = max(1, min(6, (height - 2) // len(names)))
+    rows, extra = divmod(height - 2, len(names))
     axis = charts.Axis(frame.at_us - WINDOW_S * 1_000_000, frame.at_us, width - gutter)
     lines: list[Line] = []
-    for name in names:
-        lines += _draw(_chart(name, frame, history), axis, gutter, rows)
+    for index, name in enumerate(names):
+        lines += _draw(_chart(name, frame, history), axis, gutter, max(1, min(_TALLEST, rows + (index < extra))))
     lines.append((Span(fit("", gutter - 1) + "│", "dim"), Span(charts.sign_line(marks(frame), axis), "changed")))
     lines.append((Span(fit("", gutter - 1) + "└", "dim"), Span(charts.clock_line(axis), "dim")))
     return lines
@@ -56,16 +58,12 @@ def _chart(name: str, frame: Frame, history: History) -> _Chart:
         usable = frame.connections.usable
         return _Chart("connections", history.series("connections.used"), human_count, top=float(usable or 0))
     if name == "stalled":
-        points = history.series("io.psi_full_pct")
-        if points or frame.io.psi_full_avg10 is not None:
-            return _Chart("I/O full stall", points, human_pct, top=10)
-        return _Chart("iowait", history.series("io.iowait_pct"), human_pct, top=10)
+        points, label = stall_points(history)
+        return _Chart("I/O full stall" if label == "full" else "iowait", points, human_pct, top=10)
     if name == "throughput":
-        return _Chart("I/O read+write", _throughput(history), _rate, top=float(1 << 20))
-    span = (frame.memory.total_bytes or 0) / 20
-    return _Chart(
-        f"{name} memory", history.series(f"memory.{name}_bytes"), human_bytes, floor=False, span=max(span, 1 << 20)
-    )
+        return _Chart("read + write", _throughput(history), _rate, top=float(1 << 20))
+    span = max((frame.memory.total_bytes or 0) / 20, 1 << 20)
+    return _Chart(name, history.series(f"memory.{name}_bytes"), human_bytes, floor=False, span=span)
 
 
 def _throughput(history: History) -> list[charts.Point]:
@@ -113,8 +111,10 @@ def _labels(
     value = chart.write(now)
     if rows == 1:
         return [_label(f"{chart.title} {value}", top, gutter, "┤")]
-    middle = [fit("", gutter - 1) + "│"] * (rows - 2)
-    return [_label(chart.title, top, gutter, "┤"), *middle, _label(f" now {value}", bottom, gutter, "┤")]
+    if rows == 2:
+        return [_label(chart.title, top, gutter, "┤"), _label(f" now {value}", bottom, gutter, "┤")]
+    middle = [_label(f" now {value}", "", gutter, "│"), *[_label("", "", gutter, "│")] * (rows - 3)]
+    return [_label(chart.title, top, gutter, "┤"), *middle, _label("", bottom, gutter, "┤")]
 
 
 def _label(left: str, right: str, gutter: int, tick: str) -> str:

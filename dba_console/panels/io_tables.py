@@ -1,0 +1,114 @@
+"""The tables of the I/O panel: block devices as `iostat -x` shows them, and pg_stat_io."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dba_console.frames.model import Device
+from dba_console.panels.cells import Cell, Column, Row, Table
+from dba_console.panels.phrases import integer, level, milliseconds, name_of, said
+from dba_console.panels.tables import cell_number
+from dba_console.units import UNKNOWN, human_bytes, human_count, human_pct
+
+AWAIT_MS = (20.0, 100.0)
+"""Emphasis: from here on a request is slow, and very slow, on any device a database should stand on."""
+
+
+def worst_await(device: Device) -> float | None:
+    """The larger of both awaits in milliseconds, None where nothing completed."""
+    times = [one for one in (device.read_await_ms, device.write_await_ms) if one is not None]
+    return max(times) if times else None
+
+
+def await_text(value: float | None, per_s: float | None) -> str:
+    """A time, `–` where no request completed, `?` where that is not known."""
+    return "–" if value is None and per_s == 0 else milliseconds(value)
+
+
+_DEVICE_COLUMNS = (
+    Column("name", "device", 12, help="Block device, as iostat names it", sort_key="D"),
+    Column("holds", "holds", 20, help="What PostgreSQL keeps there", sort_key="H"),
+    Column("reads", "r/s", 7, right=True, help="Reads completed per second", sort_key="R", descending=True),
+    Column("writes", "w/s", 7, right=True, help="Writes completed per second", sort_key="W", descending=True),
+    Column("read_bytes", "read", 9, right=True, help="Bytes read per second", sort_key="B", descending=True),
+    Column("write_bytes", "written", 9, right=True, help="Bytes written per second", sort_key="Y", descending=True),
+    Column("r_await", "r await", 8, right=True, help="Mean time of a read, queue included; – where none completed",
+           sort_key="A", descending=True),
+    Column("w_await", "w await", 8, right=True, help="Mean time of a write, queue included", sort_key="T",
+           descending=True),
+    Column("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True),
+    Column("in_flight", "in fl", 5, right=True, help="Requests under way now", sort_key="I", descending=True),
+    Column("queue", "queue", 6, right=True, help="Mean requests under way (aqu-sz)", sort_key="Q", descending=True),
+    Column("util", "util", 6, right=True, help="Time with a request under way; little said where they run in parallel",
+           sort_key="U", descending=True),
+    Column("mounts", "mounts", 30, help="Where it is mounted", grow=True),
+)  # fmt: skip
+
+
+def device_table(devices: Sequence[Device]) -> Table:
+    rows = tuple(_device_row(device) for device in devices)
+    return Table("devices", _DEVICE_COLUMNS, rows, None, "Devices", "no block device in use")
+
+
+def _device_row(device: Device) -> Row:
+    holds, mounts = name_of(", ".join(device.holds)), name_of(", ".join(device.mounts), 200)
+    return Row(
+        device.name,
+        (
+            Cell(name_of(device.name), device.name),
+            Cell(holds, holds),
+            cell_number(human_count(device.reads_per_s), device.reads_per_s),
+            cell_number(human_count(device.writes_per_s), device.writes_per_s),
+            cell_number(human_bytes(device.read_bytes_per_s, per_s=True), device.read_bytes_per_s),
+            cell_number(human_bytes(device.write_bytes_per_s, per_s=True), device.write_bytes_per_s),
+            _await_cell(device.read_await_ms, device.reads_per_s),
+            _await_cell(device.write_await_ms, device.writes_per_s),
+            _await_cell(device.flush_await_ms, 0 if device.reads_per_s is not None else None),
+            cell_number(integer(device.in_flight), device.in_flight),
+            cell_number(human_count(device.queue), device.queue),
+            cell_number(human_pct(device.util_pct), device.util_pct),
+            Cell(mounts, mounts),
+        ),
+        (said(f"discards {human_count(device.discards_per_s, per_s=True)}"),),
+    )
+
+
+def _await_cell(value: float | None, per_s: float | None) -> Cell:
+    return Cell(await_text(value, per_s), value, level(value, *AWAIT_MS) if value else "")
+
+
+def server_table(rows: list[dict[str, Any]]) -> Table:
+    """pg_stat_io with whichever columns the frame has: names first, then numbers."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = tuple(
+        Column(
+            name, name.replace("_per_s", "/s").replace("_", " "), 18, right=not _is_text(rows, name), descending=True
+        )
+        for name in names
+    )
+    made = tuple(
+        Row(
+            " ".join(str(value) for value in list(row.values())[:3]),
+            tuple(_io_cell(name, row.get(name)) for name in names),
+        )
+        for row in rows
+    )
+    return Table("pg_stat_io", columns, made, None, "pg_stat_io", "no activity")
+
+
+def _is_text(rows: list[dict[str, Any]], name: str) -> bool:
+    return any(isinstance(row.get(name), str) for row in rows)
+
+
+def _io_cell(name: str, value: Any) -> Cell:
+    if isinstance(value, str):
+        return Cell(name_of(value), value)
+    if value is None:
+        return Cell(UNKNOWN, None, "stale")
+    number = float(value)
+    if name.endswith("_ms"):
+        return Cell(milliseconds(number), number)
+    if name.endswith("_pct"):
+        return Cell(human_pct(number), number)
+    return Cell(human_bytes(number) if "bytes" in name else human_count(number), number)

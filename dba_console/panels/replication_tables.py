@@ -1,0 +1,101 @@
+"""The tables of the replication panel: standbys and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.frames.model import SlotRow, StandbyRow
+from dba_console.panels.cells import Cell, Column, Row, Style, Table
+from dba_console.panels.phrases import change, integer, level, name_of
+from dba_console.panels.tables import cell_number
+from dba_console.panels.times import moment_of
+from dba_console.units import human_bytes, human_count, human_duration
+
+LAG_S = (10.0, 300.0)
+_RETAINED = (10 << 30, 100 << 30)
+
+
+def slot_style(slot: SlotRow) -> Style:
+    if slot.wal_status in ("lost", "unreserved") or slot.invalidation_reason:
+        return "crit"
+    return level(slot.retained_bytes, *_RETAINED)
+
+
+_STANDBY_COLUMNS = (
+    Column("application", "standby", 20, help="application_name", grow=True, sort_key="N"),
+    Column("client", "client", 18, sort_key="C"),
+    Column("user", "user", 12, sort_key="U"),
+    Column("pid", "pid", 8, right=True, sort_key="P"),
+    Column("state", "state", 10, help="streaming, catchup, backup, ...", sort_key="S"),
+    Column("sync", "sync", 9, help="async, potential, sync, quorum", sort_key="Y"),
+    Column("sent", "unsent", 9, right=True, help="WAL not sent yet", sort_key="E", descending=True),
+    Column("flush", "unflushed", 9, right=True, help="WAL not flushed there yet", sort_key="F", descending=True),
+    Column("lag", "lag", 9, right=True, help="WAL not replayed there yet", sort_key="L", descending=True),
+    Column("lag_s", "lag time", 9, right=True, help="replay_lag", sort_key="T", descending=True),
+)
+
+
+def standby_table(standbys: Sequence[StandbyRow]) -> Table:
+    rows = tuple(_standby_row(row) for row in standbys)
+    return Table("standbys", _STANDBY_COLUMNS, rows, "lag", "Standbys", "no standby is connected")
+
+
+def _standby_row(row: StandbyRow) -> Row:
+    return Row(
+        f"{row.application} {row.client} {row.pid}",
+        (
+            Cell(name_of(row.application), row.application),
+            Cell(name_of(row.client), row.client),
+            Cell(name_of(row.user), row.user),
+            Cell(integer(row.pid), row.pid),
+            Cell(name_of(row.state), row.state, "" if row.state == "streaming" else "warn"),
+            Cell(name_of(row.sync_state), row.sync_state),
+            cell_number(human_bytes(row.sent_lag_bytes), row.sent_lag_bytes),
+            cell_number(human_bytes(row.flush_lag_bytes), row.flush_lag_bytes),
+            cell_number(human_bytes(row.lag_bytes), row.lag_bytes),
+            Cell(human_duration(row.lag_s), row.lag_s, level(row.lag_s, *LAG_S)),
+        ),
+    )
+
+
+_SLOT_COLUMNS = (
+    Column("name", "slot", 24, grow=True, sort_key="N"),
+    Column("kind", "kind", 8, help="physical or logical", sort_key="K"),
+    Column("database", "database", 14, sort_key="D"),
+    Column("active", "active", 8, help="Somebody reads from it", sort_key="A"),
+    Column(
+        "retained", "keeps", 9, right=True, help="WAL the slot keeps from being removed", sort_key="R", descending=True
+    ),
+    Column("growth", "growth", 14, right=True, help="Change of what it keeps", sort_key="G", descending=True),
+    Column("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost", sort_key="W"),
+    Column("safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", sort_key="S"),
+    Column(
+        "xids", "xids back", 9, right=True, help="How far it holds the xid horizon back", sort_key="X", descending=True
+    ),
+    Column("inactive", "inactive since", 19, help="17+", sort_key="I"),
+    Column("why", "invalidated by", 16, help="16+"),
+)
+
+
+def slot_table(slots: Sequence[SlotRow]) -> Table:
+    return Table("slots", _SLOT_COLUMNS, tuple(_slot_row(row) for row in slots), "retained", "Slots", "no slots")
+
+
+def _slot_row(slot: SlotRow) -> Row:
+    style = slot_style(slot)
+    return Row(
+        slot.name,
+        (
+            Cell(name_of(slot.name), slot.name),
+            Cell(name_of(slot.kind), slot.kind),
+            Cell(name_of(slot.database) if slot.database else "", slot.database),
+            Cell("active" if slot.active else "inactive", slot.active, "" if slot.active else "warn"),
+            Cell(human_bytes(slot.retained_bytes), slot.retained_bytes, style),
+            cell_number(change(slot.retained_bytes_per_s), slot.retained_bytes_per_s),
+            Cell(name_of(slot.wal_status), slot.wal_status, style),
+            cell_number("" if slot.safe_bytes is None else human_bytes(slot.safe_bytes), slot.safe_bytes),
+            cell_number("" if slot.xid_age is None else human_count(slot.xid_age), slot.xid_age),
+            Cell(moment_of(slot.inactive_since) if slot.inactive_since else "", slot.inactive_since),
+            Cell(name_of(slot.invalidation_reason) if slot.invalidation_reason else "", slot.invalidation_reason),
+        ),
+    )

@@ -1,0 +1,133 @@
+"""The table of sessions, made for a thousand rows every second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.frames.model import SessionRow
+from dba_console.panels.cells import Cell, Column, Line, Lines, Row, Span, Style, Table, clean
+from dba_console.panels.phrases import fact, join, name_of, wrap
+from dba_console.panels.times import moment_of
+from dba_console.units import human_bytes, human_count, human_duration
+
+QUERY_SHOWN = 400
+"""Signs of a query that a row carries; its detail has all that was read."""
+_UNKNOWN = Cell("?", None, "stale")
+_BLANK = Cell("")
+
+
+def age_of(row: SessionRow) -> float | None:
+    """How long it has been at it: the query of an active one, the transaction of an idle one in it, else the state."""
+    if row.state == "active":
+        return row.query_age_s
+    if row.state is not None and row.state.startswith("idle in transaction"):
+        return row.xact_age_s
+    return row.state_age_s
+
+
+def age_style(row: SessionRow) -> Style:
+    age = age_of(row)
+    if age is None:
+        return "stale"
+    if row.state == "idle" or row.state is None:
+        return ""
+    return "crit" if age >= 600 else "warn" if age >= 60 else ""
+
+
+_COLUMNS = (
+    Column("pid", "pid", 8, right=True, sort_key="P"),
+    Column("database", "database", 12, sort_key="D"),
+    Column("user", "user", 12, sort_key="U"),
+    Column("application", "application", 14, sort_key="A"),
+    Column("client", "client", 15, sort_key="N"),
+    Column("state", "state", 11, help="idle in txn: a transaction is open and nobody works in it", sort_key="S"),
+    Column("wait", "waits for", 18, help="wait_event_type:wait_event", sort_key="W"),
+    Column("age", "age", 7, right=True, help="Of the query, of the open transaction, or of the state", sort_key="T",
+           descending=True),
+    Column("xact", "xact", 7, right=True, help="Age of its transaction", sort_key="X", descending=True),
+    Column("blocked_by", "blocked by", 12, help="pids it waits for", sort_key="B"),
+    Column("cpu", "cpu %", 5, right=True, help="Share of one CPU", sort_key="C", descending=True),
+    Column("read", "read", 9, right=True, help="Read from storage for it, per second", sort_key="R", descending=True),
+    Column("write", "written", 9, right=True, help="Written for it, per second", sort_key="I", descending=True),
+    Column("rss", "rss", 8, right=True, help="Resident, shared buffers it touched included", sort_key="M",
+           descending=True),
+    Column("query", "query", 60, help="Last query; of an idle session the one before", grow=True, sort_key="Q"),
+)  # fmt: skip
+
+
+def session_table(sessions: Sequence[SessionRow]) -> Table:
+    """The table in the order given."""
+    return Table("sessions", _COLUMNS, tuple([_row(row) for row in sessions]), None, "Sessions", "no sessions")
+
+
+def _row(row: SessionRow) -> Row:
+    """Made for each of a thousand rows every second: plain cells, nothing laid out that is not looked at."""
+    age = age_of(row)
+    state = row.state
+    query = row.query
+    return Row(
+        f"{row.pid} {row.backend_start}",
+        (
+            Cell(str(row.pid), row.pid),
+            _text(row.database),
+            _text(row.user),
+            _text(row.application),
+            _text(row.client),
+            Cell(_SHORT_STATES.get(state, state), state) if state is not None else _text(row.backend_type),
+            _text(row.wait, "warn" if row.blocked_by else ""),
+            _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
+            _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
+            _BLANK if not row.blocked_by else Cell(",".join(map(str, row.blocked_by)), row.blocked_by[0], "warn"),
+            _UNKNOWN if row.cpu_pct is None else Cell(f"{row.cpu_pct:.0f}", row.cpu_pct),
+            _bytes(row.read_bytes_per_s, per_s=True),
+            _bytes(row.write_bytes_per_s, per_s=True),
+            _bytes(row.rss_bytes),
+            _BLANK if not query else Cell(clean(query[:QUERY_SHOWN]), query[:80]),
+        ),
+        Lines(lambda: _more(row)),
+    )
+
+
+_SHORT_STATES = {
+    "idle in transaction": "idle in txn",
+    "idle in transaction (aborted)": "aborted txn",
+    "fastpath function call": "fastpath",
+}
+
+
+def _text(value: str | None, style: Style = "") -> Cell:
+    if not value:
+        return _BLANK
+    return Cell(clean(value), value, style)
+
+
+def _bytes(value: float | None, *, per_s: bool = False) -> Cell:
+    if value is None:
+        return _UNKNOWN
+    return Cell(human_bytes(value, per_s=per_s), value) if value else _ZEROES[per_s]
+
+
+_ZEROES = {False: Cell("0 B", 0.0), True: Cell("0 B/s", 0.0)}
+
+
+def _more(row: SessionRow) -> list[Line]:
+    who = join(
+        [
+            fact("pid", str(row.pid)),
+            fact("type", name_of(row.backend_type)),
+            fact("connected", moment_of(row.backend_start)),
+            fact("state", f"{name_of(row.state)} for {human_duration(row.state_age_s)}"),
+            fact("query began", f"{human_duration(row.query_age_s)} ago"),
+        ]
+    )
+    host = join(
+        [
+            fact("waits for", name_of(row.wait) if row.wait else "nothing"),
+            fact("holds the horizon back", f"{human_count(row.xmin_age_xids)} xids")
+            if row.xmin_age_xids is not None
+            else (),
+            fact("leader", str(row.leader_pid)) if row.leader_pid else (),
+            fact("process state", name_of(row.process_state)),
+        ]
+    )
+    return [who, host, *((Span(text),) for text in wrap(row.query or "", 200))]
