@@ -52,6 +52,6 @@ $(VENV)/.for-test: pyproject.toml | $(BIN)/pip
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "python 3.11 or later is needed, and $(PYTHON) is not: make PYTHON=python3.12, for instance" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	@$(PYTHON) -c 'import venv; from ensurepip import bootstrap' 2>/dev/null || \
 	  { echo "$(PYTHON) cannot make virtual environments here: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
