@@ -1,0 +1,121 @@
+"""The command line as such: help, versions, mistakes, pipes, crashes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dba_console import __version__
+from tests.cli.console import Console
+
+LOADED = (
+    "import sys; from dba_console.cli.app import run; run([{!r}]);"
+    "print([name for name in ('textual', 'psycopg', 'typer', 'rich', 'psutil', 'sqlite3') if name in sys.modules])"
+)
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_version_and_help_load_no_library(console: Console, word: str) -> None:
+    code = LOADED.format(word)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=console.environ()
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_the_packages(console: Console) -> None:
+    assert console.run("--version").out == f"dba-console {__version__}\n"
+    assert console.run("version").out == f"dba-console {__version__}\n"
+
+
+def test_help_names_every_command_with_a_summary(console: Console) -> None:
+    done = console.run("--help")
+    assert done.code == 0
+    for name in ("attach", "demo", "show", "record", "replay", "session", "check", "doctor", "config"):
+        assert f"\n  {name} " in done.out
+
+
+@pytest.mark.parametrize("name", ["attach", "demo", "show", "record", "replay", "session", "check", "doctor", "config"])
+def test_every_command_has_help_without_escape_sequences(console: Console, name: str) -> None:
+    done = console.run(name, "--help", FORCE_COLOR="1")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: dba-console {name}")
+    assert "\x1b" not in done.out
+
+
+def test_an_option_that_does_not_exist_is_a_usage_error_with_a_hint(console: Console) -> None:
+    done = console.run("show", "--jsn")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: no such option: --jsn")
+    assert "hint: dba-console show --help" in done.err
+
+
+def test_a_command_of_a_later_version_is_unsupported_and_not_misunderstood(console: Console) -> None:
+    done = console.run("runbook", "list")
+    assert done.code == 5
+    assert "is not part of this version" in done.err
+
+
+def test_a_reader_that_leaves_early_is_no_error(console: Console) -> None:
+    command = " ".join(console.command("config", "show")) + " | head -1; exit ${PIPESTATUS[0]}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=console.environ())
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full on this machine")
+def test_output_that_cannot_be_written_is_told_in_one_sentence(console: Console) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            console.command("config", "show"), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env=console.environ(),
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_a_locale_without_unicode_does_not_end_a_command(console: Console) -> None:
+    done = console.run("show", "--help", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.code == 0
+
+
+CRASH = """
+import sys
+import dba_console.cli.config_cmd as victim
+from dba_console.cli.app import run
+def load_config():
+    password = "s3cret-local"
+    raise RuntimeError("cannot use host=db1 password=s3cret-conninfo and s3cret-environment")
+victim.load_config = load_config
+sys.exit(run(["config", "show"]))
+"""
+
+
+def test_a_defect_becomes_three_lines_and_a_report_without_secrets(console: Console) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH], capture_output=True, text=True, check=False,
+        env=console.environ(PGPASSWORD="s3cret-environment"),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 3
+    assert "Traceback" not in done.stderr
+    [report] = (console.home / "state" / "dba-console").glob("crash-*.txt")
+    assert str(report) in done.stderr
+    assert report.stat().st_mode & 0o777 == 0o600
+    text = report.read_text()
+    assert "RuntimeError" in text
+    assert "load_config" in text
+    assert "s3cret" not in text + done.stderr
+
+
+def test_a_defect_is_told_even_where_no_report_can_be_written(console: Console) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH], capture_output=True, text=True, check=False,
+        env=console.environ(XDG_STATE_HOME="/proc/none"),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "its report could not be written" in done.stderr
+    assert "Traceback" not in done.stderr

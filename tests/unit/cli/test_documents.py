@@ -1,0 +1,57 @@
+"""Documents say what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dba_console.cli.app import COMMANDS
+from dba_console.cli.config_schema import dotted, leaves
+from dba_console.config import Config
+from dba_console.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    defaults = msgspec.to_builtins(Config())
+    for path, _ in leaves():
+        value = defaults
+        for name in path:
+            value = value[name]
+        shown = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{dotted(path)}` |")), None)
+        assert row is not None, dotted(path)
+        if value is not None:
+            assert f"| `{shown}` |" in row
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    known = {dotted(path) for path, _ in leaves()} | {"targets.NAME.dsn", "targets.NAME.host_panels"}
+    assert set(re.findall(r"^\| `([a-z_]+\.[a-zA-Z_.]+)` \|", text, re.M)) <= known
+
+
+def test_every_exit_code_that_exists_today_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    later = {ExitCode.RUNBOOK_FAILED, ExitCode.REFUSED}
+    for code in set(ExitCode) - later:
+        assert f"\n| {int(code)} |" in text, code
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not link.startswith("http"):
+            assert (document.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_name_only_commands_that_exist(document: Path) -> None:
+    for word in re.findall(r"`dba-console ([a-z]+)\b", document.read_text()):
+        assert word in COMMANDS, word
