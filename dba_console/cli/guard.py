@@ -21,6 +21,7 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     try:
         return int(command())
     except ConsoleError as error:
+        _flush_or_let_go()
         say(f"error: {error}")
         return int(error.code)
     except KeyboardInterrupt:
@@ -31,6 +32,7 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
         _let_go_of_stdout()
         return int(ExitCode.OK)
     except Exception as error:
+        _flush_or_let_go()
         say(report_crash(error, argv))
         return CRASHED
 
@@ -60,6 +62,13 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _flush_or_let_go() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_go_of_stdout()
 
 
 def _let_go_of_stdout() -> None:
