@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.panels.cells import Column, Row, Table
+from dba_console.panels.cells import Column, Row, Table, width
+
+_INDENT = 2
 
 
 def sort_value(value: Any) -> tuple[int, Any]:
@@ -53,11 +55,16 @@ class Grid:
         """Rows the screen has room for; told by the layout."""
         self._place = 0
         self.rows: list[Row] = []
+        self.needed = [0] * len(table.columns)
+        """Cells the columns need for what they have held so far: they grow with it and do not tremble."""
         self.update(table)
 
     def update(self, table: Table) -> None:
         """Take the table of another moment; everything chosen stays."""
+        if len(self.needed) != len(table.columns):
+            self.needed = [0] * len(table.columns)
         self.table = table
+        self._measure()
         if self.sort is not None and self._column(self.sort) is None:
             self.sort, self.descending = table.sort, self._natural(table.sort)
         self._arrange()
@@ -158,6 +165,16 @@ class Grid:
         self.rows = rows
         self._find_selected()
         self.follow()
+
+    def _measure(self) -> None:
+        rows = self.table.rows
+        deepest = _INDENT * max((row.indent for row in rows), default=0)
+        for place, column in enumerate(self.table.columns):
+            longest = max((width(row.cells[place].text) for row in rows), default=0)
+            indent = deepest if place == 0 else 0
+            # One cell more for the sign of the order.
+            wanted = min(column.width + indent, max(width(column.title) + 1, longest + indent))
+            self.needed[place] = max(self.needed[place], wanted)
 
     def _find_selected(self) -> None:
         if self.selected is None:

@@ -13,16 +13,15 @@ GAP = 1
 _INDENT = 2
 
 
-def column_widths(columns: Sequence[Column], cells: int) -> list[int]:
-    """Each column's cells; the one that grows takes what the others leave, and never less than it declares."""
-    taken = sum(column.width for column in columns) + GAP * (len(columns) - 1)
-    spare = max(0, cells - taken)
-    return [column.width + (spare if column.grow else 0) for column in columns]
+def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) -> list[int]:
+    """Each column's cells; the one that grows takes what the others leave."""
+    spare = max(0, cells - sum(needed) - GAP * (len(columns) - 1))
+    return [cells + (spare if column.grow else 0) for column, cells in zip(columns, needed, strict=True)]
 
 
 def table_width(grid: Grid, cells: int) -> int:
     """Cells the whole table takes, shown in `cells`."""
-    widths = column_widths(grid.table.columns, cells)
+    widths = column_widths(grid.table.columns, grid.needed, cells)
     return sum(widths) + GAP * (len(widths) - 1)
 
 
@@ -30,7 +29,7 @@ def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
     """The table in exactly `height` lines of at most `cells` cells: heads first, then rows from the one on top."""
     grid.height = max(1, height - 1)
     grid.follow()
-    widths = column_widths(grid.table.columns, cells)
+    widths = column_widths(grid.table.columns, grid.needed, cells)
     grid.left = min(grid.left, max(0, table_width(grid, cells) - cells))
     lines = [_heads(grid, widths)]
     lines += [_row(grid, row, widths) for row in grid.rows[grid.top : grid.top + grid.height]]

@@ -68,7 +68,7 @@ KEYS: tuple[Key, ...] = (
     Key(("shift+tab",), "shift+tab", "table_previous", "previous table", "the previous table", "detail", "table"),
     Key(("slash",), "/", "filter", "filter", "show only rows that contain a text (any column, any case)", "detail",
         "table"),
-    Key(("greater_than_sign",), ">", "sort_next", "sort", "sort by the next column; capital letters sort by their column",
+    Key(("greater_than_sign",), ">", "sort_next", "sort", "sort by the next column; capital letters name a column",
         "detail", "table"),
     Key(("less_than_sign",), "<", "sort_previous", "sort before", "sort by the previous column", "detail", "table"),
     Key(("i",), "i", "invert", "invert", "turn the order around", "detail", "table"),

@@ -6,7 +6,7 @@ from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual.strip import Strip
 
-from dba_console.panels.cells import Line, Span, cut, fit_line, line_width, width
+from dba_console.panels.cells import Line, Span, fit_line, line_width, width
 from dba_console.tui.styles import StyleTable
 
 
@@ -48,54 +48,58 @@ def _without(text: str, cells: int) -> str:
     return " " * max(0, dropped - cells)
 
 
+def breaks(text: str, cells: int) -> list[tuple[int, int]]:
+    """Where `text` is broken into lines of at most `cells` cells: start and end of each, blanks at the ends left out.
+
+    Between words where there is a blank to break at, else at the edge; a single sign wider than the line stands alone.
+    """
+    pieces: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text) and width(text[start:]) > cells:
+        end = start + max(1, _signs_in(text, start, cells))
+        blank = text.rfind(" ", start, end + 1)
+        if blank > start:
+            end = blank
+        pieces.append((start, start + len(text[start:end].rstrip())))
+        while end < len(text) and text[end] == " ":
+            end += 1
+        start = end
+    return [*pieces, (start, len(text))] if start < len(text) or not pieces else pieces
+
+
+def _signs_in(text: str, start: int, cells: int) -> int:
+    """How many signs from `start` on fit into `cells` cells."""
+    taken = 0
+    for count, sign in enumerate(text[start : start + cells + 1]):
+        taken += width(sign)
+        if taken > cells:
+            return count
+    return cells
+
+
 def wrap(text: str, cells: int) -> list[str]:
     """`text` broken into lines of at most `cells` cells, between words where there is a blank to break at.
 
     >>> wrap("select a, b from c", 9)
     ['select a,', 'b from c']
     """
-    lines: list[str] = []
-    rest = text
-    while width(rest) > cells > 0:
-        head = _prefix(rest, cells)
-        blank = head.rfind(" ") if not rest[len(head) : len(head) + 1].isspace() else len(head)
-        if blank <= 0:
-            blank = max(1, len(head))
-        lines.append(rest[:blank].rstrip())
-        rest = rest[blank:].lstrip()
-    return [*lines, rest]
-
-
-def _prefix(text: str, cells: int) -> str:
-    if text.isascii():
-        return text[:cells]
-    return cut(text + "…", cells + 1).removesuffix("…")
+    return [text[start:end] for start, end in breaks(text, cells)]
 
 
 def wrap_line(spans: Line, cells: int) -> list[Line]:
-    """A line of spans broken to `cells` cells. One span is broken between words, several at the edge."""
+    """A line of spans broken to `cells` cells between words, every piece with its meaning."""
     if line_width(spans) <= cells:
         return [spans]
-    if len(spans) == 1:
-        return [(Span(text, spans[0].style),) for text in wrap(spans[0].text, cells)]
-    lines: list[Line] = []
-    rest = spans
-    while rest:
-        first = _first_cells(rest, cells)
-        taken = line_width(first)
-        if taken == 0:
-            break
-        lines.append(first)
-        rest = shift(rest, taken)
-    return lines
+    text = "".join(span.text for span in spans)
+    return [_slice(spans, start, end) for start, end in breaks(text, cells)]
 
 
-def _first_cells(spans: Line, cells: int) -> Line:
+def _slice(spans: Line, start: int, end: int) -> Line:
     kept: list[Span] = []
+    place = 0
     for text, style in spans:
-        if cells <= 0:
-            break
-        piece = text if width(text) <= cells else _prefix(text, cells)
-        kept.append(Span(piece, style))
-        cells -= width(piece)
+        piece = text[max(0, start - place) : max(0, end - place)]
+        if piece:
+            kept.append(Span(piece, style))
+        place += len(text)
     return tuple(kept)

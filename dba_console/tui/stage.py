@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dba_console.panels.cells import Line, Span, line
+from dba_console.panels.signs import ascii_line
 from dba_console.tui.chrome import footer_line, notice_line, trouble
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
@@ -76,7 +77,8 @@ class Stage:
         room = height - 2
         body = self.view.lines(self._scene(), width, room)[:room]
         body += [()] * (room - len(body))
-        return [self._header(width), *body, self._footer(width)]
+        lines = [self._header(width), *body, self._footer(width)]
+        return [ascii_line(spans) for spans in lines] if self._ascii else lines
 
     def chrome_changed(self) -> bool:
         """True where header or footer say something else than when they were last laid out."""

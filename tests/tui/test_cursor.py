@@ -1,0 +1,96 @@
+"""Where the operator stands in time, key by key."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from dba_console.tui.cursor import (
+    SPEEDS,
+    Cursor,
+    advanced,
+    behind,
+    faster,
+    label,
+    moved_to,
+    slower,
+    start,
+    to_live,
+    toggled,
+)
+
+S = 1_000_000
+
+
+@pytest.fixture
+def paused() -> Cursor:
+    return toggled(start(has_present=True), 100 * S)
+
+
+def test_space_holds_the_newest_moment(paused: Cursor) -> None:
+    assert (paused.mode, paused.at_us) == ("paused", 100 * S)
+
+
+def test_space_before_the_first_sample_holds_nothing() -> None:
+    assert toggled(start(has_present=True), None).live
+
+
+def test_space_again_returns_to_the_present_when_nothing_was_moved(paused: Cursor) -> None:
+    assert toggled(paused, 142 * S).live
+
+
+def test_space_plays_on_from_where_the_operator_travelled_to(paused: Cursor) -> None:
+    playing = toggled(moved_to(paused, 50 * S), 142 * S)
+    assert (playing.mode, playing.at_us) == ("playing", 50 * S)
+
+
+def test_space_while_playing_pauses_right_there(paused: Cursor) -> None:
+    playing = toggled(moved_to(paused, 50 * S), 142 * S)
+    assert toggled(playing, 142 * S).mode == "paused"
+
+
+def test_stepping_while_live_pauses() -> None:
+    assert moved_to(start(has_present=True), 99 * S).mode == "paused"
+
+
+def test_plus_plays_then_goes_through_the_speeds_and_stays_at_the_last() -> None:
+    cursor = faster(moved_to(start(has_present=False), S))
+    seen = []
+    for _ in SPEEDS:
+        seen.append(cursor.speed)
+        cursor = faster(cursor)
+    assert tuple(seen) == SPEEDS
+    assert cursor.speed == SPEEDS[-1]
+
+
+def test_minus_below_real_time_pauses() -> None:
+    playing = faster(moved_to(start(has_present=False), S))
+    assert slower(playing).mode == "paused"
+
+
+def test_live_cannot_be_hurried() -> None:
+    assert faster(start(has_present=True)).live
+
+
+def test_playing_at_four_times_goes_four_seconds_in_one() -> None:
+    playing = faster(faster(faster(moved_to(start(has_present=False), 10 * S))))
+    assert advanced(playing, S) == 14 * S
+    assert advanced(slower(slower(slower(playing))), S) is None
+
+
+def test_a_recording_has_no_present_to_return_to() -> None:
+    cursor = moved_to(start(has_present=False), S)
+    assert to_live(cursor) == cursor
+
+
+def test_the_header_says_live_paused_and_replay(paused: Cursor) -> None:
+    assert label(start(has_present=True), 1) == "LIVE"
+    assert label(paused, 142 * S) == "PAUSED -00:42"
+    at_us = int(datetime(2026, 11, 19, 14, 53, 7).timestamp()) * S
+    replay = faster(faster(faster(moved_to(start(has_present=False), at_us))))
+    assert label(replay, None) == "REPLAY 2026-11-19 14:53:07 ×4"
+
+
+def test_how_far_behind_is_unknown_without_a_present() -> None:
+    assert behind(None, 5) == behind(5, None) == ""

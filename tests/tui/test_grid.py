@@ -1,0 +1,187 @@
+"""A table under the operator's hands: the selection stays on its row by identity, whatever happens to the order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.panels.cells import Cell, Column, Row, Table, plain
+from dba_console.tui.grid import Grid
+from dba_console.tui.grid_lines import grid_lines, title_line
+
+COLUMNS = (
+    Column("pid", "pid", 8, right=True, sort_key="P"),
+    Column("age", "age", 6, right=True, sort_key="A", descending=True),
+    Column("query", "query", 20, grow=True, sort_key="Q"),
+)
+
+
+def table(*rows: tuple[int, float | None, str]) -> Table:
+    return Table(
+        "sessions",
+        COLUMNS,
+        tuple(
+            Row(f"pid:{pid}", (Cell(str(pid), pid), Cell("?" if age is None else str(age), age), Cell(query, query)))
+            for pid, age, query in rows
+        ),
+        sort="age",
+        title="Sessions",
+        empty="no session",
+    )
+
+
+THREE = table((1, 5.0, "select one"), (2, 9.0, "update two"), (3, None, "vacuum three"))
+
+
+@pytest.fixture
+def grid() -> Grid:
+    made = Grid(THREE)
+    made.height = 10
+    return made
+
+
+def keys(grid: Grid) -> list[str]:
+    return [row.key for row in grid.rows]
+
+
+def test_rows_stand_in_the_tables_own_order_at_first(grid: Grid) -> None:
+    assert keys(grid) == ["pid:2", "pid:1", "pid:3"]
+
+
+def test_what_is_not_known_stands_last_either_way(grid: Grid) -> None:
+    grid.invert()
+    assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
+
+
+def test_nothing_is_selected_until_the_operator_does(grid: Grid) -> None:
+    assert grid.selected is None
+    grid.move(1)
+    assert grid.selected == "pid:2"
+
+
+def test_the_selection_follows_its_row_through_another_order(grid: Grid) -> None:
+    grid.move(1)
+    grid.sort_by("pid")
+    assert (grid.selected, grid.place) == ("pid:2", 1)
+
+
+def test_the_selection_follows_its_row_through_an_update(grid: Grid) -> None:
+    grid.move(1)
+    grid.update(table((1, 50.0, "select one"), (2, 10.0, "update two"), (4, 99.0, "new")))
+    assert grid.selected == "pid:2"
+    assert grid.rows[grid.place or 0].key == "pid:2"
+
+
+def test_a_selected_row_that_is_gone_is_said_to_be_gone_and_no_other_takes_its_place(grid: Grid) -> None:
+    grid.move(1)
+    grid.update(table((1, 5.0, "select one"), (3, None, "vacuum three")))
+    assert grid.selected == "pid:2" and grid.gone and grid.place is None
+    assert grid.last is not None and grid.last.cells[2].text == "update two"
+    assert "the selected row is gone" in plain(title_line(grid, (), 120))
+
+
+def test_a_row_that_comes_back_is_selected_again(grid: Grid) -> None:
+    grid.move(1)
+    grid.update(table((1, 5.0, "select one")))
+    grid.update(THREE)
+    assert not grid.gone and grid.place == 0
+
+
+def test_moving_on_from_a_row_that_is_gone_selects_its_former_neighbour(grid: Grid) -> None:
+    grid.move(1)
+    grid.update(table((1, 5.0, "select one"), (3, None, "vacuum three")))
+    grid.move(1)
+    assert grid.selected == "pid:1"
+
+
+def test_a_filter_searches_every_column_in_any_case(grid: Grid) -> None:
+    grid.set_filter("UPDATE")
+    assert keys(grid) == ["pid:2"]
+    grid.set_filter("3")
+    assert keys(grid) == ["pid:3"]
+    grid.set_filter("")
+    assert len(keys(grid)) == 3
+
+
+def test_a_selected_row_the_filter_hides_is_said_to_be_hidden(grid: Grid) -> None:
+    grid.move(1)
+    grid.set_filter("vacuum")
+    assert "hidden by the filter" in plain(title_line(grid, (), 120))
+
+
+def test_a_filter_that_leaves_nothing_says_so(grid: Grid) -> None:
+    grid.set_filter("nowhere")
+    assert "no row contains “nowhere”" in "\n".join(plain(one) for one in grid_lines(grid, 60, 5))
+
+
+def test_an_empty_table_says_why() -> None:
+    assert "no session" in plain(grid_lines(Grid(table()), 60, 5)[1])
+
+
+def test_a_columns_own_key_sorts_by_it_and_again_turns_it_around(grid: Grid) -> None:
+    assert grid.sort_key("P")
+    assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
+    grid.sort_key("P")
+    assert keys(grid) == ["pid:3", "pid:2", "pid:1"]
+    assert not grid.sort_key("Z")
+
+
+def test_cycling_goes_through_every_column_and_back(grid: Grid) -> None:
+    seen = []
+    for _ in COLUMNS:
+        grid.cycle(1)
+        seen.append(grid.sort)
+    assert seen == ["query", "pid", "age"]
+
+
+def test_a_tree_can_return_to_the_order_it_was_given_in() -> None:
+    grid = Grid(Table("locks", COLUMNS, THREE.rows, sort=None))
+    for _ in range(len(COLUMNS) + 1):
+        grid.cycle(1)
+    assert grid.sort is None
+    assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
+
+
+def test_the_selected_row_is_brought_into_view() -> None:
+    grid = Grid(table(*((pid, float(pid), "x") for pid in range(100))))
+    lines = grid_lines(grid, 40, 11)
+    assert len(lines) == 11
+    for _ in range(40):
+        grid.move(1)
+    lines = grid_lines(grid, 40, 11)
+    selected = [one for one in lines if any(span.style == "selected" for span in one)]
+    assert len(selected) == 1 and plain(selected[0]).split()[0] == "60"
+
+
+def test_scrolling_sideways_shows_the_columns_to_the_right_and_stops_at_the_end() -> None:
+    grid = Grid(table((1, 1.0, "a query of some length")))
+    grid.scroll_sideways(500, 14)
+    assert grid.left == 14
+    assert "query" in plain(grid_lines(grid, 20, 3)[0])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.one_of(st.none(), st.floats(allow_nan=False)), st.text(max_size=9)),
+             unique_by=lambda row: row[0], max_size=30),
+    st.lists(st.sampled_from(["up", "down", "invert", "cycle", "top", "filter", "clear", "wheel"]), max_size=12),
+    st.integers(1, 90),
+    st.integers(2, 30),
+)  # fmt: skip
+def test_any_keys_on_any_table_leave_a_screen_of_the_right_size(
+    rows: list[tuple[int, float | None, str]], pressed: list[str], cells: int, height: int
+) -> None:
+    grid = Grid(table(*rows))
+    do = {
+        "up": lambda: grid.move(-1), "down": lambda: grid.move(1), "invert": grid.invert,
+        "cycle": lambda: grid.cycle(1), "top": grid.to_top, "filter": lambda: grid.set_filter("1"), "clear": lambda: grid.set_filter(""),
+        "wheel": lambda: grid.scroll(3),
+    }  # fmt: skip
+    for name in pressed:
+        chosen = grid.selected
+        do[name]()
+        if name in ("invert", "cycle", "filter", "clear"):
+            assert grid.selected == chosen
+        lines = grid_lines(grid, cells, height)
+        assert len(lines) == height
+        assert 0 <= grid.top <= max(0, len(grid.rows) - 1)

@@ -1,0 +1,54 @@
+"""One registry of keys: screens, help, palette and documentation cannot disagree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dba_console.tui.actions import Actions
+from dba_console.tui.detail import DetailView
+from dba_console.tui.help import HelpView
+from dba_console.tui.keys import KEYS, Where, find, keys_of, markdown
+from dba_console.tui.overview import OverviewView
+from dba_console.tui.panels import by_key, panel_titles
+
+VIEWS = {"overview": OverviewView, "detail": DetailView}
+DOCS = Path(__file__).parents[2] / "docs" / "keys.md"
+
+
+@pytest.mark.parametrize("where", ["overview", "detail"])
+def test_every_key_of_a_screen_does_something_there(where: Where) -> None:
+    for key in keys_of(where):
+        if key.action.startswith("panel_"):
+            assert by_key(key.shown) is not None, key
+        elif key.action not in ("quit", "palette"):
+            assert hasattr(VIEWS[where], f"do_{key.action}") or hasattr(Actions, f"do_{key.action}"), key
+
+
+@pytest.mark.parametrize("where", ["overview", "detail"])
+def test_no_key_means_two_things_on_one_screen(where: Where) -> None:
+    own = Counter(name for key in keys_of(where) if key.where == where for name in key.keys)
+    everywhere = Counter(name for key in KEYS if key.where == "everywhere" for name in key.keys)
+    assert [name for name, count in (own + Counter()).items() if count > 1] == []
+    assert [name for name, count in everywhere.items() if count > 1] == []
+
+
+def test_every_action_on_offer_has_words_for_help() -> None:
+    titles = panel_titles()
+    assert [key for key in KEYS if not (key.help or titles.get(key.shown))] == []
+
+
+def test_hints_of_every_view_are_keys_of_it() -> None:
+    for view in (OverviewView(), DetailView("io"), HelpView("overview")):
+        known = {key.action for key in keys_of(view.where)} | {"panel", "time"}
+        assert set(view.hints) <= known
+
+
+def test_suspending_is_not_on_offer() -> None:
+    assert find("overview", "ctrl+z") is None and find("detail", "ctrl+z") is None
+
+
+def test_the_documented_keys_are_the_programs() -> None:
+    assert DOCS.read_text(encoding="utf-8") == markdown(panel_titles())

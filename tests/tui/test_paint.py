@@ -1,0 +1,66 @@
+"""Lines to cells: nothing is wider than its place, nothing is lost where it is wrapped."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.panels.cells import Span, clean, line_width, width
+from dba_console.tui.paint import breaks, paint, shift, wrap, wrap_line
+from dba_console.tui.styles import style_table
+
+TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)
+
+
+@given(TEXTS, st.integers(2, 30))
+def test_a_wrapped_text_fits_and_loses_only_blanks(text: str, cells: int) -> None:
+    pieces = wrap(text, cells)
+    assert all(width(piece) <= cells for piece in pieces)
+    assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
+
+
+def test_words_are_kept_whole_where_there_is_a_blank() -> None:
+    assert wrap("select name from customers", 12) == ["select name", "from", "customers"]
+
+
+def test_a_long_word_is_broken_at_the_edge() -> None:
+    assert wrap("aaaaaaaaaa", 4) == ["aaaa", "aaaa", "aa"]
+
+
+def test_an_empty_text_is_one_empty_line() -> None:
+    assert breaks("", 10) == [(0, 0)]
+
+
+@given(st.lists(st.tuples(TEXTS, st.sampled_from(["", "warn"])), max_size=5), st.integers(2, 30))
+def test_a_wrapped_line_keeps_the_meaning_of_each_piece(parts: list[tuple[str, str]], cells: int) -> None:
+    spans = tuple(Span(text, style) for text, style in parts)  # type: ignore[arg-type]
+    lines = wrap_line(spans, cells)
+    assert all(line_width(one) <= cells for one in lines)
+    warned = "".join(span.text for one in lines for span in one if span.style == "warn")
+    assert warned.replace(" ", "") == "".join(text for text, style in parts if style == "warn").replace(" ", "")
+
+
+@given(TEXTS, st.integers(0, 40))
+def test_shifting_takes_exactly_that_many_cells(text: str, cells: int) -> None:
+    shifted = shift((Span(text),), cells)
+    assert line_width(shifted) == max(0, width(text) - cells)
+
+
+@given(st.text(max_size=40), st.integers(1, 40))
+def test_a_painted_line_has_exactly_the_cells_of_its_place(text: str, cells: int) -> None:
+    strip = paint((Span(clean(text), "crit"),), cells, style_table("16"))
+    assert width("".join(segment.text for segment in strip)) == cells
+
+
+def test_markup_in_server_text_is_shown_as_it_is() -> None:
+    strip = paint((Span("select a[1] -- [bold red]x[/]"),), 40, style_table("16"))
+    assert "".join(segment.text for segment in strip).rstrip() == "select a[1] -- [bold red]x[/]"
+
+
+def test_without_colour_no_style_has_one() -> None:
+    assert all(style.color is None and style.bgcolor is None for style in style_table("mono").values())
+
+
+def test_with_sixteen_colours_only_the_terminals_own_are_used() -> None:
+    numbers = [style.color.number for style in style_table("16").values() if style.color is not None]
+    assert numbers and all(number is not None and number < 16 for number in numbers)

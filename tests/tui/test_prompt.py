@@ -1,0 +1,66 @@
+"""One line of input: what is typed is what is sent."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import line_width, plain
+from dba_console.tui.prompt import LIMIT, Prompt
+
+
+def typed(prompt: Prompt, text: str) -> None:
+    for sign in text:
+        prompt.key(sign, sign)
+
+
+def test_enter_gives_the_text_and_ends_the_prompt() -> None:
+    sent: list[str] = []
+    prompt = Prompt("note", sent.append)
+    typed(prompt, "pages are slow")
+    assert prompt.key("enter", "\r") is False
+    assert sent == ["pages are slow"]
+
+
+def test_escape_sends_nothing() -> None:
+    sent: list[str] = []
+    prompt = Prompt("note", sent.append)
+    typed(prompt, "x")
+    assert prompt.key("escape", None) is False
+    assert sent == []
+
+
+def test_a_filter_follows_every_key_and_escape_takes_it_back() -> None:
+    seen: list[str] = []
+    prompt = Prompt("filter", seen.append, seen.append)
+    typed(prompt, "ab")
+    prompt.key("backspace", None)
+    prompt.key("escape", None)
+    assert seen == ["a", "ab", "a", ""]
+
+
+def test_the_line_is_edited_where_the_cursor_stands() -> None:
+    prompt = Prompt("note", lambda text: None)
+    typed(prompt, "alpha beta")
+    prompt.key("ctrl+w", None)
+    prompt.key("home", None)
+    typed(prompt, "x")
+    prompt.key("delete", None)
+    prompt.key("end", None)
+    prompt.key("left", None)
+    prompt.key("backspace", None)
+    assert prompt.text == "xlph "
+    prompt.key("ctrl+u", None)
+    assert prompt.text == " "
+
+
+def test_a_pasted_text_becomes_one_line_and_is_bounded() -> None:
+    prompt = Prompt("note", lambda text: None)
+    prompt.paste("a\nb\x1b[2J" + "c" * 2 * LIMIT)
+    assert prompt.text.startswith("a b") and len(prompt.text) <= LIMIT
+    assert "\x1b" not in plain(prompt.line(80)[0])
+
+
+def test_a_long_text_keeps_its_end_in_sight() -> None:
+    prompt = Prompt("note", lambda text: None)
+    typed(prompt, "0123456789" * 20)
+    line, cursor = prompt.line(40)
+    assert line_width(line) <= 40 and cursor < 40
+    assert plain(line).endswith("6789")

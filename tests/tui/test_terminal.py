@@ -1,0 +1,67 @@
+"""What a terminal can do is decided before Textual is loaded; what cannot hold a screen is refused with a way out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dba_console.errors import ExitCode, Unsupported, UsageError
+from dba_console.tui.terminal import judge, prepare, too_small
+
+
+@pytest.mark.parametrize(
+    ("environ", "colours"),
+    [
+        ({"TERM": "screen"}, "16"),
+        ({"TERM": "linux"}, "16"),
+        ({"TERM": "xterm"}, "16"),
+        ({"TERM": "screen-256color"}, "256"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "mono"),
+        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256"),
+    ],
+)
+def test_the_depth_of_colour_follows_the_environment(environ: dict[str, str], colours: str) -> None:
+    assert judge(environ, is_tty=True) == colours
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": ""}, {}])
+def test_a_terminal_that_cannot_hold_a_screen_is_refused_naming_show(environ: dict[str, str]) -> None:
+    with pytest.raises(Unsupported) as refused:
+        judge(environ, is_tty=True)
+    assert "dba-console show" in str(refused.value)
+    assert refused.value.code == ExitCode.UNSUPPORTED
+
+
+def test_no_terminal_at_all_is_refused() -> None:
+    with pytest.raises(Unsupported, match="not a terminal"):
+        judge({"TERM": "xterm"}, is_tty=False)
+
+
+def test_the_operators_choice_goes_before_the_environment() -> None:
+    assert judge({"TERM": "xterm-256color"}, is_tty=True, wanted="none") == "mono"
+    with pytest.raises(UsageError, match="256, truecolor"):
+        judge({"TERM": "xterm"}, is_tty=True, wanted="lots")
+
+
+def test_preparing_turns_animation_off_and_leaves_term_alone() -> None:
+    environ = {"TERM": "screen", "TEXTUAL": "devtools"}
+    prepare("16", environ)
+    assert environ["TERM"] == "screen"
+    assert (environ["TEXTUAL_ANIMATIONS"], environ["TEXTUAL_FPS"]) == ("none", "15")
+    assert environ["TEXTUAL_COLOR_SYSTEM"] == "standard"
+    assert "TEXTUAL" not in environ
+
+
+def test_the_smallest_useful_screen_is_forty_by_ten() -> None:
+    assert too_small(39, 24) and too_small(80, 9) and not too_small(40, 10)
+
+
+def test_the_entrance_loads_no_textual_and_no_driver() -> None:
+    code = (
+        "import sys, dba_console.tui.app, dba_console.tui.terminal\n"
+        "print(sorted({'textual', 'psycopg', 'typer', 'sqlite3'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
