@@ -1,6 +1,6 @@
 """A sealed block on disk: a head that says what it holds, and a compressed payload guarded by a checksum.
 
-    magic  version  samples  first_seq  first_us  last_us  payload length  CRC-32 of all of it but itself   payload (zstd)
+    magic  version  samples  first_seq  first_us  last_us  payload length  CRC-32 of all but itself  payload (zstd)
 
 The head repeats what the index of the database says, so that blocks found in a damaged file can be put in order again.
 """
@@ -61,7 +61,7 @@ def whole(block: bytes) -> bool:
     (crc,) = _CRC.unpack_from(block, _HEAD.size)
     if len(block) != HEAD_SIZE + length:
         return False
-    return zlib.crc32(memoryview(block)[HEAD_SIZE:], zlib.crc32(block[: _HEAD.size])) == crc
+    return bool(zlib.crc32(memoryview(block)[HEAD_SIZE:], zlib.crc32(block[: _HEAD.size])) == crc)
 
 
 def unpack(block: bytes) -> tuple[Head, bytes]:

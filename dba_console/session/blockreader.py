@@ -93,8 +93,7 @@ class BlockReader:
         keep = _needed(ticks)
         picture = Picture()
         for tick in ticks[:-1]:
-            if any(id(part) in keep for part in tick.parts):
-                picture = picture.absorb(tick.sample(keep))
+            picture = picture.absorb(tick.sample(keep))
         return picture.absorb(ticks[-1].sample(keep))
 
     def _at(self, index: int) -> _Tick:

@@ -1,4 +1,4 @@
-"""How a value is written in a column: the signs writer and reader agree on. Part of the block format: never renumber."""
+"""How a value is written in a column: signs that writer and reader agree on. Part of the format: never renumber."""
 
 from __future__ import annotations
 

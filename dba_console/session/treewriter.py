@@ -4,7 +4,8 @@ A reading is a tree of plain values (what MessagePack holds). Each field of each
 gets a column of its own that holds only what changed since the reading before; like stands beside like, so that the
 compressor that follows finds little left to say. Nothing here knows what a field means: a new field, a new part or
 another program's sample passes through unharmed. Exact for all values, but numbers that compare equal are one number
-(1 and 1.0, 0.0 and -0.0).
+(1 and 1.0, 0.0 and -0.0),
+and maps that compare equal are one map.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ class TreeWriter:
 
     def _row_numbers(self, column: Column, rows: list[list[Any]]) -> list[int]:
         """The number of each row: the same key and the same occurrence of it is the same row."""
-        ids, seen, numbers = column.ids, {}, []
+        ids, numbers = column.ids, []
+        seen: dict[object, int] = {}
         for row in rows:
             key: object = row[0] if row and type(row[0]) in (int, str) else None
             if key in seen:

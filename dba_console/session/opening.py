@@ -1,0 +1,96 @@
+"""How a session.db is opened to read: what it is is checked first, then the gentlest way that works is taken.
+
+A live session is read beside its writer. Where the directory cannot be written (another's, a read-only mount), SQLite
+cannot make its shared memory: a closed session is then read as it lies, one with a log is copied aside first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import struct
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from dba_console.errors import SessionError
+from dba_console.session.damage import Damaged
+from dba_console.session.layout import APPLICATION_ID, DATABASE, SQLITE_MAGIC
+from dba_console.session.liveness import is_live
+from dba_console.session.meta import FORMAT
+
+_COPY_LIMIT = 1 << 30
+
+
+def check_header(directory: Path) -> str | None:
+    """What is wrong with the file as a whole, None where nothing is seen.
+
+    Raises SessionError where it is no recording at all, or one this program does not know how to read.
+    """
+    path = directory / DATABASE
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise SessionError(
+            f"no recording in {directory}: session.db is missing", hint="`dba-console session list` shows what there is"
+        ) from None
+    except OSError as error:
+        raise SessionError(f"cannot read {path}: {error.strerror}") from error
+    if size == 0:
+        raise SessionError(f"the recording {directory.name} is empty: nothing was ever written to it")
+    if len(header) < 100 or not header.startswith(SQLITE_MAGIC):
+        return "its beginning is damaged"
+    page_size, pages = struct.unpack_from(">H", header, 16)[0], struct.unpack_from(">I", header, 28)[0]
+    version, application = struct.unpack_from(">I", header, 60)[0], struct.unpack_from(">I", header, 68)[0]
+    if application != APPLICATION_ID:
+        raise SessionError(f"{path} is an SQLite database, but not a recording of this program")
+    if version > FORMAT:
+        raise SessionError(
+            f"the recording {directory.name} has format {version}; this program reads up to {FORMAT}",
+            hint="read it with the version of dba-console that wrote it, or a newer one",
+        )
+    whole = pages * (65536 if page_size == 1 else page_size)
+    if size < whole and not os.path.exists(f"{path}-wal") and not is_live(directory):
+        return f"it is cut short: {size} of {whole} bytes are there"
+    return None
+
+
+def connect(directory: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
+    """A read-only connection, and the directory of a copy where one had to be made. Raises Damaged."""
+    path = directory / DATABASE
+    try:
+        return _try(f"file:{quote(str(path))}?mode=ro"), None
+    except sqlite3.OperationalError as error:
+        if "malformed" in str(error) or "locked" in str(error):
+            raise Damaged(f"session.db cannot be read: {error}") from error
+    except sqlite3.Error as error:
+        raise Damaged(f"session.db cannot be read: {error}") from error
+    try:
+        return _connect_aside(path)
+    except (sqlite3.Error, OSError) as error:
+        raise Damaged(f"session.db cannot be read: {error}") from error
+
+
+def _connect_aside(path: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
+    log = Path(f"{path}-wal")
+    if not log.exists() or log.stat().st_size == 0 or path.stat().st_size > _COPY_LIMIT:
+        return _try(f"file:{quote(str(path))}?mode=ro&immutable=1"), None
+    aside = tempfile.TemporaryDirectory(prefix="dba-console-")
+    for piece in (path, log):
+        shutil.copyfile(piece, Path(aside.name) / piece.name)
+    return _try(f"file:{quote(aside.name)}/{DATABASE}"), aside
+
+
+def _try(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{uri}", uri=True, isolation_level=None, timeout=1.0, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA query_only=1")
+        connection.execute("PRAGMA cache_size=-1000")
+        connection.execute("SELECT count(*) FROM meta").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

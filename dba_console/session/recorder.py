@@ -1,0 +1,225 @@
+"""The recorder: takes every sample and event the moment it exists, and never makes its caller wait.
+
+    caller -> bounded queue -> this room's thread (differences, blocks) -> backlog -> the writer's thread -> disk
+
+The caller only appends to a queue. What is dropped is counted, and stands in the recording as a gap with its reason.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.errors import SessionError
+from dba_console.frames.picture import Picture
+from dba_console.paths import private_dir
+from dba_console.samples.event import Event
+from dba_console.samples.sample import Sample
+from dba_console.session.backlog import Backlog
+from dba_console.session.liveness import SessionLock
+from dba_console.session.meta import SessionMeta
+from dba_console.session.openblock import BLOCK_SAMPLES, OpenBlock
+from dba_console.session.points import Point
+from dba_console.session.store import Store
+from dba_console.session.ticks import TickWatch
+from dba_console.session.writer import Writer, explain
+
+QUEUE = 120
+"""Samples that may wait for the recorder's thread: two minutes at 1 Hz; normally none waits."""
+EVENT_QUEUE = 2000
+LAGGING_US = 5_000_000
+"""A recording this far behind is said to lag."""
+HEARTBEAT_US = 600_000_000
+
+
+class RecorderStatus(Struct, frozen=True):
+    """How the recording stands."""
+
+    state: Literal["ok", "lagging", "failed"]
+    note: str | None
+    """One sentence where the state is not ok."""
+    lag_us: int
+    """Age of the oldest sample that is not on the disk."""
+    recorded: int
+    dropped: int
+
+
+def default_point_of() -> Callable[[Picture], Point]:
+    """The chart values the screen uses."""
+    from dba_console.frames.points import point_of
+
+    return point_of
+
+
+class Recorder:
+    """Records one session. Raises SessionError or PermissionDenied at once where the place cannot be used."""
+
+    def __init__(
+        self,
+        directory: Path,
+        meta: SessionMeta,
+        clock: Clock = SYSTEM,
+        *,
+        point_of: Callable[[Picture], Point] | None = None,
+        announce: Callable[[Event], None] | None = None,
+        block_samples: int = BLOCK_SAMPLES,
+    ) -> None:
+        """`directory` is the session's own (layout.session_directory), made here. `announce` gets the events that the
+        recorder itself writes (start, gaps, lagging, recovered, end), from its own threads.
+        """
+        self.directory = directory
+        self.meta = meta
+        self._clock = clock
+        self._announce = announce
+        private_dir(directory)
+        self._lock = SessionLock(directory)
+        try:
+            store = Store(directory, meta)
+        except Exception as error:
+            self._lock.release()
+            raise SessionError(explain(error, directory), hint="name another directory with --sessions") from error
+        self._backlog = Backlog()
+        self._writer = Writer(store, self._backlog, clock, self._tell_recovered)
+        self._block = OpenBlock(self._backlog, point_of or default_point_of(), block_samples)
+        self._ticks = TickWatch(meta.interval_us)
+        self._samples: deque[tuple[Sample, bytes]] = deque()
+        self._events: deque[Event] = deque(maxlen=EVENT_QUEUE)
+        self._awake = threading.Condition()
+        self._closing = False
+        self._queue_dropped = 0
+        self._lagging = False
+        self._beat_us = clock.mono_us()
+        self._tell("session.start", f"recording {meta.target} on {meta.host}", {"program": meta.program_version})
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+        self._thread.start()
+
+    def put_sample(self, sample: Sample, encoded: bytes) -> None:
+        """Take a sample and its encoding. Returns at once, whatever the disk does."""
+        with self._awake:
+            if len(self._samples) >= QUEUE:
+                self._samples.popleft()
+                self._queue_dropped += 1
+            self._samples.append((sample, encoded))
+            self._awake.notify()
+
+    def put_event(self, event: Event) -> None:
+        """Take an event. Returns at once. Its number and hash are given when it is written."""
+        with self._awake:
+            self._events.append(event)
+            self._awake.notify()
+
+    def status(self) -> RecorderStatus:
+        """How it stands now. Waits for nothing."""
+        now = self._clock.mono_us()
+        oldest = self._backlog.oldest_mono_us()
+        with self._awake:
+            if oldest is None and self._samples:
+                oldest = self._samples[0][0].mono_us
+        lag_us = 0 if oldest is None else max(0, now - oldest)
+        dropped = self._queue_dropped + self._backlog.dropped
+        failure, busy = self._writer.failure, self._writer.busy_since_us
+        recorded = self._block.recorded
+        if failure is not None:
+            return RecorderStatus("failed", failure, lag_us, recorded, dropped)
+        if busy is not None and now - busy > LAGGING_US:
+            note = f"a write has not returned for {(now - busy) // 1_000_000} s: the disk of the recording is stalled"
+            return RecorderStatus("lagging", note, lag_us, recorded, dropped)
+        if lag_us > LAGGING_US:
+            return RecorderStatus("lagging", f"{lag_us // 1_000_000} s behind", lag_us, recorded, dropped)
+        return RecorderStatus("ok", None, lag_us, recorded, dropped)
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until everything taken so far is on the disk. False where it is not in time."""
+        changed = self._backlog.changed
+        with self._awake:
+            if not self._awake.wait_for(lambda: not self._samples and not self._events, timeout_s):
+                return False
+        with changed:
+            return changed.wait_for(self._backlog.empty, timeout_s)
+
+    def close(self, reason: str, timeout_s: float = 3.0) -> bool:
+        """Seal what is open, write the end, let go of the lock. False where the disk did not take it in time."""
+        with self._awake:
+            if self._closing:
+                return self._writer.ended.is_set()
+            self._closing = True
+            self._awake.notify_all()
+        self._thread.join(timeout_s)
+        self._tell("session.end", f"recording ended: {reason}", {})
+        self._drain_events()
+        self._writer.end(reason)
+        ended = self._writer.ended.wait(timeout_s)
+        self._lock.release()
+        return ended and self._writer.failure is None
+
+    def _run(self) -> None:
+        while True:
+            with self._awake:
+                self._awake.wait_for(lambda: self._samples or self._events or self._closing, 1.0)
+                closing = self._closing
+            self._drain_events()
+            self._drain_samples()
+            self._watch_lag()
+            if closing:
+                break
+        self._block.seal()
+
+    def _drain_samples(self) -> None:
+        while self._samples:
+            sample, encoded = self._samples[0]
+            for gap in self._ticks.next(sample, self._queue_dropped):
+                self._backlog.put_gap(gap)
+                details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
+                self._tell("gap", f"not recorded: {gap.reason}", details)
+            self._block.add(sample, encoded)
+            self._beat(sample)
+            with self._awake:
+                if self._samples and self._samples[0][0] is sample:
+                    self._samples.popleft()
+                self._awake.notify_all()
+
+    def _drain_events(self) -> None:
+        with self._awake:
+            events = list(self._events)
+            for event in events:
+                self._backlog.put_event(event)
+            self._events.clear()
+            self._awake.notify_all()
+
+    def _beat(self, sample: Sample) -> None:
+        """A heartbeat now and then: it tells an idle server from a recorder that was not there."""
+        if sample.mono_us - self._beat_us < HEARTBEAT_US:
+            return
+        self._beat_us = sample.mono_us
+        status = self.status()
+        text = f"recording: {status.recorded} samples, {status.dropped} dropped"
+        self._backlog.put_event(self._event("heartbeat", text, {}))
+
+    def _watch_lag(self) -> None:
+        status = self.status()
+        if status.state != "ok" and not self._lagging:
+            self._lagging = True
+            self._tell("recording.lagging", f"recording lags: {status.note}", {}, severity="warning")
+        elif status.state == "ok" and self._lagging and self._writer.failure is None:
+            self._lagging = False
+            self._tell("recording.recovered", f"recording keeps up again, {status.dropped} samples dropped", {})
+
+    def _tell_recovered(self, failure: str) -> None:
+        with self._awake:
+            self._awake.notify_all()
+
+    def _tell(self, kind: str, text: str, details: Mapping[str, object], severity: str = "info") -> None:
+        event = self._event(kind, text, details, severity)
+        self._backlog.put_event(event)
+        if self._announce is not None:
+            self._announce(event)
+
+    def _event(self, kind: str, text: str, details: Mapping[str, object], severity: str = "info") -> Event:
+        wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
+        return Event(wall_us=wall_us, mono_us=mono_us, kind=kind, text=text, severity=severity, details=dict(details))

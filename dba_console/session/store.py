@@ -1,0 +1,155 @@
+"""The disk side of a recording: one transaction for a batch, then its lines in `session.log`.
+
+All of it happens in the writer's thread. A failure leaves nothing half done: the transaction is rolled back, a line
+cut short is taken back, and the same batch can be written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+from dba_console.samples.event import Event
+from dba_console.session import journal
+from dba_console.session.backlog import Batch, SealedBlock
+from dba_console.session.layout import DATABASE, LOG
+from dba_console.session.meta import SessionMeta
+from dba_console.session.schema import create, open_for_writing
+
+
+class Store:
+    """`session.db` and `session.log` of one session."""
+
+    def __init__(self, directory: Path, meta: SessionMeta) -> None:
+        """Makes both files. Raises sqlite3.Error or OSError."""
+        self._directory = directory
+        self._meta = meta
+        self._log = _open_private(directory / LOG)
+        os.close(_open_private(directory / DATABASE))
+        self._inode = os.stat(directory / DATABASE).st_ino
+        self._connection: sqlite3.Connection | None = open_for_writing(directory / DATABASE)
+        create(self._connection, meta)
+        self._seq = 0
+        self._head = journal.first_hash(meta.id)
+        self._unlogged = ""
+        self._digests: dict[str, str] = {}
+
+    @property
+    def head(self) -> str:
+        """Hash of the newest event on the disk."""
+        return self._head
+
+    def write(self, batch: Batch) -> None:
+        """The batch, durable as one. Raises sqlite3.Error or OSError, having written none of it."""
+        connection = self._open()
+        events = [self._with_digests(event) for event in batch.events]
+        rows = journal.link(events, self._seq, self._head)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for block in batch.blocks:
+                _write_block(connection, block)
+            connection.executemany(
+                "INSERT OR REPLACE INTO tail VALUES (?, ?, ?)", [(row.seq, row.wall_us, row.data) for row in batch.rows]
+            )
+            connection.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?)", batch.gaps)
+            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._roll_back()
+            raise
+        for block in batch.blocks:
+            self._digests[str(block.head.first_seq)] = digest(block.data)
+        if any(event.kind in _CARRIES_DIGESTS for event in events):
+            self._digests = {str(block.head.first_seq): digest(block.data) for block in batch.blocks}
+        if rows:
+            self._seq, self._head = rows[-1].seq, rows[-1].hash
+        self._unlogged += "".join(journal.log_line(row.wall_us, self._meta.host, row.tag, row.text) for row in rows)
+        self._write_log()
+
+    def finish(self, reason: str) -> None:
+        """Mark the session closed and fold the log into the file, so that it opens read-only anywhere."""
+        connection = self._open()
+        closed = json.dumps({"reason": journal.harmless(reason), "events": self._seq, "head": self._head})
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
+        try:
+            connection.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.OperationalError:
+            # A console still reads it. The session is complete all the same.
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def _open(self) -> sqlite3.Connection:
+        if os.stat(self._directory / DATABASE).st_ino != self._inode:
+            raise OSError("another file stands in the place of session.db")
+        if self._connection is None:
+            self._connection = open_for_writing(self._directory / DATABASE)
+        return self._connection
+
+    def _roll_back(self) -> None:
+        """After an error the connection is given up: what it believes of the file may not be so."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # Closing rolls back as well; an error here says no more than the one being reported.
+            pass
+        connection.close()
+
+    def _with_digests(self, event: Event) -> Event:
+        """Heartbeats and the end carry the digests of the blocks since the last one into the chain of hashes."""
+        event = journal.tidy(event)
+        if event.kind in _CARRIES_DIGESTS and self._digests:
+            event.details["blocks"] = dict(self._digests)
+        return event
+
+    def _write_log(self) -> None:
+        if not self._unlogged:
+            return
+        data = self._unlogged.encode("utf-8", "replace")
+        before = os.fstat(self._log).st_size
+        try:
+            written = os.write(self._log, data)
+        except OSError:
+            # The database has the events; their lines follow when there is room again.
+            return
+        if written < len(data):
+            os.ftruncate(self._log, before)
+            return
+        self._unlogged = ""
+
+
+_CARRIES_DIGESTS = ("heartbeat", "session.end")
+
+
+def digest(block: bytes) -> str:
+    """What stands for a block in the chain: the first 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(block).hexdigest()[:16]
+
+
+def _write_block(connection: sqlite3.Connection, block: SealedBlock) -> None:
+    head = block.head
+    connection.execute(
+        "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)",
+        (head.first_seq, head.samples, head.first_us, head.last_us, len(block.data)),
+    )
+    connection.execute("INSERT OR REPLACE INTO block_data VALUES (?, ?)", (head.first_seq, block.data))
+    connection.execute("INSERT OR REPLACE INTO block_points VALUES (?, ?)", (head.first_seq, block.points))
+    connection.execute("DELETE FROM tail WHERE seq BETWEEN ? AND ?", (head.first_seq, block.last_seq))
+
+
+def _open_private(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
