@@ -7,12 +7,11 @@ import signal
 import time
 from itertools import pairwise
 
-from dba_console.session.recording import Recording
-
 from bench.console import PROGRAM, own_directories, wait_for_agent
 from bench.figure import Figure
 from bench.ground import ground
 from bench.pseudo_terminal import drain, spawn, wait_for
+from dba_console.session.recording import Recording
 
 
 def run(smoke: bool = False) -> list[Figure]:
