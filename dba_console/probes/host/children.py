@@ -32,30 +32,34 @@ class Children:
         self._postmaster = postmaster
         self._file: HeldFile | None = HeldFile(f"{proc}/{postmaster}/task/{postmaster}/children")
         self._known: frozenset[int] = frozenset()
+        self._last: bytes | None = None
         self._strangers: set[int] = set()
 
     def read(self) -> frozenset[int]:
         """Pids of all children now. Raises ProcessLookupError when the postmaster has ended."""
-        found = self._listed()
-        if found is None:
-            found = self._scanned()
-        else:
-            found |= {pid for pid in self._known - found if self._is_child(pid)}
-        self._known = frozenset(found)
+        listed = self._listed()
+        if listed is None:
+            self._known = frozenset(self._scanned())
+        elif listed != self._last or not listed:
+            found = {int(word) for word in listed.split()}
+            missed = {pid for pid in self._known - found if self._is_child(pid)}
+            self._known = frozenset(found | missed)
+            # Who was missed is looked for again, even if the list stays as it is.
+            self._last = None if missed else listed
         return self._known
 
-    def _listed(self) -> set[int] | None:
+    def _listed(self) -> bytes | None:
+        """The list as the kernel writes it, None where it does not."""
         if self._file is None:
             return None
-        found: set[int] | None
+        listed: bytes | None
         try:
-            found = {int(word) for word in self._file.read().split()}
+            listed = self._file.read()
         except FileNotFoundError:
-            self._file = None  # this kernel has no such file, or the process is gone
-            found = None
-        if not found and not os.path.exists(f"{self._proc}/{self._postmaster}/stat"):
+            self._file = listed = None  # this kernel has no such file, or the process is gone
+        if not listed and not os.path.exists(f"{self._proc}/{self._postmaster}/stat"):
             raise ProcessLookupError(self._postmaster)
-        return found
+        return listed
 
     def _scanned(self) -> set[int]:
         alive = {int(name) for name in os.listdir(self._proc) if name.isdigit()}

@@ -28,7 +28,7 @@ def whole_disk(sys: str, device: str) -> str | None:
         place = os.readlink(f"{sys}/dev/block/{device}")
     except OSError:
         return None
-    return _disk_of(f"{sys}/dev/block/{place}")
+    return _disk_of(os.path.join(f"{sys}/dev/block", place))
 
 
 def disk_of_name(sys: str, name: str) -> str | None:
@@ -37,7 +37,7 @@ def disk_of_name(sys: str, name: str) -> str | None:
         place = os.readlink(f"{sys}/class/block/{name.replace('/', '!')}")
     except OSError:
         return None
-    return _disk_of(f"{sys}/class/block/{place}")
+    return _disk_of(os.path.join(f"{sys}/class/block", place))
 
 
 def _disk_of(directory: str) -> str:

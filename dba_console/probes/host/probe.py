@@ -15,7 +15,7 @@ from dba_console.probes.host.context import ELSEWHERE, HostContext
 from dba_console.probes.host.cpu import parse_cpu
 from dba_console.probes.host.data_directory import read_control
 from dba_console.probes.host.disks import DiskParser
-from dba_console.probes.host.files import HeldFile, read_int, readable
+from dba_console.probes.host.files import HeldFile, readable
 from dba_console.probes.host.memory import parse_memory
 from dba_console.probes.host.postmasters import data_directory_of
 from dba_console.probes.host.pressure import parse_stalls
@@ -60,6 +60,7 @@ class HostProbe:
         self._disks = DiskParser(proc, sys)
         self._processes: ProcessReader | None = None
         self._titles = TitleReader(proc, clock)
+        self._titled_active: frozenset[int] = frozenset()
         self._control = Lane("data directory", clock)
         self._readers: dict[str, Callable[[HostContext], Outcome]] = {
             "host.cpu": lambda _: (parse_cpu(self._file("stat")), "ok", None),
@@ -81,6 +82,8 @@ class HostProbe:
 
     def read(self, names: Sequence[str], context: HostContext) -> list[Part]:
         """One part for each name, in their order. Never raises."""
+        if "host.titles" not in names:
+            self._titled_active = frozenset()
         return [self._part(name, context) for name in names]
 
     def _part(self, name: str, context: HostContext) -> Part:
@@ -122,10 +125,17 @@ class HostProbe:
     def _read_processes(self, context: HostContext) -> Outcome:
         reader = self._of_postmaster(context)
         try:
-            reading, note = reader.read(context.active_pids, read_int(f"{self._proc}/sys/kernel/task_delayacct"))
+            reading, note = reader.read(context.active_pids | self._titled_active, self._delayacct())
         except ProcessLookupError:
             raise self._gone(reader) from None
         return reading, "ok", note
+
+    def _delayacct(self) -> int | None:
+        """kernel.task_delayacct, None where the kernel has no such setting."""
+        try:
+            return int(self._file("sys/kernel/task_delayacct"))
+        except (OSError, ValueError):
+            return None
 
     def _read_titles(self, context: HostContext) -> Outcome:
         reader = self._of_postmaster(context)
@@ -134,6 +144,8 @@ class HostProbe:
         except ProcessLookupError:
             raise self._gone(reader) from None
         reading = self._titles.read(reader.postmaster, children)
+        # In blind mode nobody else says who is active.
+        self._titled_active = frozenset(row.pid for row in reading.rows if row.state and row.state != "idle")
         if reading.unreadable:
             note = f"{reading.unreadable} process titles could not be read in time: those processes are held up"
             return reading, "ok", note

@@ -16,7 +16,7 @@ from dba_console.probes.host.files import HeldFile, read_once
 from dba_console.probes.host.procstat import ProcStat, parse_io, parse_stat
 from dba_console.samples.host import Process, Processes
 
-TURNS = 10
+TURNS = 20
 """Ticks in which every idle process has been read once."""
 
 HELD = 64
@@ -33,8 +33,6 @@ class _Known:
 
     pid: int
     ticks: int = -1
-    readings: int = 0
-    busy: bool = True
     stat: HeldFile | None = None
     io: HeldFile | None = None
 
@@ -54,7 +52,10 @@ class ProcessReader:
         self._proc = proc
         self._page_size = page_size
         self._known: dict[int, _Known] = {}
-        self._held = 0
+        self._busy: set[int] = set()
+        self._held: set[int] = set()
+        self._last: set[int] = set()
+        self._again: set[int] = set()
         self._turn = 0
         self._io_denied = False
 
@@ -65,25 +66,26 @@ class ProcessReader:
         """
         children = self.children.read()
         self._forget(children)
-        rows = [row for pid in self._due(children, active) if (row := self._process(pid, delayacct)) is not None]
+        due = self._due(children, active)
+        rows = [row for pid in sorted(due) if (row := self._process(pid, delayacct)) is not None]
         states = Counter(row.state for row in rows)
         reading = Processes(self.postmaster, rows, dict(states), len(children))
         return reading, IO_DENIED if self._io_denied else None
 
     def _forget(self, children: frozenset[int]) -> None:
-        for pid in [pid for pid in self._known if pid not in children and pid != self.postmaster]:
-            self._release(self._known.pop(pid))
+        for pid in self._known.keys() - children - {self.postmaster}:
+            self._drop(pid)
 
-    def _due(self, children: frozenset[int], active: Collection[int]) -> list[int]:
-        """Who is read now, in the order of pids."""
+    def _due(self, children: frozenset[int], active: Collection[int]) -> set[int]:
+        """Who is read now. Files stay open for who is read twice running."""
         self._turn = (self._turn + 1) % TURNS
-        due = [self.postmaster]
-        for pid in sorted(children):
-            known = self._known.get(pid)
-            if known is None or known.busy or known.readings < 2 or pid in active or pid % TURNS == self._turn:
-                due.append(pid)
-            elif known.stat is not None:
-                self._release(known)
+        new = children - self._known.keys()
+        in_turn = sorted(children)[self._turn :: TURNS]
+        due = {self.postmaster, *new, *self._busy, *in_turn, *children.intersection(active)}
+        for pid in self._held - due:
+            self._release(self._known[pid])
+        self._again = due & self._last
+        self._last = due
         return due
 
     def _process(self, pid: int, delayacct: int | None) -> Process | None:
@@ -93,27 +95,32 @@ class ProcessReader:
         try:
             stat = parse_stat(self._stat(known))
         except (OSError, ValueError, IndexError):
-            self._release(self._known.pop(pid))
+            self._drop(pid)
             return None
         read_bytes, write_bytes = self._io(known)
-        ticks = stat.user_ticks + stat.system_ticks
-        known.busy = ticks != known.ticks or stat.state in "RD"
-        known.ticks = ticks
-        known.readings += 1
+        self._judge(known, stat)
         return Process(
             pid, stat.state, stat.start_ticks, stat.user_ticks, stat.system_ticks, stat.rss_pages * self._page_size,
             read_bytes, write_bytes, _blkio(stat, delayacct),
         )  # fmt: skip
 
+    def _judge(self, known: _Known, stat: ProcStat) -> None:
+        """Busy is who used CPU since its last reading, runs, or waits for a disk; the first reading cannot tell."""
+        ticks = stat.user_ticks + stat.system_ticks
+        if ticks != known.ticks or stat.state in "RD":
+            self._busy.add(known.pid)
+        else:
+            self._busy.discard(known.pid)
+        known.ticks = ticks
+
     def _stat(self, known: _Known) -> bytes:
         if known.stat is None:
             path = f"{self._proc}/{known.pid}/stat"
-            # The first reading only tells who is worth holding.
-            if known.readings < 2 or not known.busy or self._held >= HELD:
+            if known.pid not in self._again or len(self._held) >= HELD:
                 return read_once(path, STAT_SIZE)
             known.stat = HeldFile(path)
             known.io = HeldFile(f"{self._proc}/{known.pid}/io")
-            self._held += 1
+            self._held.add(known.pid)
         return known.stat.read_once(STAT_SIZE)
 
     def _io(self, known: _Known) -> tuple[int | None, int | None]:
@@ -129,9 +136,12 @@ class ProcessReader:
             pass  # ended meanwhile, or a kernel without the file
         return None, None
 
+    def _drop(self, pid: int) -> None:
+        self._release(self._known.pop(pid))
+        self._busy.discard(pid)
+
     def _release(self, known: _Known) -> None:
-        if known.stat is not None:
-            self._held -= 1
+        self._held.discard(known.pid)
         known.close()
 
     def close(self) -> None:
@@ -139,6 +149,7 @@ class ProcessReader:
         for known in self._known.values():
             self._release(known)
         self._known.clear()
+        self._busy.clear()
         self.children.close()
 
 

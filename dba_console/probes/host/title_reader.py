@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dba_console.clock import Clock
 from dba_console.probes.host.children import stat_of
 from dba_console.probes.host.files import read_once
-from dba_console.probes.host.titles import cluster_name, parse_title, titles_are_updated
+from dba_console.probes.host.titles import ParsedTitle, cluster_name, parse_title, titles_are_updated
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.samples.host import Title, Titles
 
@@ -37,6 +37,8 @@ class TitleReader:
         self._lane = Lane("process titles", clock)
         self._aside: dict[int, int] = {}
         self._started: dict[int, int] = {}
+        self._known: dict[str, ParsedTitle] = {}
+        self._cluster: str | None = None
 
     @property
     def stuck(self) -> bool:
@@ -49,10 +51,17 @@ class TitleReader:
         found = self._titles(pids)
         self._remember_starts(found)
         cluster = cluster_name(found.values())
-        parsed = {pid: parse_title(title, cluster) for pid, title in found.items()}
+        parsed = self._parse(found, cluster)
         rows = [Title(pid, *parsed[pid], self._started[pid]) for pid in sorted(parsed) if pid in self._started]
         unreadable = sum(1 for pid in pids if pid not in found and stat_of(self._proc, pid) is not None)
         return Titles(postmaster, rows, unreadable, titles_are_updated(parsed.values()))
+
+    def _parse(self, found: dict[int, str], cluster: str | None) -> dict[int, ParsedTitle]:
+        """What each title says; most are those of the tick before and are not parsed again."""
+        known = self._known if cluster == self._cluster else {}
+        self._cluster = cluster
+        self._known = {title: known.get(title) or parse_title(title, cluster) for title in found.values()}
+        return {pid: self._known[title] for pid, title in found.items()}
 
     def _titles(self, pids: list[int]) -> dict[int, str]:
         now_us = self._clock.mono_us()

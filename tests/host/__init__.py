@@ -1,0 +1,1 @@
+"""The Linux side against the real kernel, its own tools and real servers."""
