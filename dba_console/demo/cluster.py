@@ -21,6 +21,7 @@ from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.conf import Settings, conninfo, write_settings
 from dba_console.demo.guard import Guard
 from dba_console.demo.postmaster import Postmaster
+from dba_console.demo.readable import reachable
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.paths import SOCKET_PATH_LIMIT
 
@@ -50,7 +51,7 @@ class Cluster:
         self.binaries = binaries or find_binaries()
         self.account = server_account()
         self._keep = keep or base is not None
-        self.base = base or Path(tempfile.mkdtemp(prefix="dba-console-"))
+        self.base = base or Path(tempfile.mkdtemp(prefix="dba-console-", dir=_scratch_directory()))
         self.data_directory = data_directory or self.base / "data"
         self.log_path = self.base / "server.log"
         self.port = _free_port()
@@ -220,6 +221,12 @@ def make_standby(primary: Cluster, *, slot: str | None = None, settings: Setting
         standby.close()
         raise
     return standby
+
+
+def _scratch_directory() -> str:
+    """The caller's temporary directory where the server's user can enter it, else /tmp."""
+    usual = tempfile.gettempdir()
+    return usual if not server_account().switched or reachable(Path(usual)) else "/tmp"
 
 
 def _free_port() -> int:

@@ -33,7 +33,7 @@ def run_demo(headless: bool, duration_s: float | None, keep: bool) -> int:
     headless = headless or not (sys.stdin.isatty() and sys.stdout.isatty())
     with _stopped_by_signals(), PracticeGround(keep=keep, say=_say) as ground:
         if keep:
-            _say(f"kept in {ground.cluster.base}")
+            _say(f"kept afterwards: {ground.cluster.base}, to be started again with: {_start_again(ground)}")
         _say(f"dba-console '{ground.dsn}'")
         try:
             if headless:
@@ -80,6 +80,12 @@ def _pause(ground: PracticeGround, recorder: subprocess.Popen[bytes], duration_s
     while (left := until - time.monotonic()) > 0 and recorder.poll() is None:
         ground.load.check()
         time.sleep(min(left, 0.5))
+
+
+def _start_again(ground: PracticeGround) -> str:
+    cluster = ground.cluster
+    server = f"{cluster.binaries.program('postgres')} -D {cluster.data_directory}"
+    return f"runuser -u {cluster.account.name} -- {server}" if cluster.account.switched else server
 
 
 def _command(*arguments: str) -> list[str]:

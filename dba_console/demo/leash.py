@@ -40,9 +40,10 @@ def on_leash(
 
 
 def end(process: subprocess.Popen[bytes], *, patience_s: float = 5.0) -> None:
-    """SIGTERM, and SIGKILL to one that does not listen; reaped when this returns."""
-    if process.stdin is not None:
-        process.stdin.close()
+    """SIGTERM, and SIGKILL to one that does not listen; reaped, and its pipes closed, when this returns."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
     if process.poll() is None:
         process.terminate()
     try:

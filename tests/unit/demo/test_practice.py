@@ -67,7 +67,7 @@ def test_a_demo_ended_by_a_signal_leaves_nothing(number: signal.Signals, tmp_pat
         stderr=subprocess.PIPE, text=True,
     ) as demo:  # fmt: skip
         assert demo.stderr is not None
-        base = next(Path(line.split()[-1]) for line in demo.stderr if "kept in" in line)
+        base = next(Path(line.split()[-1]).parent for line in demo.stderr if "kept afterwards" in line)
         next(line for line in demo.stderr if "recording for" in line)
         assert mentioned_by(base)
         demo.send_signal(number)
