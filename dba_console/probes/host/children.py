@@ -54,7 +54,7 @@ class Children:
             return None
         listed: bytes | None
         try:
-            listed = self._file.read()
+            listed = self._file.read().strip()
         except FileNotFoundError:
             self._file = listed = None  # this kernel has no such file, or the process is gone
         if not listed and not os.path.exists(f"{self._proc}/{self._postmaster}/stat"):

@@ -1,0 +1,39 @@
+"""Where things really lie, links followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dba_console.probes.host import places
+from dba_console.probes.host.places import CLOSED, follow, named_places
+
+
+def test_what_does_not_exist_yet_is_placed_where_it_would_be(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    followed, note = follow({"session": f"{tmp_path}/link/a/b"})
+    assert followed == {"session": f"{tmp_path}/real/a/b"}
+    assert note is None
+
+
+def test_a_place_that_may_not_be_looked_at_is_left_out_rather_than_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: str, *, strict: bool) -> str:
+        if path.endswith("pg_wal"):
+            raise PermissionError(13, "Permission denied", path)
+        return path
+
+    monkeypatch.setattr(places.os.path, "realpath", closed)
+    followed, note = follow({"data": "/pg", "wal": "/pg/pg_wal"})
+    assert followed == {"data": "/pg"}
+    assert note == CLOSED
+
+
+def test_a_relative_place_needs_a_data_directory() -> None:
+    assert named_places({"log": "log"}, None) == {}
+    assert named_places({"log": "log"}, "/pg")["log"] == "/pg/log"
+
+
+def test_where_the_server_says_where_wal_is_nothing_is_assumed() -> None:
+    assert named_places({"data": "/pg", "wal": "/fast/wal"}, None)["wal"] == "/fast/wal"
