@@ -40,7 +40,7 @@ def attach(
         return _list(agents, as_json=json)
     loaded = load_config()
     chosen = choose(agents, agent, loaded, ask=_ask if sys.stdin.isatty() else None)
-    return open_agent(lambda: chosen.path, loaded.config)
+    return open_agent(lambda: chosen.path, chosen.target, loaded.config)
 
 
 def choose(

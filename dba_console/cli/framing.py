@@ -6,11 +6,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from dba_console.cli.live import View
-from dba_console.errors import ConsoleError, UsageError
+from dba_console.cli.live import EVENTS_KEPT, View
+from dba_console.errors import ConsoleError, SessionError, UsageError
 from dba_console.frames.derive import derive
 from dba_console.frames.history import History
 from dba_console.frames.model import PANELS as CONTRACT
@@ -19,6 +20,9 @@ from dba_console.frames.points import point_of
 from dba_console.panels.registry import PANELS
 from dba_console.panels.text import show_json, show_text
 from dba_console.probes.lane import Lane, LaneTimeout
+
+if TYPE_CHECKING:
+    from dba_console.session.recording import Recording
 
 Points = list[tuple[int, dict[str, float]]]
 
@@ -39,6 +43,15 @@ class Framer:
         picture = view.picture
         self.history.add(picture.wall_us, point_of(picture))
         return derive(picture, self.history, view.events)
+
+    def recorded_frame(self, recording: Recording, wall_us: int) -> Frame:
+        """The frame of a moment of a recording, with the ten minutes before it. Raises SessionError."""
+        picture = recording.picture_at(wall_us)
+        if picture is None:
+            raise SessionError(f"nothing was recorded at that time in {recording.directory.name}")
+        self.history.clear()
+        self.history.extend(recording.points(wall_us - HISTORY_US, wall_us))
+        return derive(picture, self.history, recording.events(to_us=wall_us, limit=EVENTS_KEPT))
 
 
 def text_of(frame: Frame, names: Sequence[str], width: int, history: History, *, ascii: bool = False) -> str:

@@ -6,26 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dba_console.config import Config
+from dba_console.tui.terminal import ScreenOptions, require_terminal
 
 
-def open_agent(path: Callable[[], Path], config: Config) -> int:
+def open_agent(path: Callable[[], Path], name: str, config: Config) -> int:
     """The console on the agent whose socket `path` gives, asked again each time the agent is lost."""
-    from dba_console.tui.terminal import ScreenOptions, require_terminal
-
-    require_terminal()
+    require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
 
-    options = ScreenOptions(mouse=config.screen.mouse, colours=config.screen.colours, ascii=config.screen.ascii)
-    return screen.run_console(screen.live_feed(path, path), options)
+    return screen.run_console(screen.live_feed(path, path, name), _options(config, None))
 
 
-def open_session(directory: Path, at: str | None, config: Config) -> int:
-    """The console on a recording, at the TIME `at` or at its start."""
-    from dba_console.tui.terminal import ScreenOptions, require_terminal
-
-    require_terminal()
+def open_session(directory: Path, name: str, at: str | None, config: Config) -> int:
+    """The console on a recording of the target `name`, at the TIME `at` or where the screen begins by itself."""
+    require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
-    from dba_console.tui.replay import ReplayFeed
 
-    options = ScreenOptions(mouse=config.screen.mouse, colours=config.screen.colours, ascii=config.screen.ascii, at=at)
-    return screen.run_console(ReplayFeed(directory, directory.name), options)
+    return screen.run_console(screen.replay_feed(directory, name), _options(config, at))
+
+
+def _options(config: Config, at: str | None) -> ScreenOptions:
+    return ScreenOptions(mouse=config.screen.mouse, colours=config.screen.colours, ascii=config.screen.ascii, at=at)

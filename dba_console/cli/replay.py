@@ -1,0 +1,124 @@
+"""`dba-console replay`: the console on a recording, or with --show its panels as text, as `show` prints them live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.crash import say
+from dba_console.cli.options import Json, SessionsOption, new_app
+from dba_console.cli.output import put
+from dba_console.config import Config
+from dba_console.errors import ExitCode, SessionError, UsageError
+from dba_console.frames.model import PANELS
+from dba_console.session.recording import Recording
+from dba_console.units import parse_duration
+
+app = new_app("The console on a recording.")
+
+
+@app.command()
+def replay(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="SESSION [PANEL…]", help="A directory, an id or its unique beginning, or last."),
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="14:53:07, RFC 3339, -10m from the end, +90s from the start, mark:TEXT."
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="No screen: print the overview, or the panels named.")] = False,
+    json: Json = False,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="With --show: every tick for so long.")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
+    sessions: SessionsOption = None,
+) -> int:
+    """The console on a recording, actions off; with --show or --json, the moment --at (default: the last) as text."""
+    loaded = load_config()
+    if sessions is not None:
+        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    name, panels = split_words(words)
+    if panels and not (show or json):
+        raise UsageError("panels are named for --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
+    from dba_console.session.resolve import resolve
+
+    directory = resolve(name, sessions_directory(loaded.config))
+    if show or json:
+        for_s = None if for_ is None else parse_duration(for_)
+        return run_replay(directory, loaded.config, panels, json, at, for_s, width)
+    return _open(directory, at, loaded.config)
+
+
+def split_words(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The session and the panels of the command line; the first word that is no panel is the session.
+
+    >>> split_words(["last", "locks"]), split_words(["locks", "last"])
+    (('last', ['locks']), ('last', ['locks']))
+    """
+    names = [word for word in words if word not in PANELS]
+    if len(names) != 1:
+        what = "which session?" if not names else f"one session at a time, not {len(names)}: {' '.join(names)}"
+        raise UsageError(what, hint="dba-console session list shows them; `last` is the newest")
+    return names[0], [word for word in words if word in PANELS]
+
+
+def run_replay(
+    directory: Path,
+    config: Config,
+    panels: Sequence[str],
+    as_json: bool,
+    at: str | None,
+    for_s: float | None,
+    width: int | None,
+) -> int:
+    """Print the recording at one moment, or every tick from there on. Raises SessionError where it cannot be read."""
+    from dba_console.cli.framing import Framer, json_of, terminal_width, text_of
+
+    recording = Recording.open(directory)
+    try:
+        if recording.damage:
+            say(f"warning: {recording.damage}")
+        framer = Framer()
+        for index, wall_us in enumerate(moments(recording, at, for_s)):
+            frame = framer.recorded_frame(recording, wall_us)
+            if as_json:
+                put(json_of(frame, panels))
+            else:
+                text = text_of(frame, panels, width or terminal_width(), framer.history, ascii=config.screen.ascii)
+                put(text if index == 0 else "\n" + text)
+        return ExitCode.OK
+    finally:
+        recording.close()
+
+
+def moments(recording: Recording, at: str | None, for_s: float | None) -> Iterator[int]:
+    """Wall times to print. Raises SessionError where nothing was recorded then."""
+    from dba_console.session.when import resolve_when
+
+    start_us = recording.last_us if at is None else resolve_when(recording, at)
+    if recording.picture_at(start_us) is None:
+        raise SessionError(f"nothing was recorded at or before {at or 'the end'} in {recording.directory.name}")
+    yield start_us
+    if for_s is None:
+        return
+    wall_us = recording.step(start_us, 1)
+    while wall_us is not None and wall_us <= start_us + int(for_s * 1e6):
+        yield wall_us
+        wall_us = recording.step(wall_us, 1)
+
+
+def _open(directory: Path, at: str | None, config: Config) -> int:
+    from dba_console.cli.screen import open_session
+
+    recording = Recording.open(directory)
+    name = recording.meta.target if recording.meta is not None else directory.name
+    recording.close()
+    return open_session(directory, name, at, config)
