@@ -1,0 +1,178 @@
+"""The pinned connection: opened once, its manners set, and what it is on this server.
+
+A session-wide SET behind a pooler would be handed to the next client, so the settings are made only where the backend
+that answers is the one we were connected to; else each query brings them along for its own transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dba_console.clock import Clock
+from dba_console.probes.postgres import pooler
+from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.conninfo import monitor_conninfo
+from dba_console.probes.postgres.encodings import codec_of, decode
+from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.loaders import Row, wall_us
+from dba_console.probes.postgres.local import Evidence, Locality, prove_local
+from dba_console.probes.postgres.names import Names, decode_name
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.readings.progress import chosen_views
+from dba_console.probes.postgres.route import Route, route_of
+from dba_console.probes.postgres.seat import POOLED, seat
+from dba_console.probes.postgres.statements import OLDEST, statement
+from dba_console.probes.postgres.wire import Answer, Command, Segment, ServerError, Wire, rows_of
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The answer to the first question (sql/hello.sql)."""
+
+    backend_pid: int
+    version_num: int
+    user: str
+    superuser: bool
+    all_stats: bool
+    """May see other roles' sessions whole (pg_read_all_stats, which pg_monitor includes)."""
+    evidence: Evidence
+    seat: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An open connection and what is known of it."""
+
+    wire: Wire
+    hello: Hello
+    names: Names
+    locality: Locality
+    through: str | None
+    progress_sql: bytes | None
+    """One query over every progress view this server has; None where the catalog did not say."""
+    manners: Command | None
+    """What each transaction begins with, behind a pooler."""
+
+    def segment(self, key: str, *commands: Command) -> Segment:
+        """A segment with its manners; `strip` takes their rows off the answer again."""
+        return Segment(key, (self.manners, *commands) if self.manners else commands)
+
+    def strip(self, rows: list[list[Row]]) -> list[list[Row]]:
+        return rows[1:] if self.manners else rows
+
+
+def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> Connection:
+    """Open, ask who answers, set the manners. Raises ConnectFailed; nothing is left open then."""
+    given = _parsed(conninfo)
+    deadline = clock.mono_us() + int(options.connect_timeout_s * 1e6)
+    opened = open_connection(monitor_conninfo(given), options.connect_timeout_s, clock)
+    try:
+        route, promised_pid = route_of(opened.socket), opened.backend_pid
+        wire = Wire(opened, clock)
+        # Nothing is kept on a server before it is known that no pooler stands between.
+        wire.prepared = False
+        opening = _Opening(wire, route, options, deadline)
+        hello, names = opening.hello()
+        if hello.backend_pid == promised_pid:
+            return opening.direct(hello, names)
+        return opening.pooled(hello, names, pooler.ask_pooler(given, options.connect_timeout_s, clock))
+    except ConnectionLost as error:
+        opened.finish()
+        raise ConnectFailed("other", error.message) from None
+    except BaseException:
+        opened.finish()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """The steps between an open socket and a connection that may be used."""
+
+    wire: Wire
+    route: Route
+    options: MonitorOptions
+    deadline: int
+
+    def hello(self) -> tuple[Hello, Names]:
+        """Who answers. Raises ConnectFailed where what answers is not a database."""
+        [answer] = self._ask([Segment("hello", (Command("hello", _sql("hello", OLDEST)),))])
+        if answer.error is not None or not rows_of(answer):
+            raise ConnectFailed("other", "what answers is no database: " + (answer.error or _NOTHING).message)
+        row = rows_of(answer)[0]
+        return _hello(row), Names(row[5], row[6], row[7].decode())
+
+    def direct(self, hello: Hello, names: Names) -> Connection:
+        self.wire.prepared = True
+        pid = str(hello.backend_pid).encode()
+        manners = Command("session", _sql("session", hello.version_num), (pid, *_limits(self.options)))
+        views, _ = self._ask([Segment("views", (_views(hello),)), Segment("session", (manners,))])
+        locality = prove_local(hello.evidence, self.route, configured=self.options.host_panels)
+        return Connection(self.wire, hello, names, locality, None, _progress_sql(views), None)
+
+    def pooled(self, hello: Hello, names: Names, through: str) -> Connection:
+        self.wire.serial = True
+        manners = Command("transaction", _sql("transaction", hello.version_num), _limits(self.options))
+        [views] = self._ask([Segment("views", (_views(hello),))])
+        locality = prove_local(hello.evidence, self.route, through=through, configured=self.options.host_panels)
+        told = replace(locality, note=f"{locality.note}; through {through}: {pooler.COST}")
+        return Connection(self.wire, replace(hello, seat=POOLED), names, told, through, _progress_sql(views), manners)
+
+    def _ask(self, segments: list[Segment]) -> list[Answer]:
+        self.wire.send(segments)
+        answers = self.wire.collect(self.deadline)
+        if len(answers) < len(segments):
+            limit = self.options.connect_timeout_s
+            raise ConnectFailed("timeout", f"connected, but no answer to the first query within {limit:g} s")
+        return answers
+
+
+_NOTHING = ServerError("", "it gave no row")
+
+
+def _hello(row: Row) -> Hello:
+    (pid, version, user, superuser, all_stats, _, _, encoding, postmaster_start, backend_start,
+     max_connections, superuser_reserved, reserved, used, data_directory) = row  # fmt: skip
+    codec = codec_of(encoding.decode())
+    evidence = Evidence(
+        pid,
+        wall_us(backend_start),
+        wall_us(postmaster_start),
+        None if data_directory is None else decode(data_directory),
+    )
+    place = seat(used=used, max_connections=max_connections, superuser_reserved=superuser_reserved, reserved=reserved)
+    return Hello(pid, version, decode_name(user, codec), superuser, all_stats, evidence, place)
+
+
+def _views(hello: Hello) -> Command:
+    return Command("views", _sql("views", hello.version_num))
+
+
+def _progress_sql(views: Answer) -> bytes | None:
+    """One query over all progress views; the names were matched by the query against letters and underscores."""
+    found = [name.decode() for (name,) in rows_of(views)]
+    template = _sql("progress", OLDEST).decode()
+    return "UNION ALL\n".join(template.replace("{view}", view) for view in chosen_views(found)).encode() or None
+
+
+def _limits(options: MonitorOptions) -> tuple[bytes, bytes]:
+    return (
+        str(int(options.statement_timeout_s * 1000)).encode(),
+        str(int(options.lock_timeout_s * 1000)).encode(),
+    )
+
+
+def _sql(name: str, version_num: int) -> bytes:
+    text = statement(name, max(version_num, OLDEST))
+    assert text is not None, name
+    return text
+
+
+def _parsed(conninfo: str) -> dict[str, str]:
+    """What the operator wrote, as libpq reads it. Raises ConnectFailed without repeating it."""
+    from psycopg import pq
+
+    try:
+        options = pq.Conninfo.parse(conninfo.encode())
+    except Exception:
+        raise ConnectFailed("other", "not a connection string that libpq can read") from None
+    return {option.keyword.decode(): option.val.decode() for option in options if option.val is not None}

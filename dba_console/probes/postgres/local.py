@@ -1,0 +1,124 @@
+"""Whether the server runs on this host: proven, or not shown.
+
+This host's numbers beside another host's database would mislead in the worst moment, and a loopback address proves
+nothing: a tunnel, a pooler or a container's published port has one too. The proof is the backend that serves us: a
+process of that number is here, it and its postmaster started when the server says they did. Rule: `True` only then.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from dba_console.probes.postgres.route import Route
+
+_TOLERANCE_US = 2_500_000
+"""/proc/stat gives the boot time in whole seconds and process starts in hundredths; ours moves as the clock is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the server says of itself. Times in microseconds since 1970 by its clock."""
+
+    backend_pid: int
+    backend_start_us: int | None
+    postmaster_start_us: int | None
+    data_directory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """`local`: True proven here, False proven elsewhere, None not decided. `note` says how it is known or what would
+    help. `postmaster_pid` is given where it is proven."""
+
+    local: bool | None
+    note: str
+    postmaster_pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    parent: int
+    start_us: int
+    namespaces: int
+    """Pid namespaces it is in below ours and with it: 1 for a process that is in no container."""
+
+
+def prove_local(
+    evidence: Evidence, route: Route, *, through: str | None = None, configured: bool | None = None, proc: str = "/proc"
+) -> Locality:
+    """Decide from what the server says, the route, and this host's processes. Never raises."""
+    if configured is False:
+        return Locality(False, "host_panels = false in the configuration: the host is not shown")
+    if not route.stays_here and configured is None:
+        if through is not None:
+            return Locality(None, f"{through} on {route.peer} is between, and where its server runs is not known")
+        return Locality(False, f"the server is at {route.peer}, not on this host: run the console there to see it")
+    found = _proof(evidence, proc)
+    if found.local or configured is None:
+        return found
+    return Locality(True, "host_panels = true in the configuration; " + found.note)
+
+
+def _proof(evidence: Evidence, proc: str) -> Locality:
+    backend = _process(evidence.backend_pid, proc)
+    if backend is None:
+        return Locality(
+            None,
+            f"not proven to be this host: no process {evidence.backend_pid} is visible here, so the port may lead into "
+            "a container or a tunnel; host_panels = true says it is this host, root sees all processes",
+        )
+    postmaster = _process(backend.parent, proc)
+    if postmaster is None or backend.namespaces > 1 or not _near(backend.start_us, evidence.backend_start_us):
+        return Locality(
+            None,
+            f"not proven to be this host: process {evidence.backend_pid} here is not the server's, so the port leads "
+            "into a container or a tunnel; host_panels = true says it is this host",
+        )
+    if _near(postmaster.start_us, evidence.postmaster_start_us) or _lives_in(postmaster.pid, evidence, proc):
+        return Locality(
+            True, f"its backend {backend.pid} is a child of postmaster {postmaster.pid} here", postmaster.pid
+        )
+    return Locality(
+        None,
+        f"not proven to be this host: the parent of process {backend.pid} started at another time than the server; "
+        "host_panels = true says it is this host",
+    )
+
+
+def _near(ours_us: int, theirs_us: int | None) -> bool:
+    return theirs_us is not None and abs(ours_us - theirs_us) <= _TOLERANCE_US
+
+
+def _lives_in(pid: int, evidence: Evidence, proc: str) -> bool:
+    """The postmaster works in the data directory: holds where the clock was set since it started."""
+    try:
+        return evidence.data_directory is not None and os.readlink(f"{proc}/{pid}/cwd") == os.path.realpath(
+            evidence.data_directory
+        )
+    except OSError:
+        return False
+
+
+def _process(pid: int, proc: str) -> _Process | None:
+    """A process from /proc/PID/stat (proc_pid_stat(5)), None where it is not, or not visible."""
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            # The command's name may hold anything, a parenthesis too; after the last one come plain fields.
+            fields = file.read().rpartition(b")")[2].split()
+        with open(f"{proc}/{pid}/status", "rb") as file:
+            names = next((line for line in file if line.startswith(b"NSpid:")), b"NSpid: 0")
+        boot_us = _boot_us(proc)
+        start_us = boot_us + int(fields[19]) * 1_000_000 // os.sysconf("SC_CLK_TCK")
+        return _Process(pid, int(fields[1]), start_us, len(names.split()) - 1)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _boot_us(proc: str) -> int:
+    with open(f"{proc}/stat", "rb") as file:
+        for line in file:
+            if line.startswith(b"btime "):
+                return int(line.split()[1]) * 1_000_000
+    raise ValueError("no btime in /proc/stat")

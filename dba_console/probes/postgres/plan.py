@@ -1,0 +1,61 @@
+"""Which statements make a part, and what is lost where one is refused.
+
+`main` must answer for the part to be there; each of `extra` may fail for itself, and the part says so. The order is the
+order on the wire: what changes each second first, what may be dear last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    main: str
+    extra: tuple[str, ...] = ()
+
+
+PLANS: dict[str, PartPlan] = {
+    "pg.activity": PartPlan("activity"),
+    "pg.locks": PartPlan("locks"),
+    "pg.progress": PartPlan("progress"),
+    "pg.replication": PartPlan("positions", ("standbys", "slots")),
+    "pg.server": PartPlan("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
+    "pg.databases": PartPlan("database_stats"),
+    "pg.archiver": PartPlan("archiver", ("archive_ready",)),
+    "pg.wal": PartPlan("checkpoints", ("wal", "wal_files")),
+    "pg.io": PartPlan("io"),
+    "pg.horizon": PartPlan("horizon"),
+    "pg.xids": PartPlan("xids", ("xid_tables",)),
+    "pg.sizes": PartPlan("size_names"),
+}
+"""Every part of this room."""
+
+NEEDS_ALL_STATS = ("pg.activity", "pg.replication", "pg.horizon")
+"""Parts that answer without pg_monitor, but with columns of other roles' sessions left out."""
+
+LABELS = {
+    "standbys": "standbys",
+    "slots": "slots",
+    "control": "identity",
+    "settings": "settings",
+    "databases": "databases",
+    "roles": "roles",
+    "tablespaces": "tablespaces",
+    "extensions": "extensions",
+    "archive_ready": "files waiting to be archived",
+    "wal": "WAL counters",
+    "wal_files": "size of pg_wal",
+    "xid_tables": "oldest tables",
+}
+"""What people call the extras."""
+
+
+def grant(user: str) -> str:
+    """The sentence that says how this role may be let.
+
+    >>> grant('a"b')
+    'GRANT pg_monitor TO "a""b" would help'
+    """
+    quoted = user.replace('"', '""')
+    return f'GRANT pg_monitor TO "{quoted}" would help'

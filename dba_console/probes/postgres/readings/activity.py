@@ -1,0 +1,68 @@
+"""pg.activity: every backend, as pg_stat_activity shows it.
+
+Most sessions do not change from one second to the next. A row that is the same as before is the same record as before,
+so that only what moved is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.probes.postgres.encodings import decode
+from dba_console.probes.postgres.loaders import Row, client, wall_us
+from dba_console.probes.postgres.names import Names
+from dba_console.redact import redact
+from dba_console.samples.postgres import Activity, Sessions
+
+HIDDEN = b"<insufficient privilege>"
+"""What pg_stat_get_activity() gives as the query of a session one may not see (pgstatfuncs.c)."""
+
+
+class ActivityReading:
+    """Makes records of rows, remembering those of the reading before."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._before: dict[Row, Activity] = {}
+        self._version = -1
+
+    def build(self, rows: Sequence[Row], now: int) -> Sessions:
+        """The sessions in `rows`, read at `now` by the server's clock (microseconds since 2000)."""
+        if self._version != self._names.version:
+            self._before = {}
+        before = self._before
+        current = {row: before.get(row) or activity_of(row, self._names) for row in rows}
+        self._before, self._version = current, self._names.version
+        hidden = sum(row[18] == HIDDEN for row in rows)
+        return Sessions(wall_us(now) or 0, list(current.values()), hidden)
+
+
+def activity_of(row: Row, names: Names) -> Activity:
+    """One row; the query's text is in the encoding of the database it runs in."""
+    (pid, started, kind, database, user, application, address, port, state, xact, query_start, changed,
+     wait_type, wait, xid, xmin, leader, query_id, query) = row  # fmt: skip
+    return Activity(
+        pid=pid,
+        backend_start=wall_us(started),
+        backend_type=text(kind),
+        database=names.database(database),
+        user=names.role(user),
+        application=redact(decode(application or b"", names.codec_of_database(database))),
+        client=client(address, port),
+        state=text(state),
+        xact_start=wall_us(xact),
+        query_start=wall_us(query_start),
+        state_change=wall_us(changed),
+        wait_event_type=text(wait_type),
+        wait_event=text(wait),
+        backend_xid=xid,
+        backend_xmin=xmin,
+        leader_pid=leader,
+        query_id=query_id,
+        query=redact(decode(query or b"", names.codec_of_database(database))),
+    )
+
+
+def text(raw: bytes | None, codec: str = "utf-8") -> str | None:
+    """Text that may be NULL."""
+    return None if raw is None else decode(raw, codec)

@@ -1,0 +1,46 @@
+"""pg.locks: who waits for a heavyweight lock, for whom, and what those hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dba_console.probes.postgres.loaders import Row, wall_us
+from dba_console.probes.postgres.names import Names
+from dba_console.samples.postgres import Held, Lock, Locks
+
+_MODES = (
+    "AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
+    "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock",
+)  # fmt: skip
+"""From weak to strong (PostgreSQL documentation, "Explicit Locking")."""
+
+
+def locks_of(rows: Sequence[Row], names: Names) -> Locks:
+    """The waits and what their blockers hold, of several modes on one object the strongest."""
+    waiters = [_lock(row, names) for row in rows if row[0] == b"waits"]
+    held = [
+        Held(pid, mode.decode(), names.relation(database, relation), kind.decode())
+        for pid, kind, mode, database, relation in _strongest(row for row in rows if row[0] == b"holds")
+    ]
+    return Locks(waiters, held)
+
+
+def _lock(row: Row, names: Names) -> Lock:
+    _, pid, blocked_by, kind, mode, since, database, relation = row
+    # A parallel query names one blocker once for each of its workers.
+    blockers = list(dict.fromkeys(blocked_by or ()))
+    return Lock(pid, blockers, kind.decode(), mode.decode(), names.relation(database, relation), wall_us(since))
+
+
+def _strongest(rows: Iterable[Row]) -> list[tuple[int, bytes, bytes, int | None, int | None]]:
+    best: dict[tuple[int, bytes, int | None, int | None], bytes] = {}
+    for _, pid, _, kind, mode, _, database, relation in rows:
+        key = (pid, kind, database, relation)
+        if key not in best or _strength(mode) > _strength(best[key]):
+            best[key] = mode
+    return [(pid, kind, mode, database, relation) for (pid, kind, database, relation), mode in best.items()]
+
+
+def _strength(mode: bytes) -> int:
+    name = mode.decode()
+    return _MODES.index(name) if name in _MODES else -1

@@ -1,0 +1,53 @@
+"""pg.replication: positions, standbys and slots, of a primary or a standby."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.probes.postgres.loaders import Row, client, lsn, wall_us
+from dba_console.probes.postgres.names import Names, decode_name
+from dba_console.probes.postgres.readings.activity import text
+from dba_console.samples.postgres import Replication, Slot, Standby
+
+
+def replication_of(
+    positions: Sequence[Row], standbys: Sequence[Row], slots: Sequence[Row], names: Names
+) -> Replication:
+    """`positions` is one row; the other two are empty where there are none, or where they could not be read."""
+    (now, in_recovery, at, received, replay_at, paused, status, host, latest_end, received_tli, own_tli) = positions[0]
+    return Replication(
+        now_us=wall_us(now) or 0,
+        in_recovery=in_recovery,
+        lsn=lsn(at),
+        receive_lsn=lsn(received),
+        replay_at=wall_us(replay_at),
+        replay_paused=paused,
+        receiver_status=text(status),
+        receiver_host=text(host),
+        receiver_latest_end_lsn=lsn(latest_end),
+        timeline=received_tli if in_recovery else own_tli,
+        standbys=[_standby(row, names) for row in standbys],
+        slots=[_slot(row, names) for row in slots],
+    )
+
+
+def _standby(row: Row, names: Names) -> Standby:
+    (pid, started, user, application, address, port, state, sent, write, flush, replay,
+     write_lag, flush_lag, replay_lag, sync, xmin) = row  # fmt: skip
+    return Standby(
+        pid, wall_us(started), _name(user, names), text(application) or "", client(address, port), text(state),
+        lsn(sent), lsn(write), lsn(flush), lsn(replay), write_lag, flush_lag, replay_lag, text(sync), xmin,
+    )  # fmt: skip
+
+
+def _slot(row: Row, names: Names) -> Slot:
+    (name, kind, database, pid, temporary, xmin, catalog_xmin, restart, confirmed,
+     wal_status, safe, inactive_since, reason) = row  # fmt: skip
+    return Slot(
+        decode_name(name, names.codec), kind.decode(), _name(database, names), pid, temporary, xmin, catalog_xmin,
+        lsn(restart), lsn(confirmed), text(wal_status), safe, wall_us(inactive_since), text(reason),
+    )  # fmt: skip
+
+
+def _name(raw: bytes | None, names: Names) -> str | None:
+    return None if raw is None else decode_name(raw, names.codec)

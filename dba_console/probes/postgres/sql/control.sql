@@ -1,0 +1,7 @@
+-- Identity from pg_control; a primary's timeline from the WAL it writes, since pg_control lags until the next checkpoint.
+SELECT s.system_identifier,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN coalesce((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id)
+            ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
+       END
+  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c

@@ -1,0 +1,6 @@
+-- Roles that are out of the ordinary when slots run out: with a limit of their own, or a way into the reserve.
+SELECT rolname::text, rolconnlimit, rolsuper, false
+  FROM pg_catalog.pg_roles
+ WHERE rolcanlogin AND (rolconnlimit >= 0 OR rolsuper)
+ ORDER BY rolname
+ LIMIT 500

@@ -1,0 +1,8 @@
+-- 16 added the role pg_use_reserved_connections; pg_has_role() is true of every superuser, who needs no membership.
+SELECT r.rolname::text, r.rolconnlimit, r.rolsuper,
+       NOT r.rolsuper AND pg_catalog.pg_has_role(r.oid, 'pg_use_reserved_connections', 'USAGE')
+  FROM pg_catalog.pg_roles r
+ WHERE r.rolcanlogin
+   AND (r.rolconnlimit >= 0 OR r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'pg_use_reserved_connections', 'USAGE'))
+ ORDER BY r.rolname
+ LIMIT 500

@@ -1,0 +1,15 @@
+-- As before, and from 15 on what was granted by GRANT SET ON PARAMETER.
+SELECT pg_catalog.set_config(s.name, v.setting, false)
+  FROM (VALUES ('statement_timeout', $2::text),
+               ('lock_timeout', $3::text),
+               ('idle_in_transaction_session_timeout', '0'),
+               ('idle_session_timeout', '0'),
+               ('transaction_timeout', '0'),
+               ('default_transaction_read_only', 'on'),
+               ('search_path', 'pg_catalog'),
+               ('jit', 'off'),
+               ('max_parallel_workers_per_gather', '0'),
+               ('pg_stat_statements.track', 'none')) v (name, setting)
+  JOIN pg_catalog.pg_settings s ON s.name = v.name
+ WHERE pg_catalog.pg_backend_pid() = $1::int4
+   AND (s.context = 'user' OR pg_catalog.has_parameter_privilege(s.name, 'SET'))

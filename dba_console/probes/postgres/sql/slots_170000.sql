@@ -1,0 +1,5 @@
+-- 17 added inactive_since and invalidation_reason.
+SELECT slot_name::text, slot_type, database::text, active_pid, temporary, xmin, catalog_xmin, restart_lsn,
+       confirmed_flush_lsn, wal_status, safe_wal_size, inactive_since, invalidation_reason
+  FROM pg_catalog.pg_replication_slots
+ ORDER BY slot_name

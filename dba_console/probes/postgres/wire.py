@@ -1,0 +1,235 @@
+"""Queries over one connection in pipeline mode: all of a tick in one round trip, each with a sync of its own.
+
+A failing query aborts only its own segment. Nothing here blocks beyond the deadline given, whatever the server or the
+network does; an answer that is late stays due and is taken by the next `collect`. Protocol: libpq, "Pipeline Mode".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import termios
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dba_console.clock import Clock
+from dba_console.probes.postgres.connecting import message_of, wait_for
+from dba_console.probes.postgres.failures import ConnectionLost
+from dba_console.probes.postgres.loaders import Loader, Row
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn, PGresult
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One statement. `name` is what it is prepared as."""
+
+    name: str
+    sql: bytes
+    params: tuple[bytes | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Commands between two syncs: one implicit transaction, one answer. `key` comes back with it."""
+
+    key: str
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerError:
+    """What the server said of a failed command."""
+
+    sqlstate: str
+    message: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """The rows of each command of a segment, or the error that ended it."""
+
+    key: str
+    rows: list[list[Row]] = field(default_factory=list)
+    error: ServerError | None = None
+    at_us: int = 0
+    took_us: int = 0
+    """From the answer before it, or from when it was sent: the server works one after the other."""
+
+
+@dataclass(slots=True)
+class _Due:
+    segment: Segment
+    sent_us: int
+    preparing: deque[str | None]
+    """For each result to come: the statement it prepares, None for rows."""
+    answer: Answer
+
+
+class Wire:
+    """Drives a connection. `prepared` keeps statements on the server; `serial` sends a segment only when the one
+    before is answered, which a pooler between needs."""
+
+    def __init__(self, connection: PGconn, clock: Clock) -> None:
+        connection.nonblocking = 1
+        connection.enter_pipeline_mode()
+        self.queries = 0
+        self.query_us = 0
+        self.bytes_received = 0
+        self.prepared = True
+        self.serial = False
+        self._connection = connection
+        self._clock = clock
+        self._loader = Loader()
+        self._prepared: set[str] = set()
+        self._due: deque[_Due] = deque()
+        self._waiting: deque[Segment] = deque()
+        self._last_us = 0
+        self._unread = 0
+        self._last_words: str | None = None
+
+    @property
+    def due(self) -> list[str]:
+        """Keys of segments sent, or about to be, and not answered."""
+        return [due.segment.key for due in self._due] + [segment.key for segment in self._waiting]
+
+    @property
+    def owed_since_us(self) -> int | None:
+        """Monotonic time since which the server owes us the oldest answer; None when it owes none."""
+        return max(self._due[0].sent_us, self._last_us) if self._due else None
+
+    def send(self, segments: Iterable[Segment]) -> None:
+        """Put segments on the wire. Raises ConnectionLost."""
+        self._waiting.extend(segments)
+        self._send_waiting()
+
+    def collect(self, until_us: int) -> list[Answer]:
+        """Answers that arrived until all are there, or until monotonic `until_us`. Raises ConnectionLost."""
+        started = self._clock.mono_us()
+        answers: list[Answer] = []
+        while True:
+            self._take(answers)
+            self._send_waiting()
+            if not self._due or not self._receive(until_us):
+                break
+        self.query_us += self._clock.mono_us() - started
+        return answers
+
+    def close(self) -> None:
+        """Close the connection; the server sees it even when nothing can be read any more."""
+        self._due.clear()
+        self._waiting.clear()
+        self._connection.finish()
+
+    def _send_waiting(self) -> None:
+        while self._waiting and not (self.serial and self._due):
+            segment = self._waiting.popleft()
+            try:
+                self._due.append(self._send(segment))
+            except Exception as error:
+                raise self._lost(error) from None
+
+    def _send(self, segment: Segment) -> _Due:
+        from psycopg.pq import Format
+
+        preparing: deque[str | None] = deque()
+        for command in segment.commands:
+            self.queries += 1
+            if not self.prepared:
+                self._connection.send_query_params(command.sql, command.params, result_format=Format.BINARY)
+            else:
+                if command.name not in self._prepared:
+                    self._connection.send_prepare(command.name.encode(), command.sql)
+                    preparing.append(command.name)
+                self._connection.send_query_prepared(command.name.encode(), command.params, result_format=Format.BINARY)
+            preparing.append(None)
+        self._connection.pipeline_sync()
+        return _Due(segment, self._clock.mono_us(), preparing, Answer(segment.key))
+
+    def _receive(self, until_us: int) -> bool:
+        """Wait for bytes and read them. False at the deadline."""
+        try:
+            unsent = self._connection.flush() != 0
+            if not wait_for(self._connection.socket, writing=unsent, until_us=until_us, clock=self._clock):
+                return False
+            self._count_arrived()
+            self._connection.consume_input()
+            self._unread = self._pending_bytes()
+        except Exception as error:
+            raise self._lost(error) from None
+        return True
+
+    def _take(self, answers: list[Answer]) -> None:
+        """Results that are complete, into the answers they belong to."""
+        from psycopg.pq import ConnStatus, ExecStatus
+
+        nothing = 0
+        while self._due and not self._connection.is_busy():
+            result = self._connection.get_result()
+            if result is None:
+                # One None ends each query; more of them in a row mean that libpq expects nothing, and we do.
+                nothing += 1
+                if nothing > 2:
+                    raise ConnectionLost("lost: the connection is out of step with the server")
+                continue
+            nothing = 0
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                answers.append(self._finish(self._due.popleft()))
+                continue
+            self._note(self._due[0], result)
+            if self._connection.status == ConnStatus.BAD:
+                raise self._lost(None)
+
+    def _note(self, due: _Due, result: PGresult) -> None:
+        from psycopg.pq import ExecStatus
+
+        name = due.preparing.popleft() if due.preparing else None
+        if result.status == ExecStatus.TUPLES_OK:
+            due.answer.rows.append(self._loader.rows(result))
+        elif result.status == ExecStatus.COMMAND_OK and name is not None:
+            self._prepared.add(name)
+        elif result.status == ExecStatus.FATAL_ERROR and due.answer.error is None:
+            due.answer.error = self._error_of(result)
+            # Whatever was wrong may lie in the plan that was kept (0A000, 26000): it is made anew the next time.
+            self._forget(due.segment)
+
+    def _forget(self, segment: Segment) -> None:
+        for command in segment.commands:
+            self._prepared.discard(command.name)
+
+    def _error_of(self, result: PGresult) -> ServerError:
+        from psycopg.pq import DiagnosticField
+
+        def text(code: DiagnosticField) -> str:
+            return (result.error_field(code) or b"").decode("utf-8", "backslashreplace")
+
+        message = text(DiagnosticField.MESSAGE_PRIMARY) or message_of(self._connection)
+        if text(DiagnosticField.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC"):
+            self._last_words = message
+        return ServerError(text(DiagnosticField.SQLSTATE), message)
+
+    def _finish(self, due: _Due) -> Answer:
+        now = self._clock.mono_us()
+        due.answer.at_us = now
+        due.answer.took_us = now - max(due.sent_us, self._last_us)
+        self._last_us = now
+        return due.answer
+
+    def _lost(self, error: Exception | None) -> ConnectionLost:
+        words = self._last_words or message_of(self._connection) or str(error or "")
+        return ConnectionLost("lost: " + (" ".join(words.split()) or "the server closed the connection"))
+
+    def _pending_bytes(self) -> int:
+        (count,) = struct.unpack("i", fcntl.ioctl(self._connection.socket, termios.FIONREAD, b"\0\0\0\0"))
+        return int(count)
+
+    def _count_arrived(self) -> None:
+        self.bytes_received += max(0, self._pending_bytes() - self._unread)
+
+
+def rows_of(answer: Answer, index: int = 0) -> Sequence[Row]:
+    """The rows of the command at `index`, none where it gave none."""
+    return answer.rows[index] if index < len(answer.rows) else ()
