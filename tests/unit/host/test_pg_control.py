@@ -39,7 +39,7 @@ def test_a_known_version_is_read(version: int, crc_at: int) -> None:
 def test_an_unknown_version_tells_its_identifier_and_nothing_else() -> None:
     control = parse_control(control_file(1905))
     assert (control.system_identifier, control.version_number) == (str(IDENTIFIER), 1905)
-    assert control.state is control.timeline is control.data_checksums is control.next_xid is None
+    assert (control.state, control.timeline, control.data_checksums, control.next_xid) == (None,) * 4
 
 
 @pytest.mark.parametrize("at", [8, 20, 64, 180, 252, 287, 288])

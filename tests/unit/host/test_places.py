@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host import places
 from dba_console.probes.host.places import CLOSED, follow, named_places
 
 
@@ -24,7 +24,7 @@ def test_a_place_that_may_not_be_looked_at_is_left_out_rather_than_guessed(monke
             raise PermissionError(13, "Permission denied", path)
         return path
 
-    monkeypatch.setattr(places.os.path, "realpath", closed)
+    monkeypatch.setattr(os.path, "realpath", closed)
     followed, note = follow({"data": "/pg", "wal": "/pg/pg_wal"})
     assert followed == {"data": "/pg"}
     assert note == CLOSED

@@ -18,7 +18,7 @@ START_S = 1_700_000_500
 
 
 def host(tmp_path: Path, *, cwd: bool = True) -> tuple[str, str]:
-    """A postmaster (100) with a backend (101), a shell, and a client called psql; gives /proc and the data directory."""
+    """A postmaster (100) with a backend (101), a shell and a client; gives /proc and the data directory."""
     data = tmp_path / "pg data"
     data.mkdir()
     files: dict[str, str | bytes] = {

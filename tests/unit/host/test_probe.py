@@ -101,7 +101,7 @@ def settings(tmp_path: Path, sys: dict[str, str | bytes]) -> HostSettings:
 def test_a_setting_this_kernel_lacks_is_unknown(tmp_path: Path) -> None:
     found = settings(tmp_path, {})
     assert (found.zone_reclaim_mode, found.swappiness) == (1, 60)
-    assert found.watermark_boost_factor is found.task_delayacct is found.thp is None
+    assert (found.watermark_boost_factor, found.task_delayacct, found.thp) == (None, None, None)
     assert found.numa == []
 
 
