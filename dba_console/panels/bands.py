@@ -1,7 +1,8 @@
 """Bands: panels stacked over each other, each as high as it needs and the screen allows.
 
-First every band gets the least it makes sense with, most important first; then the room that is left goes round, a row
-at a time, to those that have more to say. A band that does not get its least is not shown at all.
+First every band gets the least it makes sense with, most important first, then what it needs to look good, in the same
+order; what room is left goes round, a row at a time, to those that have more to say. A band that does not get its least
+is not shown at all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dba_console.panels.stacked import stacked
 class Band:
     """Panels side by side. The numbers are rows below the title; the lowest `rank` gets room first.
 
-    A band is not shown with less than `least`; all get up to `good` before any gets up to `most`.
+    A band is not shown with less than `least`; all may get up to `good` before any gets up to `most`.
     """
 
     names: tuple[str, ...]
@@ -120,13 +121,17 @@ def share(bands: Sequence[Band], wants: Sequence[int], height: int) -> list[int 
         if height >= bands[index].least + 1:
             rows[index] = bands[index].least
             height -= bands[index].least + 1
-    height = _grow(rows, ranked, [min(want, band.good) for want, band in zip(wants, bands, strict=True)], height)
+    for index in ranked:
+        if (count := rows[index]) is not None:
+            more = min(height, max(0, min(wants[index], bands[index].good) - count))
+            rows[index] = count + more
+            height -= more
     _grow(rows, ranked, wants, height)
     return rows
 
 
-def _grow(rows: list[int | None], ranked: Sequence[int], upto: Sequence[int], height: int) -> int:
-    """Give a row at a time, in order of rank, to those below `upto`. Returns the rows that are left."""
+def _grow(rows: list[int | None], ranked: Sequence[int], upto: Sequence[int], height: int) -> None:
+    """Give a row at a time, in order of rank, to those below `upto`, until none is left or wanted."""
     growing = True
     while height > 0 and growing:
         growing = False
@@ -136,4 +141,3 @@ def _grow(rows: list[int | None], ranked: Sequence[int], upto: Sequence[int], he
                 rows[index] = count + 1
                 height -= 1
                 growing = True
-    return height

@@ -6,8 +6,10 @@ of the chart still shows its lowest block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from dba_console.panels.times import minute
 
@@ -31,31 +33,35 @@ class Axis:
         return min(self.cells - 1, (wall_us - self.start_us) * self.cells // (self.end_us - self.start_us))
 
 
-def peaks(points: Iterable[Point], axis: Axis) -> list[float | None]:
-    """The largest value of each column: a spike of one second stays visible on an axis of ten minutes."""
-    columns: list[float | None] = [None] * axis.cells
-    start, span, cells = axis.start_us, axis.end_us - axis.start_us, axis.cells
-    for wall_us, value in points:
-        position = wall_us - start
-        if 0 < position <= span and value == value:
-            column = position * cells // span
-            if column == cells:
-                column -= 1
-            known = columns[column]
-            if known is None or value > known:
-                columns[column] = value
-    return columns
+def peaks(points: Sequence[Point], axis: Axis) -> list[float | None]:
+    """The largest value of each column: a spike of one second stays visible on an axis of ten minutes.
+
+    The points are in the order of their times, as a history gives them.
+    """
+    values = [value for _, value in points]
+    return [_number(max(values[begin:end])) if begin < end else None for begin, end in _stretches(points, axis)]
 
 
-def latest(points: Iterable[Point], axis: Axis) -> list[float | None]:
+def latest(points: Sequence[Point], axis: Axis) -> list[float | None]:
     """The last value of each column: for levels, which have no spikes to lose."""
-    columns: list[float | None] = [None] * axis.cells
-    start, span, cells = axis.start_us, axis.end_us - axis.start_us, axis.cells
-    for wall_us, value in points:
-        position = wall_us - start
-        if 0 < position <= span and value == value:
-            columns[min(cells - 1, position * cells // span)] = value
-    return columns
+    return [_number(points[end - 1][1]) if begin < end else None for begin, end in _stretches(points, axis)]
+
+
+def _number(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _stretches(points: Sequence[Point], axis: Axis) -> Iterator[tuple[int, int]]:
+    """Begin and end of the points that fall into each column."""
+    times = [wall_us for wall_us, _ in points]
+    span, cells = axis.end_us - axis.start_us, axis.cells
+    begin = bisect_right(times, axis.start_us)
+    for column in range(1, cells + 1):
+        # The first moment of the next column, rounded up as Axis.column rounds down.
+        next_us = axis.start_us + -(-column * span // cells)
+        end = bisect_right(times, axis.end_us, begin) if column == cells else bisect_left(times, next_us, begin)
+        yield begin, end
+        begin = end
 
 
 def plot(values: Sequence[float | None], low: float, high: float, rows: int) -> list[str]:
@@ -67,17 +73,14 @@ def plot(values: Sequence[float | None], low: float, high: float, rows: int) -> 
     ['▁▄ ▇']
     """
     steps = rows * 8 - 1
-    span = high - low
-    heights = [
-        0 if value is None else 1 if span <= 0 else min(steps, max(1, round((value - low) / span * steps)))
-        for value in values
-    ]
-    return [
-        "".join([_BLOCKS[min(8, max(0, height - base))] for height in heights]) for base in range(rows * 8 - 8, -8, -8)
-    ]
+    scale = steps / (high - low) if high > low else 0.0
+    heights = [0 if value is None else min(steps, max(1, round((value - low) * scale))) for value in values]
+    # What a column of each height shows in the bottom row; each row higher up looks eight steps further down.
+    signs = " " * (rows * 8) + _BLOCKS + "█" * (rows * 8)
+    return ["".join([signs[height + base] for height in heights]) for base in range(8, rows * 8 + 8, 8)]
 
 
-def sparkline(points: Iterable[Point], end_us: int, window_s: float, cells: int, low: float, high: float) -> str:
+def sparkline(points: Sequence[Point], end_us: int, window_s: float, cells: int, low: float, high: float) -> str:
     """The last `window_s` seconds in one line of `cells` blocks, blank where nothing is known."""
     if cells < 1:
         return ""

@@ -71,8 +71,11 @@ def _soon(seconds: float | None) -> Style:
 
 def detail(frame: Frame, width: int, history: History) -> Detail:
     panel = frame.disks
-    head = [(Span(("! " if not index else "  ") + text, "warn"),)
-            for warning in panel.warnings for index, text in enumerate(wrap(warning, width - 2))]  # fmt: skip
+    head = [
+        (Span(("! " if index == 0 else "  ") + text, "warn"),)
+        for sentence in [*panel.warnings, *_unreadable(panel.mounts)]
+        for index, text in enumerate(wrap(sentence, width - 2))
+    ]
     if not panel.mounts and not panel.databases and not head:
         return Detail("Disks", tuple(states.note_lines(panel, width)))
     tables = [
@@ -83,6 +86,10 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
         tables.append(Table("databases", _DATABASE_COLUMNS, tuple(_database_row(row) for row in panel.databases),
                             "bytes", "Databases"))  # fmt: skip
     return Detail("Disks", states.head_lines(panel, head, width), tuple(tables))
+
+
+def _unreadable(mounts: list[MountRow]) -> list[str]:
+    return [f"{row.path}: {row.note or row.status}" for row in mounts if row.status != "ok"]
 
 
 _MOUNT_COLUMNS = (

@@ -62,7 +62,10 @@ _JOINTS = {
 
 
 def draw(boxes: Sequence[Box], width: int, height: int) -> list[Line]:
-    """The grid as exactly `height` lines of exactly `width` cells. Boxes side by side leave one column between them."""
+    """The grid as exactly `height` lines of exactly `width` cells.
+
+    Boxes side by side leave one column between them, and a row with any box is filled by its boxes.
+    """
     rows: list[list[Box]] = [[] for _ in range(height)]
     for box in sorted(boxes, key=lambda box: box.x):
         for row in range(box.y, min(box.y + box.height, height)):
@@ -86,4 +89,4 @@ def _draw_row(row: int, boxes: Sequence[Box], above: set[int], below: Sequence[s
             spans.append(Span(_JOINTS.get(around, "│"), "dim"))
         spans.extend(box.draw(row))
         left = box
-    return fit_line(tuple(spans), width)
+    return tuple(spans) if boxes else (Span(" " * width),)

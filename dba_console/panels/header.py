@@ -90,7 +90,11 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
 
 
 def _right(frame: Frame, showing: Showing) -> list[_Piece]:
-    pieces = [_Piece(3, _recording(frame, showing))] if showing.mode in ("live", "paused") else []
+    pieces = (
+        [_Piece(1 if frame.own.recording == "failed" else 3, _recording(frame, showing))]
+        if showing.mode in ("live", "paused")
+        else []
+    )
     if showing.mode != "text" and showing.mode != "replay":
         pieces.append(_Piece(8, (Span(_rate(showing.interval_s), "dim"),)))
     if showing.mode == "live":

@@ -22,9 +22,13 @@ from dba_console.units import human_bytes, human_count, human_pct
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
     panel = frame.memory
+    cached = _moving("cached", panel.cached_bytes, panel.cached_change_bytes_per_s)
+    free = _moving("free", panel.free_bytes, panel.free_change_bytes_per_s)
+    if height == 1:
+        cached = join_fitting(width, [cached, free])
     lines = [
-        _moving("cached", panel.cached_bytes, panel.cached_change_bytes_per_s),
-        _moving("free", panel.free_bytes, panel.free_change_bytes_per_s),
+        cached,
+        free,
         _reclaim(panel, width),
         _stalls(panel, width),
         _writing(panel, width),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
 from dba_console.panels.bands import Band, View, content, stack, wanted_height
-from dba_console.panels.cells import Line, Span, fit_line
+from dba_console.panels.cells import Line, Span, Style, fit_line
 from dba_console.panels.grid import Box, draw
 from dba_console.panels.phrases import wrap
 from dba_console.panels.signs import ascii_line
@@ -28,10 +28,10 @@ _STANDARD = (
 )
 _BROAD = (
     Band(("connections", "io", "replication"), 3, 3, 6, 0),
-    Band(("memory", "safety", "disks"), 3, 4, 6, 1),
-    Band(("charts",), 8, 12, 17, 3),
-    Band(("progress",), 1, 2, 6, 4),
-    Band(("locks",), 1, 2, 8, 5),
+    Band(("memory", "safety", "disks"), 3, 3, 6, 1),
+    Band(("charts",), 5, 12, 17, 5),
+    Band(("progress",), 1, 2, 6, 3),
+    Band(("locks",), 1, 2, 8, 4),
     Band(("happenings",), 2, 3, 12, 2),
     Band(("sessions",), 3, 5, 40, 6),
 )
@@ -60,14 +60,14 @@ def overview(frame: Frame, history: History, width: int, height: int, *, ascii: 
     view = View(frame, history)
     alerts = _alerts(frame, width - 1)[: max(1, height // 4)]
     room = height - len(alerts)
+    lines = [fit_line(one, width) for one in alerts]
     if width < NARROW or height < SHORT:
-        lines = [*alerts, *_brief(view, width, room)]
+        lines += [fit_line(one, width) for one in _brief(view, width, room)]
     else:
         boxes = _wide(view, width, room - 1) if width >= WIDE and room >= 24 else _stacked(view, width, room - 1)
         boxes.append(Box(0, room - 1, width, 1, ()))
-        lines = [*alerts, *draw(boxes, width, room)]
-    fitted = [fit_line(one, width) for one in lines[:height]]
-    return [ascii_line(one) for one in fitted] if ascii else fitted
+        lines += draw(boxes, width, room)
+    return [ascii_line(one) for one in lines[:height]] if ascii else lines[:height]
 
 
 def _stacked(view: View, width: int, height: int) -> list[Box]:
@@ -97,7 +97,13 @@ def _alerts(frame: Frame, width: int) -> list[Line]:
     """What puts everything below in doubt: no connection, a recording that fails."""
     lines: list[Line] = []
     if frame.target.state != "connected" and frame.target.note:
-        lines += [(Span(" " + text, "crit"),) for text in wrap(f"! {frame.target.note}", width)]
+        lines += _alert(frame.target.note, "crit", width)
     if frame.own.recording in ("lagging", "failed") and frame.own.recording_note:
-        lines += [(Span(" " + text, "warn"),) for text in wrap(f"! {frame.own.recording_note}", width)]
+        lines += _alert(frame.own.recording_note, "warn", width)
     return lines
+
+
+def _alert(sentence: str, style: Style, width: int) -> list[Line]:
+    return [
+        (Span((" ! " if index == 0 else "   ") + text, style),) for index, text in enumerate(wrap(sentence, width - 3))
+    ]

@@ -104,7 +104,7 @@ _COLUMNS = (
 def detail(frame: Frame, width: int, history: History) -> Detail:
     panel = frame.progress
     rows = tuple(_row(row) for row in panel.operations)
-    table = Table("operations", _COLUMNS, rows, None, "Dump & restore and other long work",
+    table = Table("operations", _COLUMNS, rows, None, "Dump & restore",
                   "no dump, restore, vacuum, copy or index build is running")  # fmt: skip
     if not rows and panel.status != "ok":
         return Detail("Dump & restore", tuple(states.note_lines(panel, width)))

@@ -31,7 +31,10 @@ from dba_console.units import UNKNOWN, human_count, human_pct
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
     panel = frame.safety
-    lines = [_checksums(panel, width), _xids(panel, width), _horizon(panel, width), _freeze(panel, width), _burn(panel)]
+    first = _checksums(panel, width)
+    if height == 1:
+        first = join_fitting(width, [first, *_xid_facts(panel)])
+    lines = [first, _xids(panel, width), _horizon(panel, width), _freeze(panel, width), _burn(panel)]
     return states.body(panel, known(panel), lines, width, height)
 
 
@@ -71,13 +74,17 @@ def _checksums(panel: Safety, width: int) -> Line:
 
 
 def _xids(panel: Safety, width: int) -> Line:
+    xid, date, mxid = _xid_facts(panel)
+    return first_fitting(width, join([xid, date, mxid]), join([xid, mxid]), join([xid, mxid], " "))
+
+
+def _xid_facts(panel: Safety) -> tuple[Line, Line, Line]:
+    """Share of xids used, when it gets dangerous, share of mxids used."""
     xid = fact("xid", human_pct(panel.xid_pct), level(panel.xid_pct, *XID_PCT))
     mxid = fact("mxid", human_pct(panel.mxid_pct), level(panel.mxid_pct, *XID_PCT))
     if panel.warn_in_s == 0:
-        date: Line = (Span("stop in ", "crit"), Span(ahead(panel.stop_in_s), "crit"))
-    else:
-        date = fact("warn in", ahead(panel.warn_in_s), level_soon(panel.warn_in_s))
-    return first_fitting(width, join([xid, date, mxid]), join([xid, mxid]), join([xid, mxid], " "))
+        return xid, (Span("stop in ", "crit"), Span(ahead(panel.stop_in_s), "crit")), mxid
+    return xid, fact("warn in", ahead(panel.warn_in_s), level_soon(panel.warn_in_s)), mxid
 
 
 def level_soon(seconds: float | None) -> Style:

@@ -19,8 +19,8 @@ from dba_console.units import human_bytes, human_count, human_pct
 WINDOW_S = 600
 _TALLEST = 6
 _ALL = ("connections", "stalled", "throughput", "cached", "free")
-_FEWER = ("connections", "stalled", "cached", "free")
-_FEWEST = ("connections", "stalled", "cached")
+_FEWER = ("connections", "throughput", "cached", "free")
+_FEWEST = ("connections", "throughput", "cached")
 
 
 @dataclass(frozen=True, slots=True)

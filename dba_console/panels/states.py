@@ -20,6 +20,7 @@ _WITHOUT_NOTE = {
     "timeout": "did not answer in time",
     "error": "could not be read",
 }
+_HEAD = frozenset(PanelFrame.__struct_fields__) | {"source", "settings"}
 _STYLES: dict[str, Style] = {"ok": "", "stale": "stale", "denied": "warn", "unsupported": "stale"}
 
 
@@ -32,6 +33,8 @@ def state_words(panel: PanelFrame) -> str:
     if panel.status == "ok":
         return ""
     words = [] if panel.status == "stale" else [panel.status]
+    if panel.status in ("denied", "unsupported", "error") and has_readings(panel):
+        words = [f"partly {panel.status}"]
     if panel.age_s is not None and panel.status not in ("denied", "unsupported"):
         words.append(f"{human_duration(panel.age_s)} old")
     return ", ".join(words) or panel.status
@@ -43,6 +46,11 @@ def title_spans(title: str, panel: PanelFrame | None) -> Line:
     if panel is None or not words:
         return (Span(title, "title"),)
     return (Span(title, "title"), Span(f" {words}", style_of(panel.status)))
+
+
+def has_readings(panel: PanelFrame) -> bool:
+    """Whether anything of the panel is known besides how well it is known."""
+    return any(getattr(panel, name) for name in panel.__struct_fields__ if name not in _HEAD)
 
 
 def sentence(panel: PanelFrame) -> str:

@@ -8,30 +8,47 @@ from dba_console.panels.cells import Cell, Column, Line, Row, Span, fit
 from dba_console.panels.cells import width as cells_of
 
 _GROW_LEAST = 16
+_WORD_LEAST = 8
 
 
-def column_widths(table_columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
-    """The cells each column gets: what it needs, at most what it declares; the growing one takes what is left."""
-    needed = [
-        min(column.width, max([cells_of(column.title), *(cells_of(row.cells[index].text) for row in rows)]))
-        if not column.grow
-        else _GROW_LEAST
-        for index, column in enumerate(table_columns)
+def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """The cells each column gets: what it needs, at most what it declares; the growing one takes what is left.
+
+    Where that is too much, the widest columns of words give way; numbers never do.
+    """
+    longest = [_longest(column, rows, index) for index, column in enumerate(columns)]
+    cells = [
+        min(long, _GROW_LEAST if column.grow else column.width) for column, long in zip(columns, longest, strict=True)
     ]
-    left = width - sum(needed) - max(0, len(needed) - 1)
-    for index, column in enumerate(table_columns):
+    left = width - sum(cells) - max(0, len(cells) - 1)
+    for index, column in enumerate(columns):
         if column.grow and left > 0:
-            longest = max([cells_of(column.title), *(_length(row, index) for row in rows)])
-            needed[index] = max(cells_of(column.title), min(longest, needed[index] + left))
-    return needed
+            cells[index] = min(longest[index], cells[index] + left)
+    words = [index for index, column in enumerate(columns) if not column.right]
+    while left < 0 and words:
+        widest = max(words, key=lambda index: cells[index])
+        if cells[widest] <= _WORD_LEAST:
+            break
+        cells[widest] -= 1
+        left += 1
+    return cells
 
 
-def _length(row: Row, index: int) -> int:
-    return cells_of(row.cells[index].text) + (2 * row.indent if index == 0 else 0)
+def _longest(column: Column, rows: Sequence[Row], index: int) -> int:
+    return max([cells_of(column.title), *(cells_of(row.cells[index].text) for row in rows)])
+
+
+def filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[tuple[Column, ...], list[Row]]:
+    """The table without columns that are blank in every row; an unknown value is not blank."""
+    kept = [index for index in range(len(columns)) if not rows or any(row.cells[index].text for row in rows)]
+    return tuple(columns[index] for index in kept), [
+        Row(row.key, tuple(row.cells[index] for index in kept)) for row in rows
+    ]
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Line]:
     """Head and rows, each at most `width` cells: columns that do not fit any more are cut at the right edge."""
+    columns, rows = filled(columns, rows)
     widths = column_widths(columns, rows, width)
     head = [
         Span(fit(column.title, cells, right=column.right), "head")

@@ -52,12 +52,12 @@ def _panel(name: str, view: View, width: int) -> list[Line]:
     detail = PANELS[name].detail(view.frame, max(20, width), view.history)
     lines = [_rule(title(name, view), width), *detail.head]
     for table in detail.tables:
-        lines += _table(table, width)
+        lines += _table(table, "" if table.title == detail.title else table.title, width)
     return [fit_line(one, width) for one in lines]
 
 
-def _table(table: Table, width: int) -> list[Line]:
-    heading: list[Line] = [(), (Span(table.title or table.id, "title"),)]
+def _table(table: Table, words: str, width: int) -> list[Line]:
+    heading: list[Line] = [(), (Span(words, "title"),)] if words else [()]
     if not table.rows:
         return [*heading, (Span("  " + table.empty, "dim"),)]
     return [*heading, *table_lines(table.columns, table.rows, width)]
