@@ -35,7 +35,7 @@ class Showing:
 
 
 class _Piece(NamedTuple):
-    """A piece of the line. `rank` 0 is never left out; higher ones go first when there is no room."""
+    """A piece of the line. `rank` 0 is never left out; the highest goes first when there is no room."""
 
     rank: int
     line: Line
@@ -44,18 +44,17 @@ class _Piece(NamedTuple):
 def header(frame: Frame, showing: Showing, width: int) -> Line:
     """The line in exactly `width` cells."""
     left, right = _left(frame, showing), [*_warnings(frame, showing), *_right(frame, showing)]
-    worst = 9
-    start, end = _joined(left, worst), _joined(right, worst, Span("  "))
-    while worst > 0 and line_width(start) + line_width(end) + 2 > width:
-        worst -= 1
-        start, end = _joined(left, worst), _joined(right, worst, Span("  "))
+    start, end = _joined(left), _joined(right, Span("  "))
+    while line_width(start) + line_width(end) + 2 > width and (worst := max(p.rank for p in left + right)) > 0:
+        left = [piece for piece in left if piece.rank < worst]
+        right = [piece for piece in right if piece.rank < worst]
+        start, end = _joined(left), _joined(right, Span("  "))
     gap = max(2, width - line_width(start) - line_width(end))
     return fit_line((*start, Span(" " * gap), *end) if end else start, width)
 
 
-def _joined(pieces: Sequence[_Piece], worst: int, between: Span = BETWEEN) -> Line:
-    """The pieces of a rank up to `worst`."""
-    return join([piece.line for piece in pieces if piece.rank <= worst], between)
+def _joined(pieces: Sequence[_Piece], between: Span = BETWEEN) -> Line:
+    return join([piece.line for piece in pieces], between)
 
 
 def _left(frame: Frame, showing: Showing) -> list[_Piece]:
@@ -63,13 +62,13 @@ def _left(frame: Frame, showing: Showing) -> list[_Piece]:
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
     pieces = [_Piece(0, (Span(name_of(target.name, 32), "title"), Span(role)))]
     if target.version:
-        pieces.append(_Piece(4, (Span(f"PG {name_of(target.version, 16)}"),)))
+        pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))
     if target.uptime_s is not None:
-        pieces.append(_Piece(7, (Span(f"up {human_duration(target.uptime_s)}"),)))
+        pieces.append(_Piece(8, (Span(f"up {human_duration(target.uptime_s)}"),)))
     if showing.mode == "text":
-        pieces.append(_Piece(2, (Span(moment(frame.at_us)),)))
+        pieces.append(_Piece(4, (Span(moment(frame.at_us)),)))
     elif showing.mode != "replay":
-        pieces.append(_Piece(2, (Span(clock(frame.at_us)),)))
+        pieces.append(_Piece(4, (Span(clock(frame.at_us)),)))
     return pieces
 
 
@@ -83,22 +82,19 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
         pieces.append(_Piece(0, (Span(f"data {human_duration(showing.age_s)} old", "crit"),)))
     if frame.own.stuck_lanes:
         word = "lane" if frame.own.stuck_lanes == 1 else "lanes"
-        pieces.append(_Piece(1, (Span(f"{frame.own.stuck_lanes} {word} stuck", "warn"),)))
+        pieces.append(_Piece(3, (Span(f"{frame.own.stuck_lanes} {word} stuck", "warn"),)))
     if frame.own.dropped:
-        pieces.append(_Piece(1, (Span(f"{frame.own.dropped} dropped", "warn"),)))
+        pieces.append(_Piece(2, (Span(f"{frame.own.dropped} dropped", "warn"),)))
     return pieces
 
 
 def _right(frame: Frame, showing: Showing) -> list[_Piece]:
-    pieces = (
-        [_Piece(1 if frame.own.recording == "failed" else 3, _recording(frame, showing))]
-        if showing.mode in ("live", "paused")
-        else []
-    )
-    if showing.mode != "text" and showing.mode != "replay":
-        pieces.append(_Piece(8, (Span(_rate(showing.interval_s), "dim"),)))
+    pieces: list[_Piece] = []
+    if showing.mode in ("live", "paused"):
+        pieces.append(_Piece(1 if frame.own.recording == "failed" else 5, _recording(frame, showing)))
+        pieces.append(_Piece(9, (Span(_rate(showing.interval_s), "dim"),)))
     if showing.mode == "live":
-        pieces.append(_Piece(5, (Span("LIVE", "ok"),)))
+        pieces.append(_Piece(7, (Span("LIVE", "ok"),)))
     elif showing.mode == "paused":
         pieces.append(_Piece(0, (Span(f"PAUSED {stopwatch(-abs(showing.behind_s))}", "warn"),)))
     elif showing.mode == "replay":
