@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from build import NOW_US
 from msgspec import Struct
 
 from dba_console.samples import host, own, postgres
 from dba_console.samples.registry import PARTS
+from tests.build import NOW_US
 
 S = TypeVar("S", bound=Struct)
 
@@ -17,7 +17,7 @@ _PLAIN: dict[Any, Any] = {int: 0, float: 0.0, str: "", bool: False}
 _KNOWN: dict[type[Any], dict[str, Any]] = {}
 
 
-def of(kind: type[S], **fields: Any) -> S:
+def of(kind: type[S], /, **fields: Any) -> S:
     """A reading with the given fields; others are None where they may be, else 0, empty or False."""
     blank = _KNOWN.get(kind)
     if blank is None:

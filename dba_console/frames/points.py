@@ -89,7 +89,8 @@ def _disks(point: Point, facts: Facts) -> None:
     rows = derive_devices(disks, pair(facts.picture, "host.disks", host.Disks), None)
     point["io.read_bytes_per_s"], point["io.write_bytes_per_s"] = totals(disks, rows)
     for row in rows:
-        point[f"device:{row.name}.util_pct"] = row.util_pct
+        if not row.name.startswith("loop"):
+            point[f"device:{row.name}.util_pct"] = row.util_pct
 
 
 def _memory(point: Point, facts: Facts) -> None:

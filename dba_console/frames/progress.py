@@ -20,7 +20,10 @@ MIN_PCT = 5.0
 """Below this share no time left is told: the rate of a beginning misleads."""
 ESTIMATED_MOST = 99.0
 """An estimated share stays below 100 until the work is gone from the view."""
-_ROUNDS = ("index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "indexes_done")
+_ROUNDS = (
+    "index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "databases_done",
+    "relations_done",
+)  # fmt: skip
 """Columns of the views that tell one round through a phase from the next."""
 
 

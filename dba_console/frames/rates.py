@@ -73,7 +73,8 @@ def _reset_between(new: object, old: object) -> bool:
     if isinstance(new, host.Processes) and isinstance(old, host.Processes):
         return new.postmaster != old.postmaster
     if isinstance(new, postgres.Replication) and isinstance(old, postgres.Replication):
-        return new.in_recovery != old.in_recovery or new.timeline != old.timeline
+        switched = None not in (new.timeline, old.timeline) and new.timeline != old.timeline
+        return new.in_recovery != old.in_recovery or switched
     return False
 
 

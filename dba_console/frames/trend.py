@@ -1,8 +1,8 @@
 """Where a number is going, told from minutes and not from the last two points.
 
 The slope is the median of the slopes between all pairs of points (Theil 1950, Sen 1968), which a burst of a few seconds
-cannot move. A single step in the middle of the window could; so the later half must agree. What does not rise clearly
-above its own scatter predicts nothing.
+cannot move. A single step in the middle of the window could; so the later half, whose slope is told because it is the
+newer one, must agree in direction. What does not rise clearly above its own scatter predicts nothing.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def thin(series: Points, most: int = MAX_POINTS) -> Points:
 
 
 class Course(NamedTuple):
-    """Where a series goes: its steady change per second, from the points of the window."""
+    """Where a series goes, from the points of the window."""
 
     per_s: float
-    """0.0 where the halves disagree, as after one step."""
+    """Steady change of the later half; 0.0 where the whole does not agree, as after one step."""
     now: float
     """The middle of the last three values."""
     points: Points
@@ -90,7 +90,7 @@ def course(
     recent = thin(recent)
     whole = _median_slope(recent)
     half = _median_slope(recent[len(recent) // 2 :]) if whole else 0.0
-    return Course(min(whole, half, key=abs) if whole * half > 0 else 0.0, now, recent)
+    return Course(half if whole * half > 0 else 0.0, now, recent)
 
 
 def slope(
