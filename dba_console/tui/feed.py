@@ -75,6 +75,8 @@ class MomentArrived:
     events: Sequence[Event]
     first_us: int | None
     last_us: int | None
+    damage: str | None = None
+    """What is wrong with the recording, as far as is known."""
     continues: bool = False
     """The points go on from the ones of the moment before."""
 

@@ -65,6 +65,7 @@ class Navigator:
         self._recall_wanted = False
         self._played_us = 0
         self._last_us: int | None = None
+        self._damage: str | None = None
         self.heard_us: int | None = None
         """Monotonic time of the newest sample's arrival."""
 
@@ -162,6 +163,7 @@ class Navigator:
             return False
         self._asked = None
         self._last_us = answer.last_us
+        self._tell_damage(answer.damage)
         if answer.continues and self._moment is not None:
             history = self._moment.history
         else:
@@ -169,6 +171,10 @@ class Navigator:
         history.extend(answer.points)
         self._show(Moment(answer.picture, history, answer.events), answer.at_us)
         return True
+
+    def _tell_damage(self, damage: str | None) -> None:
+        if damage is not None and damage != self._damage:
+            self._damage = self.notice = damage
 
     def _refused(self, serial: int, text: str) -> None:
         if serial == self._recall:

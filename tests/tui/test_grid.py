@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,11 +174,16 @@ def test_any_keys_on_any_table_leave_a_screen_of_the_right_size(
     rows: list[tuple[int, float | None, str]], pressed: list[str], cells: int, height: int
 ) -> None:
     grid = Grid(table(*rows))
-    do = {
-        "up": lambda: grid.move(-1), "down": lambda: grid.move(1), "invert": grid.invert,
-        "cycle": lambda: grid.cycle(1), "top": grid.to_top, "filter": lambda: grid.set_filter("1"), "clear": lambda: grid.set_filter(""),
+    do: dict[str, Callable[[], object]] = {
+        "up": lambda: grid.move(-1),
+        "down": lambda: grid.move(1),
+        "invert": grid.invert,
+        "cycle": lambda: grid.cycle(1),
+        "top": grid.to_top,
+        "filter": lambda: grid.set_filter("1"),
+        "clear": lambda: grid.set_filter(""),
         "wheel": lambda: grid.scroll(3),
-    }  # fmt: skip
+    }
     for name in pressed:
         chosen = grid.selected
         do[name]()

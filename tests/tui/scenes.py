@@ -1,0 +1,116 @@
+"""A recording in memory and a feed in hand, made of real samples: what the screen's tests act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import build
+
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.samples.event import Event
+from dba_console.samples.postgres import Activity, Sessions
+from dba_console.samples.sample import Sample, encode_sample
+from dba_console.tui.archive import Archive
+from dba_console.tui.feed import LinkChanged, Mailbox, Point, SampleArrived, Session
+
+S = 1_000_000
+START_US = build.NOW_US
+BOOT = "boot-1"
+
+
+def tick(number: int, *, sessions: int = 3, query: str = "select 1") -> Sample:
+    """The sample of second `number`, with that many sessions, their pids from 100 on."""
+    now_us = START_US + number * S
+    rows = [
+        Activity(
+            100 + place, now_us - 9 * S, "client backend", "app", "alice", "psql", "[local]", "active",
+            now_us - place * S, now_us - place * S, now_us, None, None, None, None, None, None, query,
+        )
+        for place in range(sessions)
+    ]  # fmt: skip
+    part = build.part("pg.activity", Sessions(now_us, rows), at_s=1000 + number)
+    return build.sample(part, at_s=1000 + number, seq=number + 1, boot=BOOT, wall_us=now_us)
+
+
+class MemoryPast:
+    """A recording: samples and events, asked as one on disk is."""
+
+    def __init__(self, samples: Sequence[Sample], events: Sequence[Event] = (), damage: str | None = None) -> None:
+        self.samples = list(samples)
+        self._events = list(events)
+        self.damage = damage
+        self.closed = False
+
+    @property
+    def first_us(self) -> int | None:
+        return self.samples[0].wall_us if self.samples else None
+
+    @property
+    def last_us(self) -> int | None:
+        return self.samples[-1].wall_us if self.samples else None
+
+    def refresh(self) -> None:
+        pass
+
+    def _pictures(self) -> list[Picture]:
+        pictures, picture = [], Picture()
+        for sample in self.samples:
+            picture = picture.absorb(sample)
+            pictures.append(picture)
+        return pictures
+
+    def picture_at(self, wall_us: int) -> Picture | None:
+        return next((picture for picture in reversed(self._pictures()) if picture.wall_us <= wall_us), None)
+
+    def step(self, wall_us: int, direction: int) -> int | None:
+        times = [sample.wall_us for sample in self.samples]
+        beyond = [at for at in times if (at - wall_us) * direction > 0]
+        return min(beyond, key=lambda at: abs(at - wall_us)) if beyond else None
+
+    def points(self, from_us: int, to_us: int) -> list[Point]:
+        return [(one.wall_us, dict(point_of(one))) for one in self._pictures() if from_us <= one.wall_us <= to_us]
+
+    def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> Sequence[Event]:
+        found = [
+            event
+            for event in self._events
+            if (from_us is None or event.wall_us >= from_us) and (to_us is None or event.wall_us <= to_us)
+        ]
+        return found if limit is None else found[-limit:]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def after(past: object, text: str, now_us: int | None) -> int:
+    """`+5s`: seconds after the first sample; enough of TIME for these tests."""
+    return START_US + int(text.strip("+s")) * S
+
+
+class HandFeed:
+    """A feed whose samples the test hands out. With `past`, its archive answers from there."""
+
+    def __init__(self, past: MemoryPast | None = None, *, has_present: bool = True) -> None:
+        self.has_present = has_present
+        self.mailbox = Mailbox()
+        self.session = Session("db2", "db2", START_US, 1.0, 600.0)
+        self.archive = None if past is None else Archive(lambda: past, self.mailbox, after)
+        self.refusal: str | None = None if has_present else "this is a recording: nothing can be added to it"
+        self.sent: list[tuple[str, str, int | None]] = []
+
+    def start(self) -> None:
+        self.mailbox.put(LinkChanged("attached" if self.has_present else "recording"))
+
+    def give(self, *samples: Sample) -> None:
+        for sample in samples:
+            self.mailbox.put(SampleArrived(encode_sample(sample)))
+
+    def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
+        self.sent.append((kind, text, occurred_us))
+        return self.refusal
+
+    def close(self) -> None:
+        if self.archive is not None:
+            self.archive.close()

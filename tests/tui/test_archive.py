@@ -1,0 +1,134 @@
+"""Questions about the past: answered in a thread of their own, the newest one first, failures in words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from scenes import START_US, MemoryPast, S, after, tick
+
+from dba_console.errors import SessionError
+from dba_console.samples.event import Event
+from dba_console.tui.archive import Archive, Past, is_sign, next_sign
+from dba_console.tui.feed import (
+    Arrival,
+    At,
+    Edge,
+    Mailbox,
+    MomentArrived,
+    Named,
+    Question,
+    Refused,
+    Sign,
+    Step,
+)
+
+EVENTS = (
+    Event(wall_us=START_US + 2 * S, kind="mark", text="here", seq=1),
+    Event(wall_us=START_US + 3 * S, kind="heartbeat", text="", seq=2),
+    Event(wall_us=START_US + 9 * S, kind="note", text="later", seq=3, occurred_us=START_US + 4 * S),
+)
+
+
+def answers(open_past: Callable[[], Past], *questions: Question) -> list[Arrival]:
+    """The answers to questions put one after the other."""
+    mailbox, come = Mailbox(), threading.Semaphore(0)
+    mailbox.wake = come.release
+    archive = Archive(open_past, mailbox, after)
+    taken: list[Arrival] = []
+    for question in questions:
+        archive.ask(question)
+        assert come.acquire(timeout=10)
+        taken += mailbox.take()[0]
+    archive.close()
+    return taken
+
+
+def places(*questions: Question) -> list[float | str]:
+    past = MemoryPast([tick(number) for number in range(10)], EVENTS)
+    return [
+        (answer.at_us - START_US) / S if isinstance(answer, MomentArrived) else getattr(answer, "text", "")
+        for answer in answers(lambda: past, *questions)
+    ]
+
+
+def test_each_kind_of_question_finds_its_moment() -> None:
+    assert places(At(START_US + 5 * S), Step(START_US + 5 * S, 1), Step(START_US + 5 * S, -1), Edge(-1), Edge(1)) == [
+        5.0, 6.0, 4.0, 0.0, 9.0,
+    ]  # fmt: skip
+    assert places(Named("+7s"), At(START_US - 100 * S), At(START_US + 100 * S)) == [7.0, 0.0, 9.0]
+
+
+def test_signs_are_marks_and_notes_at_the_time_they_are_about_not_heartbeats() -> None:
+    assert places(Sign(START_US, 1), Sign(START_US + 2 * S, 1), Sign(START_US + 9 * S, -1)) == [2.0, 4.0, 4.0]
+
+
+def test_beyond_the_ends_the_answer_is_a_sentence() -> None:
+    assert places(Step(START_US + 9 * S, 1), Sign(START_US, -1)) == [
+        "this is the end of the recording",
+        "no mark, note or finding before this",
+    ]
+
+
+def test_a_moment_brings_the_points_and_events_that_led_to_it_and_none_after() -> None:
+    past = MemoryPast([tick(number) for number in range(10)], EVENTS)
+    (moment,) = answers(lambda: past, At(START_US + 5 * S))
+    assert isinstance(moment, MomentArrived)
+    assert [wall for wall, _ in moment.points] == [START_US + number * S for number in range(6)]
+    assert [event.seq for event in moment.events] == [1, 2]
+
+
+def test_playing_on_brings_only_the_points_not_at_hand() -> None:
+    past = MemoryPast([tick(number) for number in range(10)])
+    (moment,) = answers(lambda: past, At(START_US + 5 * S, since_us=START_US + 3 * S))
+    assert isinstance(moment, MomentArrived)
+    assert moment.continues and [wall for wall, _ in moment.points] == [START_US + 4 * S, START_US + 5 * S]
+
+
+def test_a_recording_that_cannot_be_opened_says_why_and_a_secret_in_it_is_masked() -> None:
+    def broken() -> Past:
+        raise SessionError("cannot open postgresql://app:hunter2@db/x")
+
+    def failing() -> Past:
+        raise OSError("Input/output error")
+
+    (refused,) = answers(broken, Edge(1))
+    assert isinstance(refused, Refused)
+    assert "cannot open" in refused.text and "hunter2" not in refused.text
+    (refused,) = answers(failing, Edge(1))
+    assert isinstance(refused, Refused) and "Input/output error" in refused.text
+
+
+def test_an_empty_recording_is_said_to_be_empty() -> None:
+    (refused,) = answers(lambda: MemoryPast([]), Edge(1))
+    assert isinstance(refused, Refused) and "nothing is recorded yet" in refused.text
+
+
+def test_while_an_answer_takes_long_only_the_newest_question_waits() -> None:
+    begun, go_on, mailbox, come = threading.Event(), threading.Event(), Mailbox(), threading.Semaphore(0)
+    past = MemoryPast([tick(number) for number in range(10)])
+
+    def slow_disk() -> Past:
+        begun.set()
+        assert go_on.wait(10)
+        return past
+
+    mailbox.wake = come.release
+    archive = Archive(slow_disk, mailbox, after)
+    first = archive.ask(At(START_US))
+    assert begun.wait(10)
+    for second in range(1, 6):
+        last = archive.ask(At(START_US + second * S))
+    go_on.set()
+    for _ in range(2):
+        assert come.acquire(timeout=10)
+    serials = [answer.serial for answer in mailbox.take()[0] if isinstance(answer, MomentArrived)]
+    archive.close()
+    assert serials == [first, last]
+
+
+def test_trouble_is_a_sign_as_a_finding_is() -> None:
+    assert is_sign(Event(wall_us=1, kind="server.lost", text=""))
+    assert is_sign(Event(wall_us=1, kind="anything", text="", severity="critical"))
+    assert not is_sign(Event(wall_us=1, kind="console.attach", text=""))
+    assert next_sign((), 5, 1) is None

@@ -1,0 +1,297 @@
+"""From keys to moments: the present goes on while the past is looked at, and every place is found where it lies."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from scenes import START_US, HandFeed, MemoryPast, S, tick
+
+from dba_console.samples.event import Event
+from dba_console.tui.feed import EventArrived, LinkChanged, NoticeArrived
+from dba_console.tui.navigator import Navigator
+
+
+class HeldClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+
+    def wall_us(self) -> int:
+        return START_US + self.now_us
+
+    def mono_us(self) -> int:
+        return self.now_us
+
+
+class Stand:
+    """A navigator with its feed: the test gives samples and waits for answers."""
+
+    def __init__(
+        self, past: MemoryPast | None = None, *, has_present: bool = True, begin_at: str | None = None
+    ) -> None:
+        self.clock = HeldClock()
+        self.feed = HandFeed(past, has_present=has_present)
+        self._come = threading.Semaphore(0)
+        self.feed.mailbox.wake = self._come.release
+        self.navigator = Navigator(self.feed, self.clock, begin_at=begin_at)
+
+    def give(self, *numbers: int) -> None:
+        self.feed.give(*(tick(number) for number in numbers))
+        self.navigator.take()
+        while self._come.acquire(blocking=False):
+            pass
+
+    def answered(self) -> None:
+        """Wait for one thing to arrive and take it."""
+        assert self._come.acquire(timeout=10)
+        self.navigator.take()
+
+    @property
+    def second(self) -> float | None:
+        """The second shown."""
+        moment = self.navigator.moment
+        return None if moment is None else (moment.picture.wall_us - START_US) / S
+
+
+def test_nothing_is_shown_before_the_first_sample() -> None:
+    stand = Stand()
+    assert stand.navigator.frame() is None
+    stand.navigator.step(-1)
+    stand.navigator.space()
+    assert stand.navigator.cursor.live
+
+
+def test_live_shows_the_newest_sample() -> None:
+    stand = Stand()
+    stand.give(0, 1, 2)
+    assert stand.second == 2
+    frame = stand.navigator.frame()
+    assert frame is not None and frame.connections.used == 3
+
+
+def test_a_frame_is_made_once_however_often_it_is_painted() -> None:
+    stand = Stand()
+    stand.give(0, 1)
+    assert stand.navigator.frame() is stand.navigator.frame()
+
+
+def test_while_paused_the_present_goes_on_and_the_picture_stays() -> None:
+    stand = Stand()
+    stand.give(0, 1)
+    stand.navigator.space()
+    stand.give(*range(2, 44))
+    assert stand.second == 1
+    assert stand.navigator.label == "PAUSED -00:42"
+    stand.navigator.space()
+    assert stand.second == 43 and stand.navigator.label == "LIVE"
+
+
+def test_charts_of_a_paused_moment_end_with_it() -> None:
+    stand = Stand()
+    stand.give(0, 1)
+    stand.navigator.space()
+    stand.give(2, 3)
+    assert stand.navigator.history.last_us == START_US + 1 * S
+
+
+def test_stepping_back_from_live_pauses_on_the_sample_before() -> None:
+    stand = Stand()
+    stand.give(0, 1, 2)
+    stand.navigator.step(-1)
+    assert stand.second == 1
+    stand.navigator.step(1)
+    assert stand.second == 2
+    stand.navigator.step(1)
+    assert stand.navigator.notice == "this is the newest sample"
+
+
+def test_without_a_recording_the_minutes_in_memory_are_all_there_is() -> None:
+    stand = Stand()
+    stand.give(0, 1)
+    stand.navigator.minute(-1)
+    assert stand.navigator.notice is not None and "only the last minutes" in stand.navigator.notice
+    assert stand.navigator.cursor.live
+
+
+def test_beyond_memory_the_recording_is_asked() -> None:
+    stand = Stand(MemoryPast([tick(number) for number in range(100)]))
+    stand.give(*range(95, 100))
+    stand.navigator.minute(-1)
+    stand.answered()
+    assert stand.second == 39 and not stand.navigator.cursor.live
+
+
+def test_a_minute_on_past_the_newest_sample_is_live_again() -> None:
+    stand = Stand()
+    stand.give(*range(10))
+    stand.navigator.step(-1)
+    stand.navigator.minute(1)
+    assert stand.navigator.cursor.live
+
+
+def test_brackets_go_from_mark_to_mark() -> None:
+    marks = [Event(wall_us=START_US + at * S, kind="mark", text="", seq=at) for at in (20, 60)]
+    stand = Stand(MemoryPast([tick(number) for number in range(100)], marks))
+    stand.give(*range(95, 100))
+    seen = []
+    for direction in (-1, -1, 1):
+        stand.navigator.sign(direction)  # type: ignore[arg-type]
+        stand.answered()
+        seen.append(stand.second)
+    assert seen == [60, 20, 60]
+
+
+def test_marks_without_a_recording_are_found_among_the_events_at_hand() -> None:
+    stand = Stand()
+    stand.give(*range(10))
+    stand.feed.mailbox.put(EventArrived(Event(wall_us=START_US + 4 * S, kind="mark", text="", seq=1)))
+    stand.navigator.take()
+    stand.navigator.sign(-1)
+    assert stand.second == 4
+    stand.navigator.sign(-1)
+    assert stand.navigator.notice == "no mark, note or finding there"
+
+
+def test_an_answer_to_a_question_given_up_changes_nothing() -> None:
+    stand = Stand(MemoryPast([tick(number) for number in range(100)]))
+    stand.give(*range(95, 100))
+    stand.navigator.first()
+    stand.navigator.live()
+    stand.answered()
+    assert stand.navigator.cursor.live and stand.second == 99
+
+
+def test_attaching_brings_the_charts_and_events_of_before() -> None:
+    events = [Event(wall_us=START_US + 50 * S, kind="mark", text="before", seq=7)]
+    stand = Stand(MemoryPast([tick(number) for number in range(100)], events))
+    stand.feed.start()
+    stand.give(99)
+    stand.answered()
+    history = stand.navigator.history
+    assert len(history.series("connections.used")) == 100
+    moment = stand.navigator.moment
+    assert moment is not None and [event.seq for event in moment.events] == [7]
+
+
+def test_an_event_that_came_twice_counts_once() -> None:
+    event = Event(wall_us=START_US, kind="mark", text="x", seq=5)
+    stand = Stand()
+    stand.give(0)
+    for _ in range(2):
+        stand.feed.mailbox.put(EventArrived(event))
+    stand.navigator.take()
+    moment = stand.navigator.moment
+    assert moment is not None and len(moment.events) == 1
+
+
+def test_a_recording_opens_at_its_start_or_where_it_is_told() -> None:
+    past = MemoryPast([tick(number) for number in range(10)])
+    for begin_at, second in ((None, 0), ("+7s", 7)):
+        stand = Stand(past, has_present=False, begin_at=begin_at)
+        stand.feed.start()
+        stand.answered()
+        stand.answered()
+        assert stand.second == second
+        assert stand.navigator.label.startswith("REPLAY")
+
+
+def test_playing_goes_on_with_the_operators_time_and_stops_at_the_end() -> None:
+    stand = Stand(MemoryPast([tick(number) for number in range(10)]), has_present=False)
+    stand.feed.start()
+    stand.answered()
+    stand.answered()
+    stand.navigator.space()
+    stand.clock.now_us += 3 * S
+    stand.navigator.play()
+    stand.answered()
+    assert stand.second == 3
+    stand.navigator.faster()
+    stand.clock.now_us += 2 * S
+    stand.navigator.play()
+    stand.answered()
+    assert stand.second == 7
+    stand.clock.now_us += 60 * S
+    stand.navigator.play()
+    stand.answered()
+    assert stand.second == 9 and not stand.navigator.cursor.playing
+    assert stand.navigator.notice == "this is the end of the recording"
+
+
+def test_playing_a_live_session_reaches_the_present_and_is_live() -> None:
+    stand = Stand()
+    stand.give(*range(10))
+    stand.navigator.step(-1)
+    stand.navigator.step(-1)
+    stand.navigator.space()
+    stand.clock.now_us += 1 * S
+    assert stand.navigator.play() and stand.second == 8
+    stand.clock.now_us += 5 * S
+    stand.navigator.play()
+    assert stand.navigator.cursor.live
+
+
+def test_stepping_while_playing_pauses() -> None:
+    stand = Stand()
+    stand.give(*range(10))
+    stand.navigator.step(-1)
+    stand.navigator.space()
+    stand.navigator.step(-1)
+    assert stand.navigator.cursor.mode == "paused" and stand.second == 7
+
+
+def test_a_refusal_is_told_and_the_screen_stays_where_it_is() -> None:
+    stand = Stand(MemoryPast([]))
+    stand.give(0, 1)
+    stand.navigator.first()
+    stand.answered()
+    assert stand.navigator.notice == "nothing is recorded yet"
+    assert stand.navigator.cursor.live
+
+
+def test_a_damaged_recording_is_told_once() -> None:
+    stand = Stand(MemoryPast([tick(0), tick(1)], damage="the recording is damaged in places"), has_present=False)
+    stand.feed.start()
+    stand.answered()
+    stand.answered()
+    assert stand.navigator.notice == "the recording is damaged in places"
+    stand.navigator.notice = None
+    stand.navigator.step(1)
+    stand.answered()
+    assert stand.navigator.notice is None
+
+
+def test_a_slow_recording_is_said_to_be_slow() -> None:
+    stand = Stand(MemoryPast([tick(0)]))
+    stand.give(5)
+    stand.navigator.first()
+    assert not stand.navigator.waiting
+    stand.clock.now_us += 2 * S
+    assert stand.navigator.waiting
+
+
+def test_a_lost_agent_is_told_with_its_reason_and_the_last_picture_stays() -> None:
+    stand = Stand()
+    stand.give(0, 1)
+    stand.feed.mailbox.put(LinkChanged("lost", "the agent is gone"))
+    stand.feed.mailbox.put(NoticeArrived("3 samples were dropped for this console"))
+    stand.navigator.take()
+    assert (stand.navigator.link, stand.navigator.link_text) == ("lost", "the agent is gone")
+    assert stand.navigator.notice == "3 samples were dropped for this console"
+    assert stand.second == 1
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff\x00", b"not a sample"])
+def test_a_sample_that_cannot_be_read_is_counted_and_passed_over(garbage: bytes) -> None:
+    stand = Stand()
+    stand.give(0)
+    stand.navigator.present.absorb(garbage)
+    assert stand.navigator.present.damaged == 1 and stand.second == 0
+
+
+def test_samples_lost_in_a_stall_are_read_back_from_the_recording() -> None:
+    stand = Stand(MemoryPast([tick(number) for number in range(200)]))
+    stand.give(*range(200))
+    stand.answered()
+    assert len(stand.navigator.history.series("connections.used")) == 200
