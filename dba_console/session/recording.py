@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from dba_console.errors import SessionError
 from dba_console.frames.picture import Picture
@@ -28,7 +29,7 @@ from dba_console.session.opening import check_header, connect
 from dba_console.session.points import Point, unpack_points
 from dba_console.session.recorder import default_point_of
 from dba_console.session.salvage import PageSource
-from dba_console.session.source import Source, SqlSource, session_meta
+from dba_console.session.source import BlockEntry, Source, SqlSource, session_meta
 from dba_console.session.tailblock import TailBlock
 
 CACHE_BYTES = 12 << 20
@@ -51,6 +52,8 @@ class Recording:
         self._tails: list[TailBlock] = []
         self._cache: OrderedDict[int, BlockReader] = OrderedDict()
         self._bad: set[int] = set()
+        self.tail_errors: list[str] = []
+        """What is wrong with rows of the newest samples."""
         self._point_of: Callable[[Picture], Point] | None = None
         self.refresh()
 
@@ -115,11 +118,36 @@ class Recording:
         return ends[0] if ends else self._start_us
 
     @property
-    def state(self) -> str:
+    def state(self) -> Literal["live", "closed", "crashed"]:
         """live, closed, or crashed: its agent ended without closing it."""
         if is_live(self.directory):
             return "live"
         return "closed" if "closed" in self._values else "crashed"
+
+    @property
+    def closed(self) -> str | None:
+        """The note its writer left on closing (JSON: reason, events, head), None where it was not closed."""
+        return self._values.get("closed")
+
+    def journal_rows(self) -> list[Row]:
+        """Every event as stored, for checking."""
+        try:
+            return self._source.journal(None, None, None)
+        except Damaged as error:
+            self._note(error)
+            return self._salvaged_rows(None, None, None)
+
+    def block_entries(self) -> list[BlockEntry]:
+        """The index of sealed blocks as stored."""
+        return self._source.blocks()
+
+    def block_bytes(self, first_seq: int) -> bytes:
+        """A sealed block as stored. Raises Damaged."""
+        return self._source.block(first_seq)
+
+    def point_bytes(self, first_seq: int) -> bytes:
+        """The chart values of a sealed block as stored. Raises Damaged."""
+        return self._source.points(first_seq)
 
     @property
     def _start_us(self) -> int:
@@ -145,10 +173,11 @@ class Recording:
             else:
                 self._tails[-1].append(row)
         except Damaged as error:
+            self.tail_errors.append(error.message)
             self._note(error)
 
     def picture_at(self, wall_us: int) -> Picture | None:
-        """What was known at that time: the picture of the newest readable sample not after it, None if there is none."""
+        """What was known at that time: the picture of the newest readable sample not after it, None without one."""
         for place in range(self._place(wall_us), -1, -1):
             try:
                 block = self._block(place)

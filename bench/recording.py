@@ -1,0 +1,135 @@
+"""What a recording weighs, and how fast it opens and seeks.
+
+Size is measured on what the real agent recorded under the load of `ground`. A day of 86,400 samples is made by
+repeating the real blocks with their times shifted, each encoded anew: what is sought in is real, the day is not.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+
+from bench.console import own_directories, recording_agent
+from bench.figure import Figure
+from bench.ground import ground
+from dba_console.samples.sample import Part, Sample
+from dba_console.session.backlog import Batch, SealedBlock
+from dba_console.session.blockformat import Head
+from dba_console.session.blockreader import BlockReader
+from dba_console.session.blockwriter import BlockWriter
+from dba_console.session.layout import session_directory
+from dba_console.session.meta import new_meta
+from dba_console.session.points import Point, pack_points, unpack_points
+from dba_console.session.recording import Recording
+from dba_console.session.store import Store
+
+DAY = 86_400
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    """Bytes per sample under load; open and seek in a session of a day."""
+    seconds, wanted, seeks = (15, 600, 30) if smoke else (620, DAY, 400)
+    blocks, stored = _recorded(seconds)
+    samples = sum(len(block) for block, _ in blocks)
+    with tempfile.TemporaryDirectory(prefix="bench-") as place:
+        directory = _day(Path(place), blocks, wanted)
+        size = (directory / "session.db").stat().st_size
+        opens = [_timed(lambda: Recording.open(directory).close()) for _ in range(20)]
+        before = _resident_mb()
+        recording = Recording.open(directory)
+        times = random.Random(1).sample(range(recording.first_us, recording.last_us), seeks)
+        found = [_timed(lambda at=at: recording.picture_at(at)) for at in times]  # type: ignore[misc]
+        history = _timed(lambda: recording.points(recording.last_us - 600_000_000, recording.last_us))
+        grown = _resident_mb() - before
+        recording.close()
+    backends = f"{samples} samples of a real load"
+    return [
+        Figure("recording, blocks and chart values, per sample", stored / samples, "bytes", 600, backends),
+        Figure("recording, session.db as a whole, per sample", size / wanted, "bytes", 600, f"{wanted} samples"),
+        Figure("recording, open, median", median(opens), "ms", 100),
+        Figure("recording, open, slowest", max(opens), "ms", 100),
+        Figure("recording, seek, p50", median(found), "ms", None),
+        Figure("recording, seek, p99", quantiles(found, n=100)[98], "ms", 50),
+        Figure("recording, ten minutes of chart values", history, "ms", None),
+        Figure("recording, memory of a reader after its seeks", grown, "MB", None),
+    ]
+
+
+def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]:
+    """The sealed blocks of a real recording of that length with their chart values, and the bytes they take."""
+    with ground(200) as here, own_directories():
+        with recording_agent(here.dsn) as agent:
+            time.sleep(seconds)
+        # The agent has ended in order and sealed what it had.
+        if agent.session is None:
+            raise RuntimeError("the agent does not record")
+        recording = Recording.open(agent.session)
+        entries = recording.block_entries()
+        # The first block has the connecting in it, the last one is short.
+        blocks = [_read(recording, entry.first_seq) for entry in entries[1:-1] or entries]
+        recording.close()
+    return [(block, points) for block, points, _ in blocks], sum(size for _, _, size in blocks)
+
+
+def _read(recording: Recording, first_seq: int) -> tuple[BlockReader, list[Point], int]:
+    data, packed = recording.block_bytes(first_seq), recording.point_bytes(first_seq)
+    return BlockReader(data), [point for _, point in unpack_points(packed)], len(data) + len(packed)
+
+
+def _day(place: Path, blocks: list[tuple[BlockReader, list[Point]]], wanted: int) -> Path:
+    """A session of `wanted` samples made of these blocks, one after the other, again and again."""
+    meta = new_meta(target="bench", target_key="bench", host="bench", program_version="0")
+    directory = session_directory(place, meta)
+    directory.mkdir(mode=0o700)
+    store = Store(directory, meta)
+    seq, wall_us = 1, meta.start_wall_us
+    originals = [(block.samples(), points) for block, points in blocks]
+    while seq <= wanted:
+        for samples, points in originals:
+            samples, points = samples[: wanted + 1 - seq], points[: wanted + 1 - seq]
+            if not samples:
+                break
+            store.write(Batch([_sealed(_shifted(samples, seq, wall_us), points)], [], [], []))
+            seq, wall_us = seq + len(samples), wall_us + len(samples) * 1_000_000
+    store.finish("made")
+    store.close()
+    return directory
+
+
+def _shifted(samples: list[Sample], seq: int, wall_us: int) -> list[Sample]:
+    """The samples as if they had begun at that time. Moments within readings stay: they are stored against it."""
+    by_wall, by_mono = wall_us - samples[0].wall_us, wall_us - samples[0].wall_us
+    shifted = []
+    for offset, sample in enumerate(samples):
+        parts = [
+            Part(part.name, part.status, part.note, part.at_us + by_mono, part.took_us, part.reading)
+            for part in sample.parts
+        ]
+        shifted.append(Sample(seq + offset, sample.wall_us + by_wall, sample.mono_us + by_mono, parts, sample.boot))
+    return shifted
+
+
+def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
+    writer = BlockWriter()
+    for sample in samples:
+        writer.add(sample)
+    head = Head(writer.samples, writer.first_seq, writer.first_us, writer.last_us)
+    packed = pack_points([sample.wall_us for sample in samples], points)
+    return SealedBlock(head, samples[-1].seq, samples[0].mono_us, writer.seal(), packed)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    """Milliseconds."""
+    begun = time.perf_counter()
+    call()
+    return (time.perf_counter() - begun) * 1e3
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -1,0 +1,47 @@
+"""Which session a word means: a directory, an id or its unique beginning, or `last`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dba_console.errors import SessionError
+from dba_console.session.layout import DATABASE, parse_name, session_directories
+
+_LIST_HINT = "`dba-console session list` shows what there is"
+
+
+def resolve(name: str, sessions: Path) -> Path:
+    """The session's directory. Raises SessionError where none or several are meant, naming them."""
+    if not name:
+        raise SessionError("no session named", hint=_LIST_HINT)
+    given = Path(name).expanduser()
+    if given.name == DATABASE and given.is_file():
+        return given.parent
+    if "/" in name or name in (".", ".."):
+        if (given / DATABASE).exists():
+            return given
+        raise SessionError(f"no recording in {given}: session.db is missing", hint=_LIST_HINT)
+    directories = [path for path in session_directories(sessions) if (path / DATABASE).exists()]
+    if name == "last":
+        if not directories:
+            raise SessionError(f"no session in {sessions}", hint="`dba-console record` makes one")
+        return directories[-1]
+    return _by_beginning(name, given, directories, sessions)
+
+
+def _by_beginning(name: str, given: Path, directories: list[Path], sessions: Path) -> Path:
+    found = [path for path in directories if path.name.startswith(name) or _id(path).startswith(name)]
+    exact = [path for path in found if name in (path.name, _id(path))]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found and (given / DATABASE).exists():
+        return given
+    if not found:
+        raise SessionError(f"no session {name!r} in {sessions}", hint=_LIST_HINT)
+    listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
+    raise SessionError(f"{name!r} means {len(found)} sessions: {listed}", hint="write more of the id")
+
+
+def _id(path: Path) -> str:
+    parsed = parse_name(path.name)
+    return "" if parsed is None else parsed.id
