@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual import events
 from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -16,6 +17,9 @@ class Canvas(Widget, can_focus=True):
     """Shows lines; passes keys, presses and the wheel on as events bubble."""
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
+
+    class Resized(Message):
+        """The place for lines has another size: all of them are wanted again."""
 
     def __init__(self, table: StyleTable) -> None:
         super().__init__()
@@ -42,3 +46,4 @@ class Canvas(Widget, can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         self._lines = []
+        self.post_message(self.Resized())

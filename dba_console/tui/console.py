@@ -12,7 +12,6 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.panels.cells import Line
 from dba_console.tui.actions import Actions
 from dba_console.tui.canvas import Canvas
 from dba_console.tui.driver import ConsoleDriver
@@ -112,14 +111,12 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def paint(self) -> None:
         """Lay out what is to be seen and paint the lines that changed."""
-        width, height = self.size
-        self._canvas.show(self._lines(width, height))
+        width, height = self._canvas.size
+        if width and height:
+            self._canvas.show(self.stage.lines(width, height))
 
-    def _lines(self, width: int, height: int) -> list[Line]:
-        return self.stage.lines(width, height)
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self.paint)
+    def on_canvas_resized(self) -> None:
+        self.paint()
 
     # What the operator does
 

@@ -14,7 +14,7 @@ from dba_console.tui.view import Scene
 
 MIN_TABLE = 5
 """Lines the table keeps when facts or the row in full want more."""
-_ROW_LINES = 6
+_ROW_LINES = 8
 _SIDEWAYS = 10
 
 
@@ -150,7 +150,7 @@ class DetailView:
         """The selected row in full, under its rule; empty where none is selected or there is no room."""
         if grid.last is None:
             return []
-        room = height // 2 if self.row_open else min(_ROW_LINES, height // 4)
+        room = height // 2 if self.row_open else min(_ROW_LINES, height // 3)
         lines = _row_lines(grid.last, gone=grid.gone, width=width)
         if room < 2:
             return []

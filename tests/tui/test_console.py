@@ -1,0 +1,298 @@
+"""The screen as a whole, driven by keys: what is pressed does what the registry says, on real frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from scenes import START_US, HandFeed, MemoryPast, S, tick
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from dba_console.panels.cells import plain
+from dba_console.samples.event import Event
+from dba_console.tui.console import ConsoleApp
+from dba_console.tui.terminal import ScreenOptions
+
+
+class Screen:
+    """The running screen: press keys, read lines."""
+
+    def __init__(self, app: ConsoleApp, feed: HandFeed, pilot: Pilot[int]) -> None:
+        self.app = app
+        self.feed = feed
+        self._pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            await self._pilot.press(key)
+        await self._pilot.pause()
+
+    async def give(self, *numbers: int, sessions: int = 3, query: str = "select 1") -> None:
+        self.feed.give(*(tick(number, sessions=sessions, query=query) for number in numbers))
+        await self._pilot.pause()
+
+    async def until(self, wanted: str | Callable[[], bool]) -> None:
+        """Wait for a text on the screen, or for something to be true."""
+        for _ in range(500):
+            await self._pilot.pause()
+            if wanted() if callable(wanted) else wanted in self.text:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{wanted!r} never came:\n{self.text}")
+
+    def palette_offers(self, text: str) -> bool:
+        found = self.app.screen.query("CommandList")
+        return bool(found) and any(text in str(option.prompt) for option in found.first(OptionList)._options)
+
+    async def resize(self, width: int, height: int) -> None:
+        await self._pilot.resize_terminal(width, height)
+        await self._pilot.pause()
+
+    async def click(self, row: int) -> None:
+        await self._pilot.click(offset=(3, row))
+        await self._pilot.pause()
+
+    @property
+    def lines(self) -> list[str]:
+        """What the widget was given to show, read back from its strips: what is really painted."""
+        canvas = self.app.query_one("Canvas")
+        strips = [canvas.render_line(y) for y in range(canvas.size.height)]
+        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+@asynccontextmanager
+async def screen(
+    past: MemoryPast | None = None,
+    *,
+    has_present: bool = True,
+    size: tuple[int, int] = (80, 24),
+    options: ScreenOptions | None = None,
+) -> AsyncIterator[Screen]:
+    feed = HandFeed(past, has_present=has_present)
+    app = ConsoleApp(feed, options or ScreenOptions(), "16")
+    feed.start()
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield Screen(app, feed, pilot)
+    feed.close()
+
+
+async def test_before_the_first_sample_the_screen_says_what_it_waits_for() -> None:
+    async with screen() as shown:
+        assert "waiting for the first sample" in shown.text
+
+
+async def test_the_overview_shows_every_arriving_sample() -> None:
+    async with screen() as shown:
+        await shown.give(0)
+        await shown.give(1, sessions=7)
+        assert "active 7" in shown.text
+
+
+async def test_only_lines_that_changed_are_painted_again() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        canvas = shown.app._canvas
+        before = canvas.painted
+        await shown.give(2)
+        assert 0 < canvas.painted - before < 12
+
+
+async def test_a_number_opens_its_panel_and_escape_returns() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("9")
+        assert "psql" in shown.text and "Sessions" in shown.text
+        await shown.press("escape")
+        assert "─ Connections" in shown.text
+
+
+async def test_tab_and_enter_open_the_chosen_panel() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("enter")
+        assert "choose a panel with tab" in shown.text
+        await shown.press("tab", "tab", "shift+tab", "enter")
+        assert shown.app.stage.view.where == "detail"
+        assert getattr(shown.app.stage.view, "name", "") == "connections"
+
+
+@pytest.mark.parametrize("key", list("1234567890c"))
+async def test_every_panel_opens_at_eighty_by_twenty_four_and_takes_every_table_key(key: str) -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press(key, "down", "down", "enter", "pagedown", "pageup", "i", "greater_than_sign", "tab", "home")
+        await shown.press("full_stop", "comma", "less_than_sign", "up", "escape", "escape", "escape", "escape")
+        assert "─ Connections" in shown.text
+
+
+async def test_the_selection_stays_on_its_session_through_updates_and_orders() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1, sessions=5)
+        await shown.press("9", "down", "down")
+        grid = shown.app.stage._details["sessions"].grid
+        assert grid is not None and grid.selected is not None
+        chosen = grid.selected
+        await shown.give(2, sessions=9)
+        await shown.press("P", "i")
+        assert grid.selected == chosen
+        assert "select 1" in shown.text
+        await shown.give(3, sessions=1)
+        assert ("gone" in shown.text) == (grid.selected not in {row.key for row in grid.table.rows})
+
+
+async def test_a_filter_is_typed_kept_by_enter_and_taken_away_by_escape() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1, sessions=5)
+        await shown.press("9", "slash", "1", "0", "3")
+        assert "only with “103”" in shown.text
+        await shown.press("enter")
+        assert "1 of 5" in shown.text
+        await shown.press("escape")
+        assert "only with" not in shown.text
+
+
+async def test_keys_typed_into_a_prompt_do_nothing_else() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("n", "q", "9", "space", "x", "enter")
+        assert shown.feed.sent == [("note", "q9 x", None)]
+        assert "─ Connections" in shown.text
+
+
+async def test_a_mark_needs_no_text_and_is_acknowledged() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("m", "enter")
+        assert shown.feed.sent == [("mark", "", None)]
+        assert "mark recorded" in shown.text
+
+
+async def test_a_note_while_paused_is_about_the_moment_shown() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("left", "n", "x", "enter")
+        assert shown.feed.sent == [("note", "x", START_US)]
+
+
+async def test_a_recording_refuses_marks_with_the_reason() -> None:
+    async with screen(MemoryPast([tick(0), tick(1)]), has_present=False) as shown:
+        await shown.until("Connections")
+        await shown.press("m")
+        assert "nothing can be added to it" in shown.text
+        assert shown.feed.sent == []
+
+
+async def test_pause_step_and_back_to_live_are_said_in_the_header() -> None:
+    async with screen() as shown:
+        await shown.give(*range(10))
+        assert "LIVE" in shown.lines[0]
+        await shown.press("space")
+        assert "PAUSED" in shown.lines[0] and "space live" in shown.lines[-1]
+        await shown.press("left", "left")
+        assert "00:02" in shown.lines[0] and "space play" in shown.lines[-1]
+        await shown.press("end")
+        assert "LIVE" in shown.lines[0]
+
+
+async def test_travelling_works_in_a_panel_as_in_the_overview() -> None:
+    async with screen() as shown:
+        for number in range(5):
+            await shown.give(number, sessions=number + 1)
+        await shown.press("9", "left", "left")
+        assert "3 rows" in shown.text and "PAUSED" in shown.lines[0]
+
+
+async def test_going_to_a_time_asks_the_recording() -> None:
+    past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)])
+    async with screen(past, has_present=False) as shown:
+        await shown.until("REPLAY")
+        await shown.press("g", "plus", "6", "s", "enter")
+        await shown.until("active 7")
+
+
+async def test_going_to_a_mark_by_bracket() -> None:
+    marks = [Event(wall_us=START_US + 4 * S, kind="mark", text="here", seq=1)]
+    past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)], marks)
+    async with screen(past, has_present=False) as shown:
+        await shown.until("active 1")
+        await shown.press("right_square_bracket")
+        await shown.until("active 5")
+
+
+async def test_help_lists_the_keys_of_the_screen_it_was_asked_on() -> None:
+    async with screen(size=(120, 40)) as shown:
+        await shown.press("question_mark")
+        assert "open the chosen panel" in shown.text and "the row below" not in shown.text
+        await shown.press("escape", "9", "question_mark")
+        assert "the row below" in shown.text
+        await shown.press("escape", "escape")
+        assert shown.app.stage.view.where == "overview"
+
+
+async def test_the_palette_does_what_the_keys_do() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("ctrl+p", *"panel: sess")
+        await shown.until(lambda: shown.palette_offers("Panel: Sessions"))
+        await shown.press("enter")
+        await shown.until(lambda: getattr(shown.app.stage.view, "name", "") == "sessions")
+
+
+async def test_a_terminal_too_small_says_so_and_recovers() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.resize(30, 8)
+        assert "too small" in shown.text
+        await shown.resize(20, 5)
+        await shown.resize(160, 50)
+        assert "Connections" in shown.text
+
+
+async def test_hostile_server_text_is_shown_harmlessly() -> None:
+    async with screen() as shown:
+        hostile = "\x1b[2J[bold red]x[/] \x00 \u202e abc 表 \x9b31m"
+        await shown.give(0, 1, query=hostile)
+        await shown.press("9", "down", "enter")
+        assert "[bold red]x[/]" in shown.text
+        assert not any(ord(sign) < 32 or 127 <= ord(sign) < 160 for line in shown.lines for sign in line)
+
+
+async def test_a_press_of_the_mouse_opens_a_panel_and_selects_a_row() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1, sessions=5)
+        await shown.click(2)
+        assert getattr(shown.app.stage.view, "name", "") == "connections"
+        await shown.press("9")
+        first = next(place for place, text in enumerate(shown.lines) if "psql" in text)
+        await shown.click(first + 1)
+        grid = shown.app.stage._details["sessions"].grid
+        assert grid is not None and grid.place == 1
+
+
+async def test_in_ascii_no_other_sign_is_drawn() -> None:
+    async with screen(options=ScreenOptions(ascii=True)) as shown:
+        await shown.give(0, 1, query="表 é")
+        await shown.press("9", "down")
+        assert shown.text.isascii()
+
+
+async def test_quitting_ends_with_exit_code_zero() -> None:
+    async with screen() as shown:
+        await shown.press("q")
+        assert shown.app.return_value == 0
+
+
+async def test_a_thousand_sessions_are_shown_and_answer_keys() -> None:
+    async with screen(size=(160, 50)) as shown:
+        await shown.give(0, 1, sessions=1000)
+        await shown.press("9", "down", "pagedown")
+        assert "of 1000" in shown.text
+        assert plain(shown.app.stage.lines(160, 50)[0]).startswith("?") or "LIVE" in shown.lines[0]
