@@ -1,0 +1,139 @@
+"""`dba-console session`: what was recorded. Nothing is changed but the pin, and what `prune` removes."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
+from dba_console.cli.crash import say
+from dba_console.cli.options import Json, SessionsOption, new_app
+from dba_console.cli.output import columns, put_json
+from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
+from dba_console.cli.stdout import put
+from dba_console.errors import ExitCode, Unsupported
+from dba_console.session.listing import list_sessions, pin, row_of
+from dba_console.session.recording import Recording
+from dba_console.session.resolve import resolve
+from dba_console.session.retention import Candidate, candidates, prune
+from dba_console.session.verify import verify
+from dba_console.units import parse_duration, parse_size
+
+app = new_app("What was recorded: list, show, verify, pin, unpin, prune.")
+
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or its unique beginning, or last.")]
+
+
+@app.command("list")
+def list_(json: Json = False, sessions: SessionsOption = None) -> int:
+    """Every session, newest first."""
+    directory = sessions_directory(_loaded(sessions).config)
+    rows = list_sessions(directory)[::-1]
+    if json:
+        for row in rows:
+            put_json(row)
+    elif rows:
+        put(columns(LIST_HEAD, [list_row(row) for row in rows], right=LIST_RIGHT))
+    else:
+        put(f"no session in {directory}")
+    return ExitCode.OK
+
+
+@app.command("show")
+def show(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
+    """One session: when, what, how much, its gaps and its last events."""
+    path = resolve(name, sessions_directory(_loaded(sessions).config))
+    row = row_of(path)
+    recording = Recording.open(path)
+    try:
+        gaps, events = recording.gaps(), recording.events(limit=None if json else 10)
+    finally:
+        recording.close()
+    if json:
+        whole: dict[str, Any] = msgspec.to_builtins(row)
+        put_json({**whole, "gaps": [gap._asdict() for gap in gaps], "events": events})
+    else:
+        put("\n".join(show_lines(row, gaps, events)))
+    return ExitCode.OK
+
+
+@app.command("verify")
+def verify_(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
+    """Is it what was written: the chain of events, the checksum of every block. Exit code 6 where it is not."""
+    path = resolve(name, sessions_directory(_loaded(sessions).config))
+    found = verify(path)
+    if json:
+        put_json({"session": path.name, **msgspec.to_builtins(found)})
+    else:
+        put("\n".join(verify_lines(path.name, found)))
+    return ExitCode.OK if found.ok else ExitCode.SESSION
+
+
+@app.command("pin")
+def pin_(name: Name, sessions: SessionsOption = None) -> int:
+    """Keep a session: retention never removes it."""
+    return _pin(name, sessions, pinned=True)
+
+
+@app.command("unpin")
+def unpin(name: Name, sessions: SessionsOption = None) -> int:
+    """Let retention remove a session again when its time comes."""
+    return _pin(name, sessions, pinned=False)
+
+
+def _pin(name: str, sessions: str | None, *, pinned: bool) -> int:
+    path = resolve(name, sessions_directory(_loaded(sessions).config))
+    pin(path, pinned)
+    put(f"{'pinned' if pinned else 'unpinned'} {path.name}")
+    return ExitCode.OK
+
+
+@app.command("prune")
+def prune_(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    sessions: SessionsOption = None,
+) -> int:
+    """Apply retention now: recording.keep and recording.max_size. Pinned and live sessions stay."""
+    loaded = _loaded(sessions)
+    directory = sessions_directory(loaded.config)
+    keep_s, max_bytes = parse_duration(loaded.config.recording.keep), parse_size(loaded.config.recording.max_size)
+    now_us = time.time_ns() // 1000
+    if dry_run:
+        return _pruned(candidates(directory, keep_s=keep_s, max_bytes=max_bytes, now_us=now_us), [], "would remove")
+    done = prune(directory, keep_s=keep_s, max_bytes=max_bytes, now_us=now_us)
+    return _pruned(done.removed, done.failed, "removed")
+
+
+def _pruned(removed: list[Candidate], failed: list[str], verb: str) -> int:
+    for one in removed:
+        put(f"{verb} {one.path.name}: {one.reason}")
+    if not removed and not failed:
+        put("nothing to remove")
+    for text in failed:
+        say(f"error: {text}")
+    return ExitCode.SESSION if failed else ExitCode.OK
+
+
+@app.command("report", hidden=True)
+def report(name: Name = "last") -> int:
+    """Kept for a later version."""
+    raise Unsupported("session report is not part of this version", hint="session show and session.log have the events")
+
+
+@app.command("export", hidden=True)
+def export(name: Name = "last") -> int:
+    """Kept for a later version."""
+    raise Unsupported(
+        "session export is not part of this version",
+        hint="dba-console replay SESSION --json --for TIME gives every tick as JSON; session.db opens in sqlite3",
+    )
+
+
+def _loaded(sessions: str | None) -> LoadedConfig:
+    loaded = load_config()
+    if sessions is None:
+        return loaded
+    return loaded.with_option(("recording", "directory"), sessions, "--sessions")

@@ -1,0 +1,67 @@
+"""Sessions as lines of text. Pure. Times are local, as in session.log, with the zone where a line stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from dba_console.panels.cells import clean
+from dba_console.samples.event import Event
+from dba_console.session.backlog import Gap
+from dba_console.session.listing import SessionRow
+from dba_console.session.verify import Verification
+from dba_console.units import UNKNOWN, human_bytes, human_duration
+
+LIST_HEAD = ("id", "start", "duration", "target", "host", "samples", "size", "state")
+LIST_RIGHT = (2, 5, 6)
+
+
+def list_row(row: SessionRow) -> list[str]:
+    """One line of `session list`."""
+    state = f"{row.state}, pinned" if row.pinned else row.state
+    return [
+        row.id, local_time(row.start_us), human_duration(row.duration_s), row.target or UNKNOWN, row.host,
+        UNKNOWN if row.samples is None else str(row.samples), human_bytes(row.bytes), state,
+    ]  # fmt: skip
+
+
+def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event]) -> list[str]:
+    """`session show`: the facts, the gaps, the last events."""
+    end = "" if row.end_us is None else f" to {local_time(row.end_us)}"
+    lines = [
+        f"{row.target or UNKNOWN} on {row.host}, {row.state}{', pinned' if row.pinned else ''}",
+        f"{local_time(row.start_us)}{end} ({zone(row.start_us)}), {human_duration(row.duration_s)}",
+        f"{UNKNOWN if row.samples is None else row.samples} samples, {human_bytes(row.bytes)} on disk",
+        row.path,
+    ]
+    if row.continues:
+        lines.append(f"continues {row.continues}, which ended without being closed")
+    if row.note:
+        lines.append(f"! {row.note}")
+    lines += ["", "gaps" if gaps else "no gaps"]
+    lines += [
+        f"  {local_time(gap.from_us)} {human_duration((gap.to_us - gap.from_us) / 1e6)}: {gap.reason}" for gap in gaps
+    ]
+    lines += ["", "last events"]
+    lines += [f"  {local_time(event.wall_us)} {event.tag}: {event.text}" for event in events]
+    return [clean(one) for one in lines]
+
+
+def verify_lines(name: str, found: Verification) -> list[str]:
+    """`session verify`: the verdict, what it stands on, what could not be told."""
+    verdict = "unchanged" if found.ok else f"NOT what was written: {found.first_bad}"
+    lines = [f"{name}: {verdict}", f"{found.events} events in the chain, {found.blocks} blocks"]
+    if found.head:
+        lines.append(f"newest event's hash {found.head}")
+    return [clean(one) for one in [*lines, *(f"note: {note}" for note in found.notes)]]
+
+
+def local_time(wall_us: int) -> str:
+    """`2026-11-20 14:53:07`, local."""
+    return f"{datetime.fromtimestamp(wall_us / 1e6):%Y-%m-%d %H:%M:%S}"
+
+
+def zone(wall_us: int) -> str:
+    """The local zone at that time, as `UTC+01:00`."""
+    offset = datetime.fromtimestamp(wall_us / 1e6).astimezone().strftime("%z")
+    return f"UTC{offset[:3]}:{offset[3:5]}"
