@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dba_console import __version__
 from dba_console.cli.guard import guarded, guarded_plugin, prepare_streams
+from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, Unsupported, UsageError
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
-    from dba_console.cli.output import put
-
     if name in ("--version", "version"):
         put(f"dba-console {__version__}")
         return ExitCode.OK

@@ -12,8 +12,9 @@ import typer
 from dba_console.agent.launch import RunningAgent, list_agents
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.output import columns, put, put_json
+from dba_console.cli.output import columns, put_json
 from dba_console.cli.screen import open_agent
+from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.errors import ConnectError, ExitCode, UsageError
 from dba_console.target import looks_like_conninfo

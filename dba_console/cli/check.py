@@ -13,7 +13,8 @@ from dba_console.cli.config_file import load_config
 from dba_console.cli.framing import Framer
 from dba_console.cli.live import first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.output import put, put_json
+from dba_console.cli.output import put_json
+from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.config import Config
 from dba_console.frames.model import Connections, Frame

@@ -9,7 +9,8 @@ import msgspec
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.config_schema import dotted, leaves
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.output import columns, put, put_json
+from dba_console.cli.output import columns, put_json
+from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.redact import redact
 

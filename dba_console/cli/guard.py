@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from dba_console.cli.crash import CRASHED, report_crash, say
+from dba_console.cli.stdout import ReaderGone
 from dba_console.errors import ConsoleError, ExitCode
 
 UNKNOWN = 3
@@ -27,7 +28,7 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _let_go_of_stdout()
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
+    except (ReaderGone, BrokenPipeError):
         # The reader (head, less) has seen enough; that is no error of ours.
         _let_go_of_stdout()
         return int(ExitCode.OK)

@@ -1,29 +1,14 @@
-"""stdout is data: text for people, or with --json one object per line. Nothing else writes there."""
+"""stdout is data: text for people, or with --json one object per line."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from dba_console.errors import ConsoleError
+from dba_console.cli.stdout import put
 from dba_console.panels.cells import clean, fit, width
-
-
-def put(text: str) -> None:
-    """Write `text` and a line end, at once: a tick belongs to its second even in a pipe.
-
-    Raises BrokenPipeError where the reader has gone, ConsoleError where stdout cannot take it (a full disk).
-    """
-    try:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ConsoleError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def put_json(value: Any) -> None:

@@ -11,7 +11,7 @@ import typer
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.crash import say
 from dba_console.cli.options import Json, SessionsOption, new_app
-from dba_console.cli.output import put
+from dba_console.cli.stdout import put
 from dba_console.config import Config
 from dba_console.errors import ExitCode, SessionError, UsageError
 from dba_console.frames.model import PANELS
@@ -101,9 +101,7 @@ def run_replay(
 
 def moments(recording: Recording, at: str | None, for_s: float | None) -> Iterator[int]:
     """Wall times to print. Raises SessionError where nothing was recorded then."""
-    from dba_console.session.when import resolve_when
-
-    start_us = recording.last_us if at is None else resolve_when(recording, at)
+    start_us = recording.last_us if at is None else when(recording, at)
     if recording.picture_at(start_us) is None:
         raise SessionError(f"nothing was recorded at or before {at or 'the end'} in {recording.directory.name}")
     yield start_us
@@ -113,6 +111,14 @@ def moments(recording: Recording, at: str | None, for_s: float | None) -> Iterat
     while wall_us is not None and wall_us <= start_us + int(for_s * 1e6):
         yield wall_us
         wall_us = recording.step(wall_us, 1)
+
+
+def when(recording: Recording, at: str) -> int:
+    """The wall time TIME names in the recording. Raises UsageError."""
+    from dba_console.session.when import parse_when
+
+    events = recording.events() if at.startswith(("mark:", "finding:")) else []
+    return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=events)
 
 
 def _open(directory: Path, at: str | None, config: Config) -> int:

@@ -13,7 +13,7 @@ from dba_console.cli.crash import say
 from dba_console.cli.framing import Framer, json_of, known_panel, refuse_without_json, terminal_width, text_of
 from dba_console.cli.live import first_view, open_live
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.output import put
+from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config

@@ -20,7 +20,8 @@ from dba_console.cli.doctor.terminal import check_terminal
 from dba_console.cli.doctor.tools import check_tools
 from dba_console.cli.live import first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.output import put, put_json
+from dba_console.cli.output import put_json
+from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.frames.picture import Picture
 from dba_console.samples.host import Mounts

@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from dba_console.cli.doctor.check import Check, missing, ok, unknown
 from dba_console.errors import ExitCode
 from dba_console.samples.host import Mount
+from dba_console.session.place import MEMORY, NETWORK
 from dba_console.units import human_bytes
 
 SESSIONS = "sessions"
-NETWORK = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "lustre", "afs", "gpfs")
-)
-MEMORY = frozenset(("tmpfs", "ramfs"))
 _ELSEWHERE = '[recording] directory = "…" in the configuration, or $DBA_CONSOLE_SESSIONS'
 _CRITICAL_PLACES = {"data": "PGDATA", "wal": "WAL", "archive": "the WAL archive"}
 
