@@ -1,0 +1,159 @@
+"""`show`, `check` and `doctor` on a real server, reading for themselves."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import PANELS
+from tests.background import idle_sessions
+from tests.cli.console import Console
+from tests.conftest import FreshCluster
+
+NOWHERE = "host=/nonexistent-directory dbname=app user=nobody"
+
+
+def left_behind(console: Console) -> list[str]:
+    """Files below the console's home, locks of targets left out: they are empty and say nothing."""
+    return sorted(str(path) for path in console.home.rglob("*") if path.is_file() and path.suffix != ".lock")
+
+
+def test_json_is_one_object_with_every_panel_and_rates_are_known(console: Console, cluster: Cluster) -> None:
+    done = console.run("show", "--json", cluster.dsn())
+    assert (done.code, done.err) == (0, "")
+    [frame] = done.objects()
+    assert list(frame["panels"]) == list(PANELS)
+    assert frame["target"]["role"] == "primary"
+    assert frame["panels"]["connections"]["source"] == "sql"
+    assert frame["panels"]["io"]["iowait_pct"] is not None
+    assert frame["panels"]["connections"]["max"] == int(cluster.psql("show max_connections"))
+    assert frame["target"]["system_identifier"] == cluster.psql("select system_identifier from pg_control_system()")
+
+
+def test_nothing_is_left_behind(console: Console, cluster: Cluster) -> None:
+    assert console.run("show", cluster.dsn()).code == 0
+    assert left_behind(console) == []
+    assert cluster.psql("select count(*) from pg_stat_activity where application_name like 'dba-console%'") == "0"
+
+
+def test_the_overview_as_text_fits_the_width_asked_for(console: Console, cluster: Cluster) -> None:
+    done = console.run("show", "--width", "80", cluster.dsn())
+    assert (done.code, done.err) == (0, "")
+    assert "Connections" in done.out
+    assert max(len(line) for line in done.out.splitlines()) <= 80
+
+
+def test_a_named_panel_is_shown_in_full_and_alone(console: Console, cluster: Cluster) -> None:
+    with idle_sessions(cluster, 3, name="loafer"):
+        done = console.run("show", "sessions", cluster.dsn())
+        [frame] = console.run("show", "sessions", "--json", cluster.dsn()).objects()
+    assert "loafer-0" in done.out
+    assert list(frame["panels"]) == ["sessions"]
+    assert {row["application"] for row in frame["panels"]["sessions"]["rows"]} >= {"loafer-0", "loafer-1", "loafer-2"}
+
+
+def test_count_gives_as_many_objects_in_order(console: Console, cluster: Cluster) -> None:
+    done = console.run(
+        "show", "--json", "--every", "250ms", "--count", "3", cluster.dsn(), DBA_CONSOLE_AGENT_INTERVAL="250ms"
+    )
+    seqs = [frame["seq"] for frame in done.objects()]
+    assert len(seqs) == 3
+    assert seqs == sorted(set(seqs))
+
+
+def test_a_word_that_is_neither_panel_nor_target_gets_the_nearest(console: Console) -> None:
+    done = console.run("show", "lokcs")
+    assert done.code == 2
+    assert "did you mean locks?" in done.err
+
+
+def test_a_named_target_of_the_configuration_is_shown(console: Console, cluster: Cluster) -> None:
+    console.write_config(f'[targets.here]\ndsn = "{cluster.dsn()}"\n')
+    assert console.run("show", "here", "--json").objects()[0]["panels"]["connections"]["source"] == "sql"
+
+
+def test_without_a_server_what_is_known_is_printed_and_the_exit_code_says_so(console: Console) -> None:
+    done = console.run("show", "--json", NOWHERE)
+    assert done.code == 3
+    assert done.err.startswith("error: not connected: ")
+    [frame] = done.objects()
+    assert frame["panels"]["connections"]["used"] is None
+
+
+def test_with_no_slot_free_blind_mode_is_printed_and_it_is_no_error(
+    console: Console, fresh_cluster: FreshCluster
+) -> None:
+    full = fresh_cluster({"max_connections": 10, "superuser_reserved_connections": 3})
+    full.psql("create role plain login")
+    with idle_sessions(full, 7, user="plain"):
+        done = console.run("show", "--json", full.dsn(user="plain"))
+    assert done.code == 0, done.err
+    [frame] = done.objects()
+    assert frame["panels"]["connections"]["source"] == "process_titles"
+    assert frame["panels"]["connections"]["used"] == 7
+
+
+def test_a_password_in_the_connection_string_is_warned_about_and_never_printed(
+    console: Console, cluster: Cluster
+) -> None:
+    done = console.run("show", cluster.dsn(password="s3cret-word"))
+    assert done.code == 0
+    assert "warning: the password in the connection string" in done.err
+    assert "s3cret-word" not in done.out + done.err
+
+
+def test_check_is_ok_with_performance_data_on_a_quiet_server(console: Console, cluster: Cluster) -> None:
+    done = console.run("check", cluster.dsn())
+    assert done.code == 0, done.out + done.err
+    assert done.out.startswith("DBACONSOLE OK - ")
+    assert " | connections=" in done.out.splitlines()[0]
+    assert "used_pct=" in done.out
+
+
+@pytest.mark.parametrize(("warning", "critical", "code"), [("0", "100", 1), ("0", "0", 2)])
+def test_check_follows_its_thresholds(
+    console: Console, cluster: Cluster, warning: str, critical: str, code: int
+) -> None:
+    assert console.run("check", "--warning", warning, "--critical", critical, cluster.dsn()).code == code
+
+
+def test_check_is_critical_where_nothing_can_be_connected_to(console: Console) -> None:
+    done = console.run("check", "--json", NOWHERE)
+    assert done.code == 2
+    assert done.objects()[0]["status"] == "CRITICAL"
+
+
+def test_doctor_finds_what_a_plain_role_lacks(console: Console, fresh_cluster: FreshCluster) -> None:
+    server = fresh_cluster()
+    server.psql("create role plain login")
+    done = console.run("doctor", "--json", server.dsn(user="plain"))
+    found = {check["id"]: check for check in done.objects()}
+    assert done.code == 0, done.err
+    assert found["connection"]["status"] == "ok"
+    assert found["pg_monitor"]["fix"] == "GRANT pg_monitor TO plain;"
+    server.psql(found["pg_monitor"]["fix"])
+    mended = {check["id"]: check for check in console.run("doctor", "--json", server.dsn(user="plain")).objects()}
+    assert mended["pg_monitor"]["status"] == "ok"
+    assert mended["processes"]["status"] == "ok"
+
+
+def test_doctor_leaves_nothing_behind(console: Console, cluster: Cluster) -> None:
+    assert console.run("doctor", cluster.dsn()).code == 0
+    assert left_behind(console) == []
+    assert not console.sessions.exists()
+
+
+def test_doctor_without_a_server_says_so_with_its_exit_code(console: Console) -> None:
+    done = console.run("doctor", NOWHERE)
+    assert done.code == 3
+    assert "critical: connection" in done.out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a user whose directories may not be written, made by root")
+def test_doctor_says_when_sessions_cannot_be_written(console: Console, cluster: Cluster) -> None:
+    done = console.run("doctor", "--json", cluster.dsn(), DBA_CONSOLE_SESSIONS="/proc/self/sessions")
+    found = {check["id"]: check for check in done.objects()}
+    assert found["writable"]["status"] == "missing"
+    assert done.code == 6
