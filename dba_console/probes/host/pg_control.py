@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-_CRC_AT = {1201: 288, 1300: 288, 1800: 292}
-"""Where the CRC-32C stands, by pg_control_version: 12 (1201), 13 to 17 (1300), 18 (1800). The fields read here have the
-same places in all of them."""
+_CRC_AT = {1201: 288, 1300: 288, 1700: 288, 1800: 292}
+"""Where the CRC-32C stands, by pg_control_version: 12 (1201), 13 to 16 (1300), 17 (1700), 18 (1800). The fields read
+here have the same places in all of them."""
 
 _STATES = (
     "starting up", "shut down", "shut down in recovery", "shutting down", "in crash recovery", "in archive recovery",

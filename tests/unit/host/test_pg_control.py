@@ -27,7 +27,7 @@ def control_file(version: int, *, crc_at: int = 288) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize(("version", "crc_at"), [(1201, 288), (1300, 288), (1800, 292)])
+@pytest.mark.parametrize(("version", "crc_at"), [(1201, 288), (1300, 288), (1700, 288), (1800, 292)])
 def test_a_known_version_is_read(version: int, crc_at: int) -> None:
     control = parse_control(control_file(version, crc_at=crc_at))
     assert control.system_identifier == str(IDENTIFIER)
