@@ -45,7 +45,8 @@ def title(name: str, view: View) -> Line:
     if name == "charts":
         return (Span("Last 10 minutes", "title"),)
     if name == "happenings":
-        return (Span("Findings" if view.frame.findings else "Events", "title"),)
+        found: Line = (Span("Findings", "title"), Span(" · ", "dim")) if view.frame.findings else ()
+        return (*found, *states.title_spans(PANELS["events"].title, view.frame.events))
     kind = PANELS[name]
     panel = kind.state(view.frame)
     line = states.title_spans(kind.title, panel)

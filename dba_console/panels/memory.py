@@ -148,8 +148,8 @@ def _huge(panel: Memory) -> Line:
         [
             fact("huge pages", f"{integer(panel.huge_pages_used)} of {integer(panel.huge_pages_total)} used"),
             fact("of", human_bytes(panel.huge_page_bytes)),
-            fact("THP", panel.thp or "?"),
-            fact("defrag", panel.thp_defrag or "?"),
+            fact("THP", name_of(panel.thp)),
+            fact("defrag", name_of(panel.thp_defrag)),
             fact("zone_reclaim_mode", integer(panel.zone_reclaim_mode), level(panel.zone_reclaim_mode, 1, 1 << 30)),
         ]
     )

@@ -53,7 +53,7 @@ def _name(row: ProgressRow) -> str:
 def _share(row: ProgressRow) -> Line:
     if row.pct is None:
         return said("share unknown", "stale")
-    return (Span(human_pct(row.pct)), Span(f" {_GRADES.get(row.grade, row.grade)}", "dim"))
+    return (Span(human_pct(row.pct)), Span(f" {_GRADES.get(row.grade) or clean(row.grade[:12])}", "dim"))
 
 
 def _middle(row: ProgressRow, cells: int) -> Line:

@@ -73,7 +73,7 @@ def _row(row: SessionRow) -> Row:
             _text(row.user),
             _text(row.application),
             _text(row.client),
-            Cell(_SHORT_STATES.get(state, state), state) if state is not None else _text(row.backend_type),
+            Cell(_SHORT_STATES.get(state) or clean(state), state) if state is not None else _text(row.backend_type),
             _text(row.wait, "warn" if row.blocked_by else ""),
             _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
             _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dba_console.frames.model import PanelFrame
-from dba_console.panels.cells import Line, Span, Style
+from dba_console.panels.cells import Line, Span, Style, clean
 from dba_console.panels.phrases import wrap
 from dba_console.units import human_duration
 
@@ -29,15 +29,21 @@ def style_of(status: str) -> Style:
 
 
 def state_words(panel: PanelFrame) -> str:
-    """What to add to the title: nothing when all is well, else `12s old`, `denied`, `timeout, 12s old`."""
+    """What to add to the title: nothing when all is well, else `12s old`, `denied`, `timeout, 12s old`.
+
+    A lone `!` says that the panel is known and has a note, which its full screen shows.
+    """
     if panel.status == "ok":
+        return "!" if panel.note else ""
+    if panel.status == "stale" and panel.age_s is None:
         return ""
-    words = [] if panel.status == "stale" else [panel.status]
+    # Even a status is cleaned: a recording may come from anywhere.
+    words = [] if panel.status == "stale" else [clean(panel.status[:40])]
     if panel.status in ("denied", "unsupported", "error") and has_readings(panel):
         words = [f"partly {panel.status}"]
     if panel.age_s is not None and panel.status not in ("denied", "unsupported"):
         words.append(f"{human_duration(panel.age_s)} old")
-    return ", ".join(words) or panel.status
+    return ", ".join(words)
 
 
 def title_spans(title: str, panel: PanelFrame | None) -> Line:

@@ -1,0 +1,28 @@
+"""Golden texts: what a screen looks like, in files a person reviews.
+
+`UPDATE_GOLDENS=1` writes them anew; the difference then shows in the commit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dba_console.panels.cells import Line, plain
+
+_DIRECTORY = Path(__file__).parent / "golden"
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """The lines as text, each ending in a newline, without trailing blanks."""
+    return "".join(plain(one) + "\n" for one in lines)
+
+
+def assert_golden(name: str, text: str) -> None:
+    """`text` is what the file `golden/NAME.txt` says, sign by sign."""
+    path = _DIRECTORY / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), f"no golden text {path.name}: run with UPDATE_GOLDENS=1 and review it"
+    assert text == path.read_text(encoding="utf-8")

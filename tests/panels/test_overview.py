@@ -1,0 +1,117 @@
+"""The overview at the sizes people have."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Connections, EventRow, Frame, Locks, Progress, Replication, Safety
+from dba_console.panels.cells import plain
+from dba_console.panels.overview import overview
+from tests.build import busy_frame, busy_history, empty_frame
+from tests.panels.golden import assert_golden, text_of
+
+
+def body(frame: Frame, width: int, height: int, history: History | None = None, *, ascii: bool = False) -> str:
+    lines = overview(frame, busy_history() if history is None else history, width, height, ascii=ascii)
+    assert len(lines) == height
+    return text_of(lines)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 22), (80, 48), (120, 36), (120, 22), (160, 46), (60, 18), (40, 10)])
+def test_a_server_in_trouble_reads_as_in_the_golden_text(width: int, height: int) -> None:
+    assert_golden(f"overview_{width}x{height}", body(busy_frame(), width, height))
+
+
+def test_ascii_draws_the_same_picture_without_any_other_sign() -> None:
+    text = body(busy_frame(), 120, 36, ascii=True)
+    assert text.isascii()
+    assert_golden("overview_120x36_ascii", text)
+
+
+def test_before_the_first_reading_nothing_is_shown_as_zero() -> None:
+    text = body(empty_frame(), 80, 22, History())
+    assert "0" not in text
+    assert text.count("not read yet") >= 8
+
+
+def blind_frame() -> Frame:
+    """No slot is free, one privilege is missing, one answer does not come, the recording has failed."""
+    frame = busy_frame()
+    frame.findings = []
+    frame.target.state, frame.target.note = "blind", "no slot is free: the console takes one as soon as it can"
+    frame.connections = Connections(used=249, usable=247, used_pct=100.8, source="process_titles", age_s=0.1)
+    frame.safety = Safety(status="denied", note="this role may not see it: GRANT pg_monitor TO app would help")
+    frame.replication = Replication(
+        status="denied", note="this role may not see it: GRANT pg_monitor TO app would help"
+    )
+    frame.progress = Progress(status="stale", age_s=12.0, note="no connection")
+    frame.locks = Locks(status="timeout", age_s=12.0, note="the server did not answer within 2 s")
+    frame.memory.status, frame.memory.age_s = "stale", 12.0
+    frame.io.status, frame.io.note = "unsupported", "this kernel has no pressure information: boot it with psi=1"
+    frame.io.psi_some_avg10 = frame.io.psi_full_avg10 = None
+    frame.own.recording, frame.own.recording_note = "failed", "the disk of the session is full"
+    return frame
+
+
+def test_what_cannot_be_read_is_told_in_sentences_where_its_numbers_would_be() -> None:
+    text = body(blind_frame(), 80, 22, History())
+    assert_golden("overview_80x22_blind", text)
+    assert "GRANT" in text
+    assert "timeout, 12s old" in text
+
+
+def test_no_connection_and_a_failed_recording_stand_above_everything() -> None:
+    lines = [plain(one) for one in overview(blind_frame(), History(), 80, 22)]
+    assert lines[0] == " ! no slot is free: the console takes one as soon as it can"
+    assert lines[1] == " ! the disk of the session is full"
+
+
+def test_without_findings_the_latest_events_stand_in_their_place() -> None:
+    frame = busy_frame()
+    frame.findings = []
+    text = body(frame, 80, 22)
+    assert "─ Events ─" in text
+    assert "Findings" not in text
+    assert "pages are slow" in text
+
+
+def test_heartbeats_are_not_news() -> None:
+    frame = busy_frame()
+    frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="heartbeat", tag="T", text="alive", seq=9)]
+    assert "alive" not in body(frame, 80, 22)
+
+
+def test_a_stale_panel_shows_its_age_in_its_title() -> None:
+    frame = busy_frame()
+    frame.memory.status, frame.memory.age_s = "stale", 12.0
+    assert "─ Memory 12s old ─" in body(frame, 80, 22)
+
+
+def test_the_ten_minutes_show_the_cache_falling_while_memory_gets_free_and_connections_climb() -> None:
+    lines = body(busy_frame(), 160, 46).splitlines()
+    rows = {name: [one for one in lines if f" {name} " in one] for name in ("cached", "free")}
+    assert rows["cached"] and rows["free"]
+    top_of_cached = next(one for one in lines if "│ cached " in one).split("┤", 1)[1]
+    top_of_free = next(one for one in lines if "│ free " in one and "┤" in one).split("┤", 1)[1]
+    assert top_of_cached.startswith("▇▇▇") and top_of_cached.rstrip()[-1] != "▇"
+    assert top_of_free.startswith("   ") and top_of_free.rstrip()[-1] == "▇"
+
+
+def test_marks_stand_over_the_minute_they_were_made_in() -> None:
+    lines = body(busy_frame(), 120, 36).splitlines()
+    signs = next(one for one in lines if one.startswith(" " * 24 + "│"))
+    clock = lines[lines.index(signs) + 1]
+    # The mark of 14:55:30 lies between the two minutes.
+    assert clock.index("14:55") < signs.index("m") < clock.index("14:56")
+
+
+def test_locks_and_long_work_are_not_given_up_for_charts() -> None:
+    text = body(busy_frame(), 120, 22)
+    assert "← 8001 pg_dump" in text
+    assert "68% est" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(0, 10), (10, 0), (1, 1), (3, 2)])
+def test_a_terminal_of_almost_no_size_breaks_nothing(width: int, height: int) -> None:
+    assert len(overview(busy_frame(), busy_history(), width, height)) <= height
