@@ -112,7 +112,7 @@ class Archive:
             self._past.refresh()
             return self._answer(self._past, serial, question)
         except ConsoleError as error:
-            return Refused(serial, redact(error.message))
+            return Refused(serial, redact("; ".join(filter(None, (error.message, error.hint)))))
         except Exception as error:
             # Whatever a damaged file or a failing disk raises: the screen lives on and says so.
             return Refused(serial, redact(f"the recording cannot be read: {error}"))

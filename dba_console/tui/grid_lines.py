@@ -11,12 +11,17 @@ from dba_console.tui.paint import shift
 GAP = 1
 """Cells between two columns."""
 _INDENT = 2
+_GROW_LEAST = 20
+"""Cells a growing column keeps where there is no room: beyond that one scrolls sideways."""
 
 
 def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) -> list[int]:
-    """Each column's cells; the one that grows takes what the others leave."""
-    spare = max(0, cells - sum(needed) - GAP * (len(columns) - 1))
-    return [cells + (spare if column.grow else 0) for column, cells in zip(columns, needed, strict=True)]
+    """Each column's cells; the one that grows takes what the others leave, more or less than it needs."""
+    spare = cells - sum(needed) - GAP * (len(columns) - 1)
+    return [
+        max(min(_GROW_LEAST, own), own + spare) if column.grow else own
+        for column, own in zip(columns, needed, strict=True)
+    ]
 
 
 def table_width(grid: Grid, cells: int) -> int:
@@ -36,11 +41,16 @@ def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
     if not grid.rows:
         lines.append(line(Span(f" {_why_empty(grid)}", "dim")))
     lines += [()] * (height - len(lines))
-    shown = [fit_line(shift(spans, grid.left), cells) for spans in lines[:height]]
+    shown = [fit_line(_scrolled(spans, grid.left), cells) for spans in lines[:height]]
     place = grid.place
     if place is not None and 0 <= place - grid.top < grid.height and place - grid.top + 1 < height:
         shown[place - grid.top + 1] = _selected(shown[place - grid.top + 1])
     return shown
+
+
+def _scrolled(spans: Line, left: int) -> Line:
+    """The line scrolled sideways; its first column, which says what the row is, stays."""
+    return (*spans[:2], *shift(spans[2:], left)) if left else spans
 
 
 def title_line(grid: Grid, others: Sequence[str], cells: int) -> Line:
@@ -53,7 +63,7 @@ def title_line(grid: Grid, others: Sequence[str], cells: int) -> Line:
     if grid.gone:
         parts.append(Span(f" · the selected row is {_lost(grid)}", "warn"))
     if grid.left:
-        parts.append(f" · from cell {grid.left + 1}")
+        parts.append(f" · scrolled {grid.left} cells, `,` scrolls back")
     if others:
         parts.append(Span(f" · tab: {', '.join(others)}", "dim"))
     return fit_line(line(*parts), cells)

@@ -16,4 +16,8 @@ def open_recording(directory: Path) -> Past:
 
 def resolve_time(past: Past, text: str, now_us: int | None) -> int:
     """The wall time that `text` (a TIME of the contract) names in the recording. Raises UsageError."""
-    raise NotImplementedError
+    from dba_console.session.when import parse_when
+
+    events = past.events() if text.startswith(("finding:", "mark:")) else ()
+    last_us = past.last_us if now_us is None else now_us
+    return parse_when(text, first_us=past.first_us or 0, last_us=last_us or 0, events=events)
