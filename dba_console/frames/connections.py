@@ -21,7 +21,8 @@ ACTIVE = ("active", "fastpath function call")
 IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
 WINDOW_S = 180.0
 """Connections fill in minutes: growth is told from the last three."""
-MIN_SPAN_S = 20.0
+MIN_SPAN_S = 25.0
+"""The least in which a burst of three seconds is told from a rise."""
 GATE = 3.0
 """Fewer new connections than this over the window predict nothing."""
 

@@ -10,7 +10,7 @@ from dba_console.frames.connections import ACTIVE, CLIENT, IN_TRANSACTION, is_bl
 from dba_console.frames.devices import derive_devices, totals
 from dba_console.frames.facts import Facts
 from dba_console.frames.history import History
-from dba_console.frames.io import cpu_shares
+from dba_console.frames.io import cpu_shares, stall_pct
 from dba_console.frames.picture import Picture
 from dba_console.frames.progress import phase_key, share
 from dba_console.frames.rates import change, pair, rate
@@ -72,6 +72,9 @@ def _pressure(point: Point, facts: Facts) -> None:
     now = facts.picture.now("host.pressure", host.Pressure)
     if now is None or not _anew(facts, "host.pressure"):
         return
+    both = pair(facts.picture, "host.pressure", host.Pressure)
+    if both is not None:
+        point["io.psi_full_pct"] = stall_pct(both.new.io_full, both.old.io_full, both.seconds)
     for name, stall in (
         ("io.psi_some_avg10", now.io_some),
         ("io.psi_full_avg10", now.io_full),

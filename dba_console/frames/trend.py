@@ -1,8 +1,8 @@
 """Where a number is going, told from minutes and not from the last two points.
 
 The slope is the median of the slopes between all pairs of points (Theil 1950, Sen 1968), which a burst of a few seconds
-cannot move. A single step in the middle of the window could; so the later half, whose slope is told because it is the
-newer one, must agree in direction. What does not rise clearly above its own scatter predicts nothing.
+cannot move. A single step in the middle of the window could; so the slope told is that of the later half, and only
+where the whole and the last third agree. What does not rise clearly above its own scatter predicts nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Course(NamedTuple):
     """Where a series goes, from the points of the window."""
 
     per_s: float
-    """Steady change of the later half; 0.0 where the whole does not agree, as after one step."""
+    """Steady change of the later half; 0.0 where the whole or the last third does not agree, as after one step."""
     now: float
     """The middle of the last three values."""
     points: Points
@@ -88,9 +88,19 @@ def course(
         return None
     now = median([value for _, value in recent[-3:]])
     recent = thin(recent)
-    whole = _median_slope(recent)
-    half = _median_slope(recent[len(recent) // 2 :]) if whole else 0.0
-    return Course(half if whole * half > 0 else 0.0, now, recent)
+    return Course(_agreed_slope(recent), now, recent)
+
+
+def _agreed_slope(points: Points) -> float:
+    """Slope of the later half, where the whole and the last third go the same way; else 0.0.
+
+    A single step lies in the middle of at most two of the three, and only in the middle does it move a median.
+    """
+    half = _median_slope(points[len(points) // 2 :])
+    for others in (points, points[-max(3, len(points) // 3) :]):
+        if half * _median_slope(others) <= 0:
+            return 0.0
+    return half
 
 
 def slope(

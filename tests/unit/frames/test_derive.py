@@ -129,6 +129,13 @@ def test_the_target_is_told_with_uptime_by_the_servers_clock() -> None:
     assert (target.uptime_s, target.clock_offset_s) == (86_409.0, 2.0)
 
 
+def test_how_a_server_is_known_to_be_local_is_no_news() -> None:
+    answered = part("pg.activity", sessions(activity(1)))
+    for local, told in ((True, None), (None, "how")):
+        seen = picture(sample(part("pg.server", server(local=local, local_note="how")), answered))
+        assert frame(seen).target.note == told
+
+
 def test_a_promoted_standby_is_a_primary_before_its_identity_is_read_again() -> None:
     seen = picture(
         sample(part("pg.server", server(in_recovery=True)), at_s=1),

@@ -37,6 +37,19 @@ def test_a_burst_of_two_seconds_does_not_predict_a_full_disk(at: int) -> None:
     assert time_to_reach(every(1, values), 1e11) is None
 
 
+def test_a_burst_soon_after_the_start_does_not_fill_the_house() -> None:
+    """50 connections opened by a pool within one to three seconds, anywhere in windows from 25 s on."""
+    predicted = []
+    for seconds in range(26, 60):
+        for at in range(seconds):
+            for took in (1, 2, 3):
+                used = [50.0 * max(0.0, min(1.0, (tick - at + 1) / took)) for tick in range(seconds)]
+                found = course(every(1, used), min_span_s=25)
+                if found is not None and found.time_to_reach(247, gate=3) is not None:
+                    predicted.append((seconds, at, took))
+    assert predicted == []
+
+
 def test_a_rise_that_began_a_while_ago_is_seen() -> None:
     values = [100.0] * 150 + [100.0 + tick for tick in range(150)]
     assert slope(every(1, values)) == pytest.approx(1.0, rel=0.4)
