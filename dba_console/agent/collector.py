@@ -32,7 +32,8 @@ class Collector:
         self._clock = clock
         self.interval_s = max(0.25, parse_duration(config.agent.interval))
         self.boot = secrets.token_hex(4)
-        self.server = ServerSide(target.conninfo, monitor_options(config.agent), clock, self.interval_s)
+        options = monitor_options(config.agent, target.host_panels)
+        self.server = ServerSide(target.conninfo, options, clock, self.interval_s)
         self.host = HostSide(target, clock)
         self._own = OwnCost(clock)
         self._seq = 0

@@ -15,7 +15,6 @@ from dba_console.agent.server_side import ServerSide
 from dba_console.agent.whose_host import meant
 from dba_console.clock import Clock
 from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.locality import locate
 from dba_console.probes.host.mounts import MountProbe
 from dba_console.probes.host.postmasters import Postmaster, find_postmasters
 from dba_console.probes.host.probe import HostProbe
@@ -63,7 +62,7 @@ class HostSide:
     def begin(self, names: Sequence[str], server: ServerSide) -> None:
         """Start reading `names`; what is still being read from the last tick is left to end."""
         context = self.context(server)
-        wanted = [name for name in names if name not in BLIND_PARTS or not server.connected]
+        wanted = [name for name in names if name in HOST_PARTS and (name not in BLIND_PARTS or not server.connected)]
         if self._pending is None:
             self._pending = _started(self._lane, lambda: self._probe.read(wanted, context))
         if "host.mounts" in names and self._pending_mounts is None:
@@ -105,12 +104,14 @@ class HostSide:
         )
 
     def _watched(self, server: ServerSide) -> tuple[bool, str | None]:
-        if self._target.host_panels is not None:
-            return self._target.host_panels, None if self._target.host_panels else "host_panels = false for this target"
-        if server.server is not None:
-            return bool(server.server.local), server.server.local_note
-        self._find_postmaster(server)
-        if self._postmaster is not None:
+        place = server.locality
+        if place is not None:
+            return place.local is True, place.note
+        if server.server is not None and server.server.local is not True:
+            return False, server.server.local_note
+        if self._target.host_panels is not False:
+            self._find_postmaster(server)
+        if self.is_here:
             return True, None
         return False, "not connected yet, so it is not known whether the server runs on this host"
 
@@ -125,14 +126,13 @@ class HostSide:
         self._search_in = SEARCH_EVERY
         self._postmaster = self._connected_one(server) or meant(find_postmasters(), self._target.conninfo)
 
-    def _connected_one(self, server: ServerSide) -> Postmaster | None:
-        """The postmaster behind the connection, proven by its start."""
-        if server.backend_pid is None or server.server is None:
+    @staticmethod
+    def _connected_one(server: ServerSide) -> Postmaster | None:
+        """The postmaster behind the connection, where it is proven to be here."""
+        place = server.locality
+        if place is None or place.local is not True or place.postmaster_pid is None:
             return None
-        place = locate(server.backend_pid, server.server.start_us, server.server.data_directory)
-        if place.local is not True or place.postmaster_pid is None:
-            return None
-        return Postmaster(place.postmaster_pid, 0, place.data_directory)
+        return Postmaster(place.postmaster_pid, 0, server.server.data_directory if server.server else None)
 
 
 def _started(lane: Lane, call: Callable[[], T]) -> Pending[T] | None:

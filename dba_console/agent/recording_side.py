@@ -6,6 +6,8 @@ Live goes on without a recording; that there is none, and why, is in every sampl
 from __future__ import annotations
 
 import socket
+import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,85 +16,116 @@ from dba_console import __version__, paths
 from dba_console.clock import Clock
 from dba_console.config import RecordingConfig
 from dba_console.errors import ConsoleError
-from dba_console.probes.lane import Lane
+from dba_console.probes.lane import Lane, LaneTimeout, Pending
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
 from dba_console.session.layout import directory_name
-from dba_console.session.listing import crashed_before
 from dba_console.session.meta import SessionMeta, new_meta
-from dba_console.session.recorder import Recorder
-from dba_console.session.retention import prune
+from dba_console.session.recorder import LAGGING_US, Recorder
 from dba_console.target import Target
 from dba_console.units import parse_duration, parse_size
 
 RETRY_US = 60_000_000
 """Between two tries to begin a recording that could not be begun."""
+EARLY = 60
+"""Samples and events kept while the recording is being opened: a minute of a disk that stalls at the start."""
 
 
 class RecordingSide:
-    """Owns the recorder, where there is one."""
+    """Owns the recorder, where there is one. Used by the tick and by the listener's thread."""
 
     def __init__(
         self, sessions: Path, target: Target, config: RecordingConfig, interval_s: float, clock: Clock
     ) -> None:
-        self._sessions, self._target, self._config, self._clock = sessions, target, config, clock
+        self._sessions, self._target, self._clock = sessions, target, clock
         self._interval_us = int(interval_s * 1e6)
         self._keep_s, self._max_bytes = parse_duration(config.keep), parse_size(config.max_size)
+        self._lane = Lane("recording", clock)
+        self._lock = threading.Lock()
         self._recorder: Recorder | None = None
+        self._early_samples: deque[tuple[Sample, bytes]] = deque(maxlen=EARLY)
+        self._early_events: deque[Event] = deque(maxlen=EARLY)
         self._trouble: str | None = None
-        self._next_try_us = 0
+        self._begun_us = 0
+        self._run = ""
+        self._opening: Pending[None] | None = None
         self.announce: Callable[[Event], None] = lambda event: None
         """Gets the events the recorder writes of itself: start, gaps, lagging, end. Called on its threads."""
-        self._housekeeping = Lane("retention", clock)
         self.directory: str | None = None
-        """The session being written, None while there is none."""
+        """The session being written, or about to be; None where there can be none."""
 
     def begin(self, run: str) -> None:
-        """Begin a session for the agent run `run`; a failure is remembered and told, not raised."""
-        self._run = run
-        self._next_try_us = self._clock.mono_us() + RETRY_US
+        """Begin a session for the agent run `run`, in a lane: the disk may be the thing that is stalled."""
+        self._run, self._begun_us, self._trouble = run, self._clock.mono_us(), None
+        meta = self._meta()
+        path = self._sessions / directory_name(meta)
+        self.directory = str(path)
         try:
-            sessions = paths.private_dir(self._sessions)
-            meta = self._meta(sessions)
-            self._recorder = Recorder(
-                sessions / directory_name(meta), meta, self._clock, announce=lambda event: self.announce(event)
-            )
-        except (ConsoleError, OSError) as error:
-            self._trouble = f"not recording: {error.message if isinstance(error, ConsoleError) else error}"
-            return
-        self.directory, self._trouble = str(sessions / directory_name(meta)), None
-        # Not waited for: removing old sessions may take long on a sick disk.
-        self._housekeeping.start(lambda: prune(sessions, keep_s=self._keep_s, max_bytes=self._max_bytes))
+            self._opening = self._lane.start(lambda: self._open(path, meta))
+        except LaneTimeout:
+            self._trouble = "not recording: the disk of the sessions does not answer"
 
     def put_sample(self, sample: Sample, encoded: bytes) -> None:
-        if self._recorder is None and sample.mono_us >= self._next_try_us:
+        if self._trouble is not None and sample.mono_us - self._begun_us > RETRY_US:
             self.begin(self._run)
-        if self._recorder is not None:
-            self._recorder.put_sample(sample, encoded)
+        with self._lock:
+            if self._recorder is None:
+                self._early_samples.append((sample, encoded))
+            else:
+                self._recorder.put_sample(sample, encoded)
 
     def put_event(self, event: Event) -> None:
-        if self._recorder is not None:
-            self._recorder.put_event(event)
+        with self._lock:
+            if self._recorder is None:
+                self._early_events.append(event)
+            else:
+                self._recorder.put_event(event)
 
     def own_fields(self) -> dict[str, Any]:
         """What the part `self` says of the recording."""
-        if self._recorder is None:
-            return {"recording": "failed" if self._trouble else "off", "recording_note": self._trouble}
-        status = self._recorder.status()
-        return {
-            "recording": status.state,
-            "recording_note": status.note,
-            "recorder_lag_us": status.lag_us,
-            "recorded": status.recorded,
-            "dropped": status.dropped,
-        }
+        recorder = self._recorder
+        if recorder is not None:
+            status = recorder.status()
+            return {
+                "recording": status.state,
+                "recording_note": status.note,
+                "recorder_lag_us": status.lag_us,
+                "recorded": status.recorded,
+                "dropped": status.dropped,
+            }
+        if self._trouble is not None:
+            return {"recording": "failed", "recording_note": self._trouble}
+        lag_us = self._clock.mono_us() - self._begun_us
+        if lag_us < LAGGING_US:
+            return {"recording": "ok", "recorder_lag_us": lag_us}
+        note = f"the recording has not been opened for {lag_us // 1_000_000} s: its disk is stalled"
+        return {"recording": "lagging", "recording_note": note, "recorder_lag_us": lag_us}
 
     def close(self, reason: str) -> None:
         """Complete the recording."""
+        if self._recorder is None and self._opening is not None:
+            self._opening.ready(self._clock.mono_us() + LAGGING_US)
         if self._recorder is not None:
             self._recorder.close(reason)
 
-    def _meta(self, sessions: Path) -> SessionMeta:
+    def _open(self, path: Path, meta: SessionMeta) -> None:
+        try:
+            paths.private_dir(self._sessions)
+            recorder = Recorder(path, meta, self._clock, announce=lambda event: self.announce(event))
+        except (ConsoleError, OSError) as error:
+            why = error.message if isinstance(error, ConsoleError) else str(error)
+            self._trouble, self.directory = f"not recording: {why}", None
+            return
+        with self._lock:
+            self._recorder = recorder
+            for event in self._early_events:
+                recorder.put_event(event)
+            for sample, encoded in self._early_samples:
+                recorder.put_sample(sample, encoded)
+            self._early_events.clear()
+            self._early_samples.clear()
+
+    def _meta(self) -> SessionMeta:
         return new_meta(
             target=self._target.name,
             target_key=self._target.key,
@@ -100,6 +133,5 @@ class RecordingSide:
             program_version=__version__,
             run=self._run,
             interval_us=self._interval_us,
-            continues=crashed_before(sessions, self._target.key),
             clock=self._clock,
         )

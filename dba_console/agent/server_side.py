@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from dba_console.agent.schedule import due
 from dba_console.clock import Clock
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
-from dba_console.probes.postgres.probe import MonitorOptions, PostgresProbe
-from dba_console.probes.postgres.wire import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.local import Locality
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.samples.postgres import Server, Sessions
 from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part, make_part
@@ -64,6 +66,11 @@ class ServerSide:
     @property
     def backend_pid(self) -> int | None:
         return self._probe.backend_pid if self.outage is None else None
+
+    @property
+    def locality(self) -> Locality | None:
+        """Whether the connected server runs on this host, None while not connected."""
+        return self._probe.locality if self._probe.connected else None
 
     def counters(self) -> tuple[int, int, int]:
         """Queries, microseconds waited for answers, bytes received: over every connection of this run."""
@@ -119,7 +126,8 @@ class ServerSide:
                 pass
 
     def _succeeded(self, parts: Sequence[Part]) -> None:
-        self.outage, self._attempts = None, 0
+        self._attempts = 0
+        self.outage = self._silence(parts)
         for part in parts:
             self._owed.discard(part.name)
             if part.reading is None:
@@ -128,6 +136,14 @@ class ServerSide:
                 self.server = part.decode()
             elif part.name == "pg.activity":
                 self.sessions = part.decode()
+
+    def _silence(self, parts: Sequence[Part]) -> Outage | None:
+        """The outage of a server that keeps the connection and answers nothing on it."""
+        sessions = next((part for part in parts if part.name == "pg.activity"), None)
+        if sessions is None or sessions.status != "timeout":
+            return None
+        since = self.outage.since_us if self.outage is not None else self._clock.mono_us()
+        return Outage("silent", sessions.note or "the server does not answer", since)
 
     def _fail(self, kind: str, text: str) -> None:
         now = self._clock.mono_us()

@@ -71,10 +71,12 @@ class RunningAgent:
     def __init__(self, process: subprocess.Popen[bytes], place: Path) -> None:
         self.process = process
         self.place = place
+        self._watches: list[Watch] = []
 
     def watch(self) -> Watch:
         """Attach as a console."""
-        return Watch(AgentClient.connect(self.socket()))
+        self._watches.append(Watch(AgentClient.connect(self.socket())))
+        return self._watches[-1]
 
     def socket(self) -> Path:
         def listening() -> Path | None:
@@ -91,6 +93,13 @@ class RunningAgent:
     def session(self) -> Path:
         (found,) = [path for path in (self.place / "sessions").iterdir() if path.is_dir()]
         return found
+
+    def kill(self) -> None:
+        """End everything, in order or not."""
+        for watch in self._watches:
+            watch.client.close()
+        self.process.kill()
+        self.process.wait()
 
     def end(self) -> int:
         """End it in order; its exit code."""
@@ -121,11 +130,11 @@ def agent(dsn: str, place: Path, *options: str, extra: Mapping[str, str] | None 
             stderr=errors,
             env={**os.environ, **ours, **(extra or {})},
         )
+    running = RunningAgent(process, place)
     try:
-        yield RunningAgent(process, place)
+        yield running
     finally:
-        process.kill()
-        process.wait()
+        running.kill()
 
 
 def gone(watch: Watch) -> bool:

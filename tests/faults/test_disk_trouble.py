@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,8 +67,10 @@ def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Clust
 
 def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tmp_path: Path) -> None:
     freeze = require_tool("fsfreeze")
-    with loop_mounted(tmp_path / "image", tmp_path / "pgdata") as place:
-        place.chmod(0o755)
+    # Outside tmp_path, which only its owner may enter: the server runs as somebody else.
+    with tempfile.TemporaryDirectory() as outside, loop_mounted(tmp_path / "image", Path(outside) / "fs") as place:
+        Path(outside).chmod(0o755)
+        place.chmod(0o777)
         data = place / "data"
         with Cluster(find_binaries(), data_directory=data) as cluster, agent(cluster.dsn(), tmp_path) as running:
             watch = running.watch()
