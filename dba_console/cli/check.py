@@ -12,6 +12,7 @@ import typer
 from dba_console.cli.config_file import load_config
 from dba_console.cli.framing import Framer
 from dba_console.cli.live import first_view, open_live
+from dba_console.cli.notes import split_note
 from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
@@ -74,10 +75,10 @@ def judge(frame: Frame, warning: float = WARNING_PCT, critical: float = CRITICAL
     performance = _performance(connections, warning, critical)
     counted = _counted(connections)
     if frame.target.state != "connected":
-        note = frame.target.note or "the server does not answer"
+        note, _ = split_note(frame.target.note, "the server does not answer")
         return Verdict(2, f"not connected: {note}" + (f"; {counted}" if counted else ""), performance)
     if connections.used_pct is None:
-        return Verdict(3, f"connections not known: {connections.note or 'no reading'}", performance)
+        return Verdict(3, f"connections not known: {split_note(connections.note, 'no reading')[0]}", performance)
     code = 2 if connections.used_pct >= critical else 1 if connections.used_pct >= warning else 0
     return Verdict(code, counted, performance)
 

@@ -12,6 +12,7 @@ from dba_console.cli.config_file import load_config
 from dba_console.cli.crash import say
 from dba_console.cli.framing import Framer, json_of, known_panel, refuse_without_json, terminal_width, text_of
 from dba_console.cli.live import first_view, open_live
+from dba_console.cli.notes import split_note
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
@@ -115,5 +116,6 @@ def run_show(
 def _code(frame: Frame) -> int:
     if frame.target.state != "disconnected":
         return ExitCode.OK
-    say(f"error: not connected: {frame.target.note or 'the server does not answer'}")
+    sentence, hint = split_note(frame.target.note, "the server does not answer")
+    say(f"error: not connected: {sentence}" + (f"\nhint: {hint}" if hint else ""))
     return ExitCode.CONNECT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dba_console.cli.doctor.check import Check, missing, ok, unknown
+from dba_console.cli.notes import split_note
 from dba_console.errors import ExitCode
 from dba_console.samples.postgres import Server
 
@@ -15,11 +16,12 @@ PRIVILEGES = "privileges"
 def check_server(server: Server | None, note: str | None) -> list[Check]:
     """Connection, pooler, place and slot. `server` None: not connected, and `note` says why."""
     if server is None:
+        text, hint = split_note(note, "the server does not answer")
         lost = "everything SQL shows; what /proc and process titles tell goes on where the server runs on this host"
         return [
             missing(
-                SERVER, "connection", note or "the server does not answer", lost=lost, critical=ExitCode.CONNECT,
-                fix="psql with the same connection string tells more",
+                SERVER, "connection", text, lost=lost, critical=ExitCode.CONNECT,
+                fix=hint or "psql with the same connection string tells more",
             ),
             unknown(PRIVILEGES, "privileges", "not known without a connection"),
         ]  # fmt: skip
