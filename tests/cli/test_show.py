@@ -92,7 +92,8 @@ def test_with_no_slot_free_blind_mode_is_printed_and_it_is_no_error(
     assert done.code == 0, done.err
     [frame] = done.objects()
     assert frame["panels"]["connections"]["source"] == "process_titles"
-    assert frame["panels"]["connections"]["used"] == 7
+    # Our own attempt to connect may be one of the processes just then.
+    assert frame["panels"]["connections"]["used"] in (7, 8)
 
 
 def test_a_password_in_the_connection_string_is_warned_about_and_never_printed(

@@ -1,0 +1,209 @@
+"""Recording in the foreground, and everything that is done with a session afterwards, on a real server."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.background import idle_sessions, wait_until
+from tests.cli.console import Console, Done
+
+
+@pytest.fixture(scope="module")
+def recorded(cluster: Cluster) -> Iterator[Console]:
+    """A console whose only session was recorded for three seconds with three idle sessions on the server."""
+    home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
+    console = Console(home)
+    with idle_sessions(cluster, 3, name="loafer"):
+        done = console.run("record", "--for", "3s", cluster.dsn())
+    assert (done.code, done.err) == (0, "")
+    yield console
+    shutil.rmtree(home)
+
+
+@contextmanager
+def recording(console: Console, cluster: Cluster) -> Iterator[None]:
+    """An agent under `record`, ended in order."""
+    process = console.start("record", cluster.dsn())
+    try:
+        wait_until(lambda: list(console.runtime.glob("*.sock")), what="the agent listening")
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert process.communicate() == ("", "")
+
+
+def only(done: Done) -> dict[str, object]:
+    assert done.code == 0, done.err
+    [found] = done.objects()
+    assert isinstance(found, dict)
+    return found
+
+
+def test_what_was_recorded_is_listed_as_closed(recorded: Console) -> None:
+    row = only(recorded.run("session", "list", "--json"))
+    assert row["state"] == "closed"
+    assert row["pinned"] is False
+    assert isinstance(row["samples"], int)
+    assert row["samples"] >= 3
+
+
+def test_the_session_directory_is_private(recorded: Console) -> None:
+    [directory] = recorded.sessions.iterdir()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in directory.iterdir() if file.is_file()} == {0o600}
+
+
+def test_a_session_tells_its_events(recorded: Console) -> None:
+    shown = recorded.run("session", "show")
+    assert shown.code == 0
+    assert "no gaps" in shown.out
+    assert "recording ended: the time asked for is over" in shown.out
+
+
+def test_plain_sqlite_reads_the_lines(recorded: Console) -> None:
+    [database] = recorded.sessions.glob("*/session.db")
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        tags = {tag for _, tag, _ in connection.execute("select time, tag, text from lines")}
+    connection.close()
+    assert tags == {"DBACONSOLE"}
+
+
+def test_replay_prints_what_was_live_then(recorded: Console) -> None:
+    frame = only(recorded.run("replay", "last", "--show", "--json"))
+    panels = frame["panels"]
+    assert isinstance(panels, dict)
+    names = [row["application"] for row in panels["sessions"]["rows"]]
+    assert {"loafer-0", "loafer-1", "loafer-2"} <= set(names)
+    text = recorded.run("replay", "last", "--show", "sessions")
+    assert "loafer-0" in text.out
+
+
+def test_replay_goes_to_a_time_and_on_from_there(recorded: Console) -> None:
+    first = only(recorded.run("replay", "last", "--at", "+0s", "--json"))
+    done = recorded.run("replay", "last", "--at", "+0s", "--for", "1h", "--json")
+    seqs = [frame["seq"] for frame in done.objects()]
+    assert seqs[0] == first["seq"]
+    assert len(seqs) >= 3
+    assert seqs == sorted(seqs)
+
+
+def test_a_time_before_the_end_may_be_written_with_a_minus(recorded: Console) -> None:
+    last = only(recorded.run("replay", "last", "--json"))
+    before = only(recorded.run("replay", "last", "--at", "-1s", "--json"))
+    assert before["at"] < last["at"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("last", "--at", "tomorrow", "--show"), 2, "not a time: 'tomorrow'"),
+        (("last", "--at", "2001-01-01", "--show"), 6, "nothing was recorded"),
+        (("nosuch", "--show"), 6, "no session 'nosuch'"),
+        (("last", "locks"), 2, "panels are named for --show"),
+        (("locks", "--show"), 2, "which session?"),
+    ],
+)
+def test_what_cannot_be_replayed_is_told_in_a_sentence(
+    recorded: Console, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    done = recorded.run("replay", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+
+
+def test_replay_without_a_terminal_names_the_text_command(recorded: Console) -> None:
+    done = recorded.run("replay", "last")
+    assert done.code == 5
+    assert "dba-console show" in done.err
+
+
+def test_verify_finds_an_event_that_was_changed(recorded: Console, tmp_path: Path) -> None:
+    assert recorded.run("session", "verify").code == 0
+    [session] = recorded.sessions.iterdir()
+    copy = tmp_path / session.name
+    shutil.copytree(session, copy)
+    connection = sqlite3.connect(copy / "session.db")
+    connection.execute("update journal set text = 'nothing happened' where seq = 2")
+    connection.commit()
+    connection.close()
+    done = recorded.run("session", "verify", str(copy))
+    assert done.code == 6
+    assert "event 2" in done.out
+
+
+def test_a_recording_cut_short_is_shown_as_far_as_it_goes(recorded: Console, tmp_path: Path) -> None:
+    [session] = recorded.sessions.iterdir()
+    copy = tmp_path / session.name
+    shutil.copytree(session, copy)
+    size = (copy / "session.db").stat().st_size
+    with open(copy / "session.db", "r+b") as file:
+        file.truncate(size // 8)
+    done = recorded.run("replay", str(copy), "--show", "--json")
+    assert done.code in (0, 6)
+    assert done.err.startswith(("warning: ", "error: "))
+    assert "Traceback" not in done.err
+
+
+def test_a_pinned_session_survives_a_prune_that_takes_all_others(recorded: Console, tmp_path: Path) -> None:
+    sessions = tmp_path / "sessions"
+    shutil.copytree(recorded.sessions, sessions)
+    place = {"DBA_CONSOLE_SESSIONS": str(sessions), "DBA_CONSOLE_RECORDING_MAX_SIZE": "1kB"}
+    assert recorded.run("session", "pin", "last", **place).code == 0
+    assert recorded.run("session", "prune", **place).out == "nothing to remove\n"
+    assert recorded.run("session", "unpin", "last", **place).code == 0
+    assert "would remove" in recorded.run("session", "prune", "--dry-run", **place).out
+    assert len(list(sessions.iterdir())) == 1
+    assert "removed" in recorded.run("session", "prune", **place).out
+    assert list(sessions.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_what_a_session_cannot_do_yet_is_unsupported(recorded: Console, command: str) -> None:
+    done = recorded.run("session", command, "last")
+    assert done.code == 5
+    assert "not part of this version" in done.err
+
+
+def test_show_check_and_doctor_use_the_agent_that_runs(console: Console, cluster: Cluster) -> None:
+    with recording(console, cluster):
+        [agent] = console.run("attach", "--json").objects()
+        shown = only(console.run("show", "--json", cluster.dsn()))
+        connections = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
+        assert cluster.psql(connections) == "1"
+        assert console.run("check", cluster.dsn()).code == 0
+        doctor = console.run("doctor", cluster.dsn())
+        listed = console.run("attach", "--list").out
+    assert f"the running agent (pid {agent['pid']})" in doctor.out
+    assert str(agent["pid"]) in listed
+
+
+def test_the_agents_events_come_with_what_show_prints(console: Console, cluster: Cluster) -> None:
+    with recording(console, cluster):
+        shown = only(console.run("show", "events", "--json", cluster.dsn()))
+    panels = shown["panels"]
+    assert isinstance(panels, dict)
+    assert {"session.start", "server.connected"} <= {row["kind"] for row in panels["events"]["rows"]}
+
+
+def test_a_second_recorder_of_one_target_is_refused(console: Console, cluster: Cluster) -> None:
+    with recording(console, cluster):
+        done = console.run("record", "--for", "1s", cluster.dsn())
+    assert done.code != 0
+    assert "runs already" in done.err
+    assert "dba-console attach" in done.err
+
+
+def test_attach_without_an_agent_says_how_one_is_started(console: Console) -> None:
+    done = console.run("attach")
+    assert done.code == 3
+    assert "dba-console DSN starts one" in done.err
