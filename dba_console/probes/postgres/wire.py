@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
 
+_STALE_PLAN = ("0A000", "26000")
+"""cached plan must not change result type; prepared statement does not exist (somebody ran DISCARD ALL for us)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One statement. `name` is what it is prepared as."""
@@ -64,8 +68,8 @@ class Answer:
 class _Due:
     segment: Segment
     sent_us: int
-    preparing: deque[str | None]
-    """For each result to come: the statement it prepares, None for rows."""
+    preparing: deque[tuple[str, bytes] | None]
+    """For each result to come: the statement it prepares and under which name, None for rows."""
     answer: Answer
 
 
@@ -84,7 +88,8 @@ class Wire:
         self._connection = connection
         self._clock = clock
         self._loader = Loader()
-        self._prepared: set[str] = set()
+        self._prepared: dict[str, bytes] = {}
+        self._plans = 0
         self._due: deque[_Due] = deque()
         self._waiting: deque[Segment] = deque()
         self._last_us = 0
@@ -135,16 +140,19 @@ class Wire:
     def _send(self, segment: Segment) -> _Due:
         from psycopg.pq import Format
 
-        preparing: deque[str | None] = deque()
+        preparing: deque[tuple[str, bytes] | None] = deque()
         for command in segment.commands:
             self.queries += 1
             if not self.prepared:
                 self._connection.send_query_params(command.sql, command.params, result_format=Format.BINARY)
             else:
-                if command.name not in self._prepared:
-                    self._connection.send_prepare(command.name.encode(), command.sql)
-                    preparing.append(command.name)
-                self._connection.send_query_prepared(command.name.encode(), command.params, result_format=Format.BINARY)
+                if (plan := self._prepared.get(command.name)) is None:
+                    # A name of its own each time: one whose plan went stale is still taken on the server.
+                    self._plans += 1
+                    plan = b"%s_%d" % (command.name.encode(), self._plans)
+                    self._connection.send_prepare(plan, command.sql)
+                    preparing.append((command.name, plan))
+                self._connection.send_query_prepared(plan, command.params, result_format=Format.BINARY)
             preparing.append(None)
         self._connection.pipeline_sync()
         return _Due(segment, self._clock.mono_us(), preparing, Answer(segment.key))
@@ -186,19 +194,16 @@ class Wire:
     def _note(self, due: _Due, result: PGresult) -> None:
         from psycopg.pq import ExecStatus
 
-        name = due.preparing.popleft() if due.preparing else None
+        prepared = due.preparing.popleft() if due.preparing else None
         if result.status == ExecStatus.TUPLES_OK:
             due.answer.rows.append(self._loader.rows(result))
-        elif result.status == ExecStatus.COMMAND_OK and name is not None:
-            self._prepared.add(name)
+        elif result.status == ExecStatus.COMMAND_OK and prepared is not None:
+            self._prepared[prepared[0]] = prepared[1]
         elif result.status == ExecStatus.FATAL_ERROR and due.answer.error is None:
             due.answer.error = self._error_of(result)
-            # Whatever was wrong may lie in the plan that was kept (0A000, 26000): it is made anew the next time.
-            self._forget(due.segment)
-
-    def _forget(self, segment: Segment) -> None:
-        for command in segment.commands:
-            self._prepared.discard(command.name)
+            if due.answer.error.sqlstate in _STALE_PLAN:
+                for command in due.segment.commands:
+                    self._prepared.pop(command.name, None)
 
     def _error_of(self, result: PGresult) -> ServerError:
         from psycopg.pq import DiagnosticField
