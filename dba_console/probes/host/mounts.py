@@ -16,6 +16,7 @@ from dba_console.probes.host.context import ELSEWHERE, HostContext
 from dba_console.probes.host.files import read_file, readable
 from dba_console.probes.host.mountinfo import MountEntry, holder, parse_mountinfo, worth_showing
 from dba_console.probes.host.places import follow, named_places
+from dba_console.probes.host.postmasters import data_directory_of
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
 from dba_console.samples.host import Mount, Mounts
 from dba_console.samples.sample import Part, make_part
@@ -26,6 +27,10 @@ DEADLINE_S = 0.3
 LIMIT = 64
 """Mounts shown at most, those that hold something first: a container host has thousands."""
 
+NO_DATA = (
+    "where the server keeps its data is not known: grant pg_monitor to the role, or run the agent as root or as the "
+    "owner of the server"
+)
 STALLED = "statvfs has not answered in time: the file system is stalled"
 
 
@@ -89,7 +94,7 @@ class MountProbe:
 
     def _read(self, context: HostContext) -> Mounts:
         entries = parse_mountinfo(read_file(f"{self._proc}/self/mountinfo"))
-        named = named_places(context.paths, context.data_directory)
+        named = named_places(context.paths, context.data_directory or self._of_process(context))
         followed, note = self._follow(named)
         holds: dict[str, list[str]] = {}
         for what, path in sorted(followed.items()):
@@ -100,7 +105,17 @@ class MountProbe:
         shown = sorted(chosen[:LIMIT], key=lambda entry: entry.path)
         places = {readable(what): readable(path) for what, path in named.items()}
         mounts = self._measure(shown, holds)
-        return Mounts(mounts, places, _note(context, note, len(chosen)))
+        if "data" not in named:
+            note = NO_DATA
+        elif note is None and len(chosen) > LIMIT:
+            note = f"{LIMIT} of {len(chosen)} file systems are shown, those the server uses first"
+        return Mounts(mounts, places, note)
+
+    def _of_process(self, context: HostContext) -> str | None:
+        """The data directory as the postmaster's process tells it, for a role that may not ask the server."""
+        if "data" in context.paths or context.postmaster_pid is None:
+            return None
+        return data_directory_of(self._proc, context.postmaster_pid)
 
     def _follow(self, named: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
         """Links followed, in a lane; what they were the last time where the file system does not answer."""
@@ -143,14 +158,6 @@ class MountProbe:
         for lane in (self._links, *self._lanes.values()):
             lane.close()
         self._lanes.clear()
-
-
-def _note(context: HostContext, note: str | None, found: int) -> str | None:
-    if context.note and "data" not in context.paths:
-        note = context.note
-    if note is None and found > LIMIT:
-        note = f"{LIMIT} of {found} file systems are shown, those the server uses first"
-    return note
 
 
 def _mount(

@@ -73,16 +73,20 @@ def _candidates(proc: str) -> list[tuple[int, int]]:
 def _describe(proc: str, pid: int, start_ticks: int) -> Postmaster | None:
     """What this postmaster's files and arguments tell; None for a server process that is no postmaster."""
     arguments = _arguments(proc, pid)
-    directory = data_directory_of(proc, pid) or _option(arguments, "-D", None)
-    lock = read_lock_file(directory) if directory else None
-    if lock is None:
-        port = _option(arguments, "-p", "port")
-        return Postmaster(pid, start_ticks, directory, int(port) if port and port.isdigit() else None)
-    if lock.pid != pid:
-        # Another pid is written there by a server in a container, whose pids are its own; a negative one by a
-        # stand-alone backend (initdb, postgres --single), which nobody can connect to.
-        return None if lock.pid < 0 else Postmaster(pid, start_ticks, directory, lock.port, lock.socket_directory)
-    return Postmaster(pid, start_ticks, directory, lock.port, lock.socket_directory, lock.start_s)
+    directory = data_directory_of(proc, pid)
+    # Through the process's own link: in a container the same path is another directory.
+    named = f"{proc}/{pid}/cwd" if directory else _option(arguments, "-D", None)
+    lock = read_lock_file(named) if named else None
+    if lock is not None and lock.pid < 0:
+        return None  # a stand-alone backend (initdb, postgres --single), which nobody can connect to
+    if lock is not None and lock.pid == pid:
+        return Postmaster(
+            pid, start_ticks, directory or lock.data_directory, lock.port, lock.socket_directory, lock.start_s
+        )
+    # No lock file to read, or one with the pid a server has inside its container: its port and socket are in there too.
+    port = _option(arguments, "-p", "port") if lock is None else None
+    number = int(port) if port and port.isdigit() else None
+    return Postmaster(pid, start_ticks, directory or _option(arguments, "-D", None), number)
 
 
 def data_directory_of(proc: str, pid: int) -> str | None:

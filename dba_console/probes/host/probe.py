@@ -154,7 +154,7 @@ class HostProbe:
     def _of_postmaster(self, context: HostContext) -> ProcessReader:
         pid = context.postmaster_pid
         if pid is None:
-            raise _Missing("unsupported", context.note or NO_POSTMASTER)
+            raise _Missing("unsupported", NO_POSTMASTER)
         if self._processes is None or self._processes.postmaster != pid:
             if self._processes is not None:
                 self._processes.close()
@@ -171,7 +171,7 @@ class HostProbe:
         if directory is None and context.postmaster_pid is not None:
             directory = data_directory_of(self._proc, context.postmaster_pid)
         if directory is None:
-            raise _Missing("unsupported", context.note or "the data directory of this target is not known here")
+            raise _Missing("unsupported", "the data directory of this target is not known here")
         place = directory
         try:
             return self._control.call(lambda: read_control(place, readable(place)), CONTROL_DEADLINE_S)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 
-from dba_console.probes.host.files import read_file, read_int, read_word, readable
+from dba_console.probes.host.files import read_file, read_int, read_word
 from dba_console.probes.host.memory import meminfo_values
 from dba_console.samples.host import HostSettings, NumaNode
 
@@ -21,7 +20,7 @@ def read_settings(proc: str, sys: str) -> HostSettings:
     vm = f"{proc}/sys/vm"
     return HostSettings(
         kernel=read_word(f"{proc}/sys/kernel/osrelease") or os.uname().release,
-        hostname=read_word(f"{proc}/sys/kernel/hostname") or readable(socket.gethostname()),
+        hostname=read_word(f"{proc}/sys/kernel/hostname") or os.uname().nodename,
         zone_reclaim_mode=read_int(f"{vm}/zone_reclaim_mode"),
         thp=_chosen(sys, "enabled"),
         thp_defrag=_chosen(sys, "defrag"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.mounts import FileSystemSize, MountProbe
+from dba_console.probes.host.mounts import NO_DATA, FileSystemSize, MountProbe
 from dba_console.probes.lane import REPLACEMENTS
 from dba_console.samples.host import Mount, Mounts
 from tests.background import wait_until
@@ -106,6 +106,17 @@ def test_wal_behind_a_link_is_on_the_mount_the_link_leads_to(proc: str, tmp_path
     assert mount(f"{tmp_path}/wal").holds == ["tablespace:fast one", "wal"]
     assert mount("/").holds == []
     assert reading.paths["log"] == f"{tmp_path}/data/log"
+    probe.close()
+
+
+def test_a_role_that_may_not_ask_for_the_data_directory_gets_it_from_the_process(proc: str, tmp_path: Path) -> None:
+    probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: os.statvfs("/"))
+    assert read(probe, HostContext(postmaster_pid=77)).note == NO_DATA
+    (tmp_path / "proc/77").mkdir()
+    (tmp_path / "proc/77/cwd").symlink_to(tmp_path / "data")
+    reading = read(probe, HostContext(postmaster_pid=77))
+    assert by_path(reading)(f"{tmp_path}/data").holds == ["data", "temp", "wal"]
+    assert reading.note is None
     probe.close()
 
 

@@ -59,6 +59,12 @@ def test_only_sockets_somebody_listens_on_count(tmp_path: Path) -> None:
     assert listening_sockets(write_tree(tmp_path, {"net/unix": UNIX})) == [("/run/postgresql", 5432)]
 
 
+def test_a_server_in_a_container_is_not_given_the_port_of_another_server(tmp_path: Path) -> None:
+    proc, data = host(tmp_path)
+    lock(data, pid=1)
+    assert find_postmasters(proc) == [Postmaster(100, 50_000, data)]
+
+
 def test_a_stand_alone_backend_is_no_server(tmp_path: Path) -> None:
     proc, data = host(tmp_path)
     lock(data, pid=-100)

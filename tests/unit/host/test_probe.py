@@ -9,10 +9,11 @@ import pytest
 
 from dba_console.probes.host.context import HostContext
 from dba_console.probes.host.probe import NO_POSTMASTER, NO_PSI, HostProbe
+from dba_console.probes.host.processes import TURNS
 from dba_console.probes.host.settings import read_settings
 from dba_console.samples.host import Cpu, HostSettings, NumaNode
 from dba_console.samples.registry import PARTS
-from tests.unit.host.trees import KERNEL_6_1, MEMINFO_3_10, STAT, write_tree
+from tests.unit.host.trees import KERNEL_6_1, MEMINFO_3_10, STAT, stat_line, write_tree
 
 NAMES = [name for name in PARTS if name.startswith("host.") and name != "host.mounts"]
 
@@ -80,6 +81,19 @@ def test_without_a_postmaster_the_backends_are_unknown_and_the_note_says_why(old
 def test_a_postmaster_that_ended_is_an_error(old_kernel: str) -> None:
     status, note = statuses(HostProbe(proc=old_kernel, sys="/"), HostContext(postmaster_pid=77))["host.processes"]
     assert (status, note) == ("error", "the postmaster, process 77, has ended")
+
+
+def test_without_a_connection_titles_say_who_is_active(old_kernel: str) -> None:
+    children = range(100, 200)
+    files: dict[str, str | bytes] = {"10/stat": stat_line(10), "10/task/10/children": " ".join(map(str, children))}
+    for pid in children:
+        files[f"{pid}/stat"] = stat_line(pid, parent=10)
+        files[f"{pid}/cmdline"] = f"postgres: app shop [local] {'SELECT' if pid == 150 else 'idle'}"
+    probe = HostProbe(proc=write_tree(Path(old_kernel), files), sys="/")
+    for _ in range(TURNS):
+        _, part = probe.read(["host.titles", "host.processes"], HostContext(postmaster_pid=10))
+        assert 150 in {row.pid for row in part.decode().rows}
+    probe.close()
 
 
 def test_nothing_of_this_host_is_shown_beside_a_server_elsewhere() -> None:
