@@ -53,7 +53,9 @@ class Connections(PanelFrame, kw_only=True):
     """Active ones that wait for a heavyweight lock."""
     other_states: int | None = None
     growth_per_min: float | None = None
+    """Steady growth of the last three minutes; 0 where there is none, None where less than 25 s were watched."""
     full_in_s: float | None = None
+    """Until `usable` is used up at that growth; None where nothing steady leads there within a day."""
     by_application: list[ConnectionGroup] = []
     by_user: list[ConnectionGroup] = []
     by_database: list[ConnectionGroup] = []
@@ -221,11 +223,13 @@ class ProgressRow(Struct, kw_only=True):
     total: float | None = None
     unit: str | None = None
     pct: float | None = None
+    """Share of the phase shown, not of the whole; never above 100, never back within the phase."""
     grade: str = "unknown"
     """measured, estimated or unknown: how pct is known."""
     started: str | None = None
     elapsed_s: float | None = None
     eta_s: float | None = None
+    """Until the phase shown ends, by the rate of the last two minutes; None below 5 %."""
     usual_s: float | None = None
     rate_per_s: float | None = None
     blocks: int = 0
@@ -303,6 +307,7 @@ class Replication(PanelFrame, kw_only=True):
     lag_bytes: int | None = None
     """Primary: of the standby furthest behind; standby: received but not replayed."""
     lag_s: float | None = None
+    """Standby: 0 when all that a living stream brought is replayed; without a stream the age of the last commit."""
     replay_paused: bool | None = None
     receiver_status: str | None = None
     receiver_host: str | None = None
@@ -312,6 +317,7 @@ class Replication(PanelFrame, kw_only=True):
     wal_files_bytes: int | None = None
     archive_enabled: bool | None = None
     archive_age_s: float | None = None
+    """Since the last file was archived; on an idle server that grows, and archive_ready_count stays 0."""
     archive_failed_count: int | None = None
     archive_ready_count: int | None = None
     last_archived_wal: str | None = None

@@ -1,7 +1,8 @@
 """The chart and trend values of one tick: what the history keeps of a picture.
 
-Names are `panel.field` as in the frame, `mount:PATH.used_bytes`, `device:NAME.util_pct`, `slot:NAME.retained_bytes` and
-`progress:…`. Only what was read in this tick and only numbers that are known: a name that is missing has no point.
+Names are `panel.field` as in the frame, `mount:PATH.used_bytes`, `device:NAME.util_pct`, `slot:NAME.retained_bytes`,
+`safety:SYSTEM.next_xid` and `progress:…`. Only what was read in this tick and only numbers that are known: a name that
+is missing has no point.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dba_console.frames.picture import Picture
 from dba_console.frames.progress import phase_key, share
 from dba_console.frames.rates import change, pair, rate
 from dba_console.frames.replication import derive_replication
+from dba_console.frames.safety import series_name
 from dba_console.samples import host, postgres
 
 Point = dict[str, float | None]
@@ -141,7 +143,8 @@ def _replication(point: Point, facts: Facts) -> None:
 def _xids(point: Point, facts: Facts) -> None:
     xids = facts.picture.now("pg.xids", postgres.Xids)
     if xids is not None and _anew(facts, "pg.xids"):
-        point["safety.next_xid"], point["safety.next_mxid"] = xids.next_xid, xids.next_mxid
+        point[series_name(facts, "next_xid")] = xids.next_xid
+        point[series_name(facts, "next_mxid")] = xids.next_mxid
 
 
 def _progress(point: Point, facts: Facts) -> None:

@@ -119,11 +119,16 @@ def _ages(panel: Safety, xids: postgres.Xids, facts: Facts) -> None:
     ]
 
 
+def series_name(facts: Facts, counter: str) -> str:
+    """The series of an id counter: each cluster has its own, so that a failover to another is no burn."""
+    return f"safety:{(facts.server and facts.server.system_identifier) or ''}.{counter}"
+
+
 def _rates(panel: Safety, facts: Facts) -> None:
     """Ids used per second over the longest window there is: the history, else the last two readings."""
     both = pair(facts.picture, "pg.xids", postgres.Xids)
-    panel.xids_per_s = mean_rate(facts.history.series("safety.next_xid"), min_span_s=MIN_RATE_SPAN_S)
-    panel.mxids_per_s = mean_rate(facts.history.series("safety.next_mxid"), min_span_s=MIN_RATE_SPAN_S)
+    panel.xids_per_s = mean_rate(facts.history.series(series_name(facts, "next_xid")), min_span_s=MIN_RATE_SPAN_S)
+    panel.mxids_per_s = mean_rate(facts.history.series(series_name(facts, "next_mxid")), min_span_s=MIN_RATE_SPAN_S)
     if both is not None:
         new, old, seconds = both
         if panel.xids_per_s is None:

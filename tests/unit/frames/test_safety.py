@@ -62,10 +62,18 @@ def test_the_burn_rate_is_told_from_the_longest_window() -> None:
     history = History()
     for step in range(20):
         burned = step * 3000 + (600_000 if step == 19 else 0)
-        history.add(NOW_US + step * 30_000_000, {"safety.next_xid": float(burned)})
+        history.add(NOW_US + step * 30_000_000, {"safety:7431204485839012345.next_xid": float(burned)})
     readings = [xids(("appdb", 1, 0), next_xid=next_xid) for next_xid in (54_000, 657_000)]
     panel = safety(series({"pg.server": [server()], "pg.xids": readings}, step_s=30), history)
     assert panel.xids_per_s == pytest.approx(657_000 / 570)
+
+
+def test_the_ids_of_another_cluster_are_no_burn() -> None:
+    history = History()
+    for step, system in enumerate(("1", "1", "7431204485839012345")):
+        history.add(NOW_US + step * 30_000_000, {f"safety:{system}.next_xid": 1000.0 ** (step + 1)})
+    panel = safety(series({"pg.server": [server()], "pg.xids": [xids(("appdb", 1, 0), next_xid=7)]}), history)
+    assert (panel.xids_per_s, panel.stop_in_s) == (None, None)
 
 
 def test_an_age_past_the_threshold_is_there_now() -> None:
