@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.crash import say
 from dba_console.cli.options import Dsn, SessionsOption, new_app
+from dba_console.cli.place import refused_reason
 from dba_console.cli.targeting import resolve_target
 from dba_console.config import Config
+from dba_console.errors import SessionError
 from dba_console.target import Target
-from dba_console.units import parse_duration
+from dba_console.units import human_duration, parse_duration
 
 app = new_app("Watch and record without a terminal.")
 
@@ -31,11 +34,19 @@ def record(
     if sessions is not None:
         loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
     for_s = None if for_ is None else parse_duration(for_)
-    return run_record(resolve_target(dsn, loaded), loaded.config, for_s, sessions_directory(loaded.config))
+    run_record(resolve_target(dsn, loaded), loaded.config, for_s, sessions_directory(loaded.config))
 
 
 def run_record(target: Target, config: Config, for_s: float | None, sessions: Path) -> int:
-    """Run the agent here; returns its exit code. Raises ConsoleError when it cannot start."""
+    """Run the agent here; returns its exit code. Raises SessionError where nothing could be recorded.
+
+    A console goes on without a recording, because the live picture is what it is for; this command is for nothing else.
+    """
+    if (reason := refused_reason(sessions)) is not None:
+        hint = "name another directory with --sessions or $DBA_CONSOLE_SESSIONS"
+        raise SessionError(f"cannot record to {sessions}: {reason}", hint=hint)
     from dba_console.agent.run import run_agent
 
-    return run_agent(target, config, foreground=True, for_s=for_s, sessions=sessions)
+    how_long = "until SIGTERM or ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
+    told = f"watching {target.name} {how_long}; sessions go to {sessions}"
+    return run_agent(target, config, foreground=True, for_s=for_s, sessions=sessions, ready=lambda: say(told))

@@ -12,7 +12,6 @@ from dba_console.cli.config_file import LoadedConfig, load_config, sessions_dire
 from dba_console.cli.doctor.check import Check, unknown
 from dba_console.cli.doctor.host import HOST, check_host
 from dba_console.cli.doctor.login import terminal_facts
-from dba_console.cli.doctor.place import mount_of, refused_reason
 from dba_console.cli.doctor.report import exit_code, report
 from dba_console.cli.doctor.server import check_server
 from dba_console.cli.doctor.storage import check_sessions
@@ -21,6 +20,7 @@ from dba_console.cli.doctor.tools import check_tools
 from dba_console.cli.live import first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.output import put_json
+from dba_console.cli.place import mount_of, refused_reason
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.frames.picture import Picture

@@ -10,10 +10,10 @@ import pytest
 
 from dba_console.cli.doctor.check import Check
 from dba_console.cli.doctor.login import client_alive_interval
-from dba_console.cli.doctor.place import mount_of, refused_reason
 from dba_console.cli.doctor.storage import check_sessions
 from dba_console.cli.doctor.terminal import TerminalFacts, check_terminal
 from dba_console.cli.doctor.tools import check_tools
+from dba_console.cli.place import mount_of, refused_reason
 from dba_console.samples.host import Mount
 
 GB = 1 << 30

@@ -1,4 +1,4 @@
-"""Looks at the session directory without making it. Everything that touches a file system has a deadline."""
+"""Looks at the directory of sessions without making it. Everything that touches a file system has a deadline."""
 
 from __future__ import annotations
 
@@ -33,11 +33,18 @@ def _refused(directory: Path) -> str | None:
         return f"{nearest} is not a directory"
     if not os.access(nearest, os.W_OK | os.X_OK):
         return "it may not be written by this user" if nearest == directory else f"cannot be made below {nearest}"
+    if _kernels(nearest):
+        return "it lies in a file system of the kernel's own"
     if nearest == directory and directory.stat().st_uid != os.geteuid():
         return f"it belongs to uid {directory.stat().st_uid}"
     if os.statvfs(nearest).f_flag & os.ST_RDONLY:
         return "its file system is read-only"
     return None
+
+
+def _kernels(directory: Path) -> bool:
+    """/proc and /sys pass for writable to root, and take no directory."""
+    return directory.resolve().parts[1:2] in (("proc",), ("sys",))
 
 
 def mount_of(directory: Path, known: Mounts | None) -> Mount | None:
