@@ -18,7 +18,7 @@ from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
-from dba_console.errors import ConnectError
+from dba_console.errors import ConnectError, ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.samples.sample import decode_sample
@@ -83,13 +83,12 @@ def _complete(picture: Picture) -> bool:
 
 
 def _attached(target: Target) -> _AgentLive | None:
-    path = find_agent(target)
-    if path is None:
-        return None
     try:
-        return _AgentLive(path)
-    except ConnectError:
-        # It may be ending, or it is stopped: what can be read without it is still worth reading.
+        path = find_agent(target)
+        return None if path is None else _AgentLive(path)
+    except ConsoleError:
+        # It may be ending or stopped, or its directory be somebody else's: what can be read without it is still
+        # worth reading.
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.output import columns, put_json
 from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode, Unsupported
+from dba_console.errors import ExitCode, PermissionDenied, Unsupported
 from dba_console.session.listing import list_sessions, pin, row_of
 from dba_console.session.recording import Recording
 from dba_console.session.resolve import resolve
@@ -31,6 +32,10 @@ Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id
 def list_(json: Json = False, sessions: SessionsOption = None) -> int:
     """Every session, newest first."""
     directory = sessions_directory(_loaded(sessions).config)
+    if directory.exists() and not os.access(directory, os.R_OK | os.X_OK):
+        raise PermissionDenied(
+            f"{directory} may not be read by this user", hint="whose sessions are they? sudo -u USER"
+        )
     rows = list_sessions(directory)[::-1]
     if json:
         for row in rows:

@@ -16,6 +16,8 @@ from dba_console.demo.cluster import Cluster
 from tests.background import idle_sessions, wait_until
 from tests.cli.console import Console, Done
 
+SEAT = "select pid from pg_stat_activity where application_name like 'dba-console%'"
+
 
 @pytest.fixture(scope="module")
 def recorded(cluster: Cluster) -> Iterator[Console]:
@@ -24,7 +26,8 @@ def recorded(cluster: Cluster) -> Iterator[Console]:
     console = Console(home)
     with idle_sessions(cluster, 3, name="loafer"):
         done = console.run("record", "--for", "3s", cluster.dsn())
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert done.err.startswith("watching ")
     yield console
     shutil.rmtree(home)
 
@@ -39,7 +42,8 @@ def recording(console: Console, cluster: Cluster) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        assert process.communicate() == ("", "")
+        out, err = process.communicate()
+        assert (out, len(err.splitlines())) == ("", 1), err
 
 
 def only(done: Done) -> dict[str, object]:
@@ -177,9 +181,9 @@ def test_what_a_session_cannot_do_yet_is_unsupported(recorded: Console, command:
 def test_show_check_and_doctor_use_the_agent_that_runs(console: Console, cluster: Cluster) -> None:
     with recording(console, cluster):
         [agent] = console.run("attach", "--json").objects()
-        shown = only(console.run("show", "--json", cluster.dsn()))
-        connections = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
-        assert cluster.psql(connections) == "1"
+        pid = cluster.psql(SEAT)
+        assert only(console.run("show", "--json", cluster.dsn()))["seq"]
+        assert cluster.psql(SEAT) == pid
         assert console.run("check", cluster.dsn()).code == 0
         doctor = console.run("doctor", cluster.dsn())
         listed = console.run("attach", "--list").out
@@ -195,12 +199,38 @@ def test_the_agents_events_come_with_what_show_prints(console: Console, cluster:
     assert {"session.start", "server.connected"} <= {row["kind"] for row in panels["events"]["rows"]}
 
 
+def test_a_recorder_that_cannot_record_does_not_pretend_to(console: Console, cluster: Cluster) -> None:
+    (console.home / "file").write_text("")
+    done = console.run("record", "--for", "1s", "--sessions", str(console.home / "file"), cluster.dsn())
+    assert done.code == 6
+    assert "is not a directory" in done.err
+
+
 def test_a_second_recorder_of_one_target_is_refused(console: Console, cluster: Cluster) -> None:
     with recording(console, cluster):
         done = console.run("record", "--for", "1s", cluster.dsn())
     assert done.code != 0
     assert "runs already" in done.err
     assert "dba-console attach" in done.err
+
+
+def test_an_interrupted_show_ends_with_the_shells_code_and_no_word(console: Console, cluster: Cluster) -> None:
+    process = console.start("show", "--json", "--every", "1s", cluster.dsn())
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("{")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert process.communicate()[1] == ""
+
+
+def test_show_tells_when_its_agent_ends(console: Console, cluster: Cluster) -> None:
+    with recording(console, cluster):
+        process = console.start("show", "--json", "--every", "1s", cluster.dsn())
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("{")
+    assert process.wait(20) == 3
+    err = process.communicate()[1]
+    assert err.startswith("error: the agent went away")
 
 
 def test_attach_without_an_agent_says_how_one_is_started(console: Console) -> None:
