@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median, quantiles
 
-from bench.console import own_directories, recording_agent
+from bench.console import own_directories, recording_agent, wait_for_agent
 from bench.figure import Figure
 from bench.ground import ground
 from dba_console.samples.sample import Part, Sample
@@ -63,8 +63,9 @@ def run(smoke: bool = False) -> list[Figure]:
 def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]:
     """The sealed blocks of a real recording of that length with their chart values, and the bytes they take."""
     with ground(200) as here, own_directories():
-        with recording_agent(here.dsn) as agent:
+        with recording_agent(here.dsn):
             time.sleep(seconds)
+            agent = wait_for_agent()
         # The agent has ended in order and sealed what it had.
         if agent.session is None:
             raise RuntimeError("the agent does not record")

@@ -40,6 +40,8 @@ class OpenBlock:
     def add(self, sample: Sample, encoded: bytes) -> None:
         """Take a sample in. The first of a block becomes its key sample."""
         self._picture = self._picture.absorb(sample)
+        if self._walls and sample.wall_us < self._walls[-1]:
+            self.seal()  # the clock was set back: within a block times ascend
         if self._block.samples == 0:
             sample = key_sample(sample, self._picture)
             encoded = encode_sample(sample)

@@ -90,6 +90,7 @@ class Recorder:
         self._ticks = TickWatch(meta.interval_us)
         self._samples: deque[tuple[Sample, bytes]] = deque()
         self._events: deque[Event] = deque(maxlen=EVENT_QUEUE)
+        self._in_hand: tuple[Sample, bytes] | None = None
         self._awake = threading.Condition()
         self._closing = False
         self._queue_dropped = 0
@@ -119,8 +120,9 @@ class Recorder:
         now = self._clock.mono_us()
         oldest = self._backlog.oldest_mono_us()
         with self._awake:
-            if oldest is None and self._samples:
-                oldest = self._samples[0][0].mono_us
+            waiting = self._in_hand or (self._samples[0] if self._samples else None)
+        if oldest is None and waiting is not None:
+            oldest = waiting[0].mono_us
         lag_us = 0 if oldest is None else max(0, now - oldest)
         dropped = self._queue_dropped + self._backlog.dropped
         failure, busy = self._writer.failure, self._writer.busy_since_us
@@ -138,7 +140,7 @@ class Recorder:
         """Wait until everything taken so far is on the disk. False where it is not in time."""
         changed = self._backlog.changed
         with self._awake:
-            if not self._awake.wait_for(lambda: not self._samples and not self._events, timeout_s):
+            if not self._awake.wait_for(lambda: not (self._samples or self._events or self._in_hand), timeout_s):
                 return False
         with changed:
             return changed.wait_for(self._backlog.empty, timeout_s)
@@ -171,18 +173,21 @@ class Recorder:
         self._block.seal()
 
     def _drain_samples(self) -> None:
-        while self._samples:
-            sample, encoded = self._samples[0]
+        while (taken := self._take()) is not None:
+            sample, encoded = taken
             for gap in self._ticks.next(sample, self._queue_dropped):
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
                 self._tell("gap", f"not recorded: {gap.reason}", details)
             self._block.add(sample, encoded)
             self._beat(sample)
-            with self._awake:
-                if self._samples and self._samples[0][0] is sample:
-                    self._samples.popleft()
-                self._awake.notify_all()
+
+    def _take(self) -> tuple[Sample, bytes] | None:
+        """The next sample; until it is asked for again, the one before counts as in hand."""
+        with self._awake:
+            self._in_hand = self._samples.popleft() if self._samples else None
+            self._awake.notify_all()
+            return self._in_hand
 
     def _drain_events(self) -> None:
         with self._awake:

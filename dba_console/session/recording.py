@@ -190,10 +190,12 @@ class Recording:
 
     def step(self, wall_us: int, direction: int) -> int | None:
         """Wall time of the next sample (direction > 0) or the one before, None at the end."""
-        place = max(0, self._place(wall_us))
+        began = place = max(0, self._place(wall_us))
         while 0 <= place < self._places:
             try:
                 walls = self._block(place).walls()
+                if place != began:
+                    return walls[0] if direction > 0 else walls[-1]
                 at = bisect_right(walls, wall_us) if direction > 0 else bisect_left(walls, wall_us) - 1
                 if 0 <= at < len(walls):
                     return walls[at]
@@ -255,10 +257,7 @@ class Recording:
 
     def _place(self, wall_us: int) -> int:
         """The last block that starts at or before that time, -1 where all are later."""
-        for place in range(len(self._tails) - 1, -1, -1):
-            if self._tails[place].first_us <= wall_us:
-                return len(self._index) + place
-        return self._index.place(wall_us)
+        return self._index.place(wall_us, [(block.first_us, block.last_us) for block in self._tails])
 
     def _block(self, place: int) -> BlockReader | TailBlock:
         sealed = len(self._index)
