@@ -178,6 +178,13 @@ def test_who_waits_behind_any_of_a_jobs_sessions_is_counted_once() -> None:
     assert only(derive_progress(Facts(seen, History()))).blocks == 2
 
 
+def test_sessions_that_wait_for_each_other_are_counted_once() -> None:
+    waits = [postgres.Lock(pid, blockers, "relation", "ShareLock", "t", None) for pid, blockers in ((1, [2]), (2, [1]))]
+    rows = [activity(pid, "active", wait_event_type="Lock") for pid in (1, 2)]
+    seen = picture(sample(part("pg.activity", sessions(*rows)), part("pg.locks", postgres.Locks(waits, []))))
+    assert Facts(seen, History()).behind({1}) == 1
+
+
 @pytest.mark.parametrize(
     ("query", "kind"),
     [
