@@ -28,22 +28,27 @@ class Box:
     def is_rule(self, row: int) -> bool:
         return self.title is not None and row == self.y
 
-    def draw(self, row: int) -> Line:
-        """The row of the grid that lies in this box, exactly as wide as the box."""
+    def draw(self, row: int, above: set[int], below: set[int]) -> Line:
+        """The row of the grid that lies in this box, exactly as wide as the box; `above` and `below` are the columns
+        in which lines stand in the neighbouring rows."""
         if self.title is not None and row == self.y:
-            return _rule(self.title, self.width)
+            return self._rule(self.title, above, below)
         index = row - self.y - (0 if self.title is None else 1)
         if index < len(self.lines):
             return (Span(" "), *fit_line(self.lines[index], self.width - 1))
         return (Span(" " * self.width),)
 
-
-def _rule(title: Line, cells: int) -> Line:
-    if not title or cells < 6:
-        return (Span("─" * cells, "dim"),)
-    kept = title if line_width(title) <= cells - 4 else fit_line(title, cells - 4)
-    rest = cells - 3 - line_width(kept)
-    return (Span("─ ", "dim"), *kept, Span(" " + "─" * rest, "dim"))
+    def _rule(self, title: Line, above: set[int], below: set[int]) -> Line:
+        """The title in its rule, joined to the lines that end on it. A title is never cut by a joint."""
+        start: list[Span] = []
+        taken = 0
+        if title and self.width >= 6:
+            kept = title if line_width(title) <= self.width - 4 else fit_line(title, self.width - 4)
+            start = [Span("─ ", "dim"), *kept, Span(" ")]
+            taken = line_width(kept) + 3
+        columns = range(self.x + taken, self.x + self.width)
+        signs = [_JOINTS[True, True, column in above, column in below] for column in columns]
+        return (*start, Span("".join(signs), "dim"))
 
 
 # Which of left, right, up, down a crossing joins.
@@ -70,23 +75,19 @@ def draw(boxes: Sequence[Box], width: int, height: int) -> list[Line]:
     for box in sorted(boxes, key=lambda box: box.x):
         for row in range(box.y, min(box.y + box.height, height)):
             rows[row].append(box)
-    lines = [{box.x - 1 for box in row if box.x > 0} for row in rows]
-    nothing: set[int] = set()
-    return [
-        _draw_row(row, boxes_here, lines[row - 1] if row else nothing, lines[row + 1 : row + 2], width)
-        for row, boxes_here in enumerate(rows)
-    ]
+    lines: list[set[int]] = [set(), *({box.x - 1 for box in row if box.x > 0} for row in rows), set()]
+    return [_draw_row(row, rows[row], lines[row], lines[row + 2], width) for row in range(height)]
 
 
-def _draw_row(row: int, boxes: Sequence[Box], above: set[int], below: Sequence[set[int]], width: int) -> Line:
+def _draw_row(row: int, boxes: Sequence[Box], above: set[int], below: set[int], width: int) -> Line:
     spans: list[Span] = []
     left: Box | None = None
     for box in boxes:
         if box.x > 0:
             column = box.x - 1
             left_rule = left is not None and left.is_rule(row)
-            around = (left_rule, box.is_rule(row), column in above, bool(below) and column in below[0])
+            around = (left_rule, box.is_rule(row), column in above, column in below)
             spans.append(Span(_JOINTS.get(around, "│"), "dim"))
-        spans.extend(box.draw(row))
+        spans.extend(box.draw(row, above, below))
         left = box
     return tuple(spans) if boxes else (Span(" " * width),)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, LockNode
@@ -18,15 +20,33 @@ _DEPTH_SHOWN = 12
 _NODES_SHOWN = 2000
 
 
-def walk(trees: list[LockNode]) -> Iterator[tuple[int, LockNode, LockNode | None]]:
-    """Depth, node and parent, top down; without recursion, and never more than `_NODES_SHOWN` nodes."""
-    pending: list[tuple[int, LockNode, LockNode | None]] = [(0, root, None) for root in reversed(trees)]
+class Place(NamedTuple):
+    """A node and where it stands: its depth, who it waits for, and whether it is the last of those who do."""
+
+    depth: int
+    node: LockNode
+    parent: LockNode | None
+    last: bool
+
+    @property
+    def branch(self) -> str:
+        """The sign in front of it: nothing at a root."""
+        if self.depth == 0:
+            return ""
+        return "  " * (min(self.depth, _DEPTH_SHOWN) - 1) + ("└ " if self.last else "├ ")
+
+
+def walk(trees: list[LockNode]) -> Iterator[Place]:
+    """Every node, top down; without recursion, and never more than `_NODES_SHOWN`."""
+    pending = [Place(0, root, None, True) for root in reversed(trees)]
     shown = 0
     while pending and shown < _NODES_SHOWN:
-        depth, node, parent = pending.pop()
-        yield depth, node, parent
+        place = pending.pop()
+        yield place
         shown += 1
-        pending.extend((depth + 1, child, node) for child in reversed(node.waiters))
+        waiters = place.node.waiters
+        below = [Place(place.depth + 1, one, place.node, one is waiters[-1]) for one in waiters]
+        pending.extend(reversed(below))
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -36,10 +56,7 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
         lines = [said("nobody waits for a lock", "dim")]
     elif panel.waiting is not None or panel.trees:
         lines = [_summary(frame)]
-        for depth, node, _ in walk(panel.trees):
-            if len(lines) >= height:
-                break
-            lines.append(_node_line(depth, node))
+        lines += [_node_line(place) for place in islice(walk(panel.trees), max(0, height - 1))]
     return states.body(panel, bool(lines), lines, width, height)
 
 
@@ -62,9 +79,9 @@ def _summary(frame: Frame) -> Line:
 
 def _with_roots(trees: list[LockNode]) -> Iterator[tuple[LockNode, LockNode]]:
     root: LockNode | None = None
-    for depth, node, _ in walk(trees):
-        root = node if depth == 0 or root is None else root
-        yield node, root
+    for place in walk(trees):
+        root = place.node if place.depth == 0 or root is None else root
+        yield place.node, root
 
 
 def _pid(node: LockNode) -> str:
@@ -75,16 +92,22 @@ def _called(node: LockNode) -> str:
     return name_of(node.application or node.user, 24) if (node.application or node.user) else ""
 
 
-def _node_line(depth: int, node: LockNode) -> Line:
-    branch = "  " * min(depth - 1, _DEPTH_SHOWN) + "└ " if depth else ""
+def _node_line(place: Place) -> Line:
+    node = place.node
     who = f"{_pid(node)} {_called(node)} "
-    if depth == 0:
+    if place.depth == 0:
         held = join([_held(node), fact("in transaction", human_duration(node.xact_s))])
         blocks = (Span(f", {node.behind} behind it", level(node.behind, 1, 10)),)
         return (Span(who, "key"), *held, *blocks, Span(f": {clean((node.query or '')[:200])}", "dim"))
     waits = Span(f"waits {human_duration(node.wait_s)} ", level(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
     wanted = f"for {name_of(node.mode)} on {name_of(node.relation, 40)}"
-    return (Span(branch, "dim"), Span(who), waits, Span(wanted), Span(f": {clean((node.query or '')[:200])}", "dim"))
+    return (
+        Span(place.branch, "dim"),
+        Span(who),
+        waits,
+        Span(wanted),
+        Span(f": {clean((node.query or '')[:200])}", "dim"),
+    )
 
 
 def _held(node: LockNode) -> Line:
@@ -113,7 +136,7 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     head = [
         join([fact("waiting", integer(panel.waiting)), fact("longest", _longest(panel.waiting, panel.longest_wait_s))])
     ]
-    rows = tuple(_row(depth, node, parent) for depth, node, parent in walk(panel.trees))
+    rows = tuple(_row(place) for place in walk(panel.trees))
     table = Table("locks", _COLUMNS, rows, None, "Who waits for whom", "nobody waits for a lock")
     return Detail("Locks", states.head_lines(panel, head, width), (table,))
 
@@ -122,9 +145,9 @@ def _longest(waiting: int | None, longest_s: float | None) -> str:
     return "nobody" if waiting == 0 else human_duration(longest_s)
 
 
-def _row(depth: int, node: LockNode, parent: LockNode | None) -> Row:
-    shown = min(depth, _DEPTH_SHOWN)
-    pid = ("  " * (shown - 1) + "└ " if shown else "") + (str(node.pid) if node.pid else "prepared")
+def _row(place: Place) -> Row:
+    depth, node, parent, _ = place
+    pid = place.branch + (str(node.pid) if node.pid else "prepared")
     blank = Cell("")
     # A session blocked by two roots stands under each: its parent is part of what the row is.
     key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
@@ -145,7 +168,6 @@ def _row(depth: int, node: LockNode, parent: LockNode | None) -> Row:
             Cell(query, query),
         ),
         Lines(lambda: _more(node)),
-        0,
     )
 
 

@@ -48,7 +48,7 @@ def stacked(frame: Frame, history: History, width: int, height: int) -> list[Lin
     lines: list[Line] = []
     for index, name in enumerate(names):
         lines += _draw(_chart(name, frame, history), axis, gutter, max(1, min(_TALLEST, rows + (index < extra))))
-    lines.append((Span(fit("", gutter - 1) + "│", "dim"), Span(charts.sign_line(marks(frame), axis), "changed")))
+    lines.append((Span(fit(" events", gutter - 1) + "│", "dim"), Span(charts.sign_line(marks(frame), axis), "changed")))
     lines.append((Span(fit("", gutter - 1) + "└", "dim"), Span(charts.clock_line(axis), "dim")))
     return lines
 

@@ -20,7 +20,7 @@ _WITHOUT_NOTE = {
     "timeout": "did not answer in time",
     "error": "could not be read",
 }
-_HEAD = frozenset(PanelFrame.__struct_fields__) | {"source", "settings"}
+_HEAD = frozenset(PanelFrame.__struct_fields__) | {"source", "settings", "hidden"}
 _STYLES: dict[str, Style] = {"ok": "", "stale": "stale", "denied": "warn", "unsupported": "stale"}
 
 
@@ -56,7 +56,7 @@ def title_spans(title: str, panel: PanelFrame | None) -> Line:
 
 def has_readings(panel: PanelFrame) -> bool:
     """Whether anything of the panel is known besides how well it is known."""
-    return any(getattr(panel, name) for name in panel.__struct_fields__ if name not in _HEAD)
+    return any(getattr(panel, name) not in (None, [], {}) for name in panel.__struct_fields__ if name not in _HEAD)
 
 
 def sentence(panel: PanelFrame) -> str:

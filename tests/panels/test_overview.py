@@ -100,7 +100,7 @@ def test_the_ten_minutes_show_the_cache_falling_while_memory_gets_free_and_conne
 
 def test_marks_stand_over_the_minute_they_were_made_in() -> None:
     lines = body(busy_frame(), 120, 36).splitlines()
-    signs = next(one for one in lines if one.startswith(" " * 24 + "│"))
+    signs = next(one for one in lines if one.startswith("  events "))
     clock = lines[lines.index(signs) + 1]
     # The mark of 14:55:30 lies between the two minutes.
     assert clock.index("14:55") < signs.index("m") < clock.index("14:56")

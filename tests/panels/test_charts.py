@@ -1,0 +1,92 @@
+"""Charts tell what was measured, and nothing where nothing was."""
+
+from __future__ import annotations
+
+from dba_console.frames.history import History
+from dba_console.panels.cells import plain
+from dba_console.panels.charts import Axis, clock_line, latest, peaks, plot, sign_line, sparkline
+from dba_console.panels.stacked import stacked
+from tests.build import NOW_US, busy_frame, empty_frame
+
+S = 1_000_000
+
+
+def test_a_column_without_a_reading_stays_blank_and_a_zero_does_not() -> None:
+    assert plot([None, 0.0, 8.0], 0, 8, 1) == [" ▁▇"]
+
+
+def test_a_flat_line_is_drawn_at_the_floor() -> None:
+    assert plot([5.0, 5.0], 5, 5, 2) == ["  ", "▁▁"]
+
+
+def test_the_upper_row_fills_only_when_the_lower_one_is_full() -> None:
+    assert plot([15.0, 8.0, 1.0], 0, 15, 2) == ["▇  ", "██▁"]
+
+
+def test_a_spike_of_one_second_survives_ten_minutes() -> None:
+    points = [(NOW_US - second * S, 90.0 if second == 300 else 1.0) for second in range(599, -1, -1)]
+    columns = peaks(points, Axis(NOW_US - 600 * S, NOW_US, 60))
+    assert columns.count(90.0) == 1
+    assert columns[29] == 90.0 or columns[30] == 90.0
+
+
+def test_a_level_is_the_last_one_of_its_column() -> None:
+    points = [(NOW_US - 3 * S, 7.0), (NOW_US - 1 * S, 3.0), (NOW_US, 5.0)]
+    assert latest(points, Axis(NOW_US - 4 * S, NOW_US, 2)) == [7.0, 5.0]
+
+
+def test_readings_outside_the_axis_are_not_drawn_at_its_edges() -> None:
+    points = [(NOW_US - 700 * S, 99.0), (NOW_US - 600 * S, 98.0), (NOW_US + S, 97.0)]
+    assert peaks(points, Axis(NOW_US - 600 * S, NOW_US, 10)) == [None] * 10
+
+
+def test_the_newest_reading_lies_in_the_last_column() -> None:
+    axis = Axis(NOW_US - 600 * S, NOW_US, 71)
+    assert peaks([(NOW_US, 4.0)], axis)[-1] == 4.0
+    assert axis.column(NOW_US) == 70
+
+
+def test_column_and_peaks_agree_on_where_a_moment_lies() -> None:
+    axis = Axis(NOW_US - 600 * S, NOW_US, 71)
+    for second in range(1, 600, 7):
+        at = NOW_US - second * S
+        assert peaks([(at, 1.0)], axis).index(1.0) == axis.column(at)
+
+
+def test_not_a_number_is_unknown() -> None:
+    assert peaks([(NOW_US, float("nan"))], Axis(NOW_US - S, NOW_US, 1)) == [None]
+
+
+def test_clock_times_stand_at_their_full_minutes() -> None:
+    axis = Axis(NOW_US - 600 * S, NOW_US, 60)
+    line = clock_line(axis)
+    first = line.index("╵")
+    # 14:47:29 to 14:57:29 in 60 columns: every column is ten seconds.
+    assert line[first : first + 6] == "╵14:48"
+    assert first == 3
+
+
+def test_a_serious_sign_is_not_hidden_by_a_later_one_in_its_column() -> None:
+    axis = Axis(NOW_US - 10 * S, NOW_US, 1)
+    assert sign_line([(NOW_US - 2 * S, "!"), (NOW_US, "m")], axis) == "!"
+
+
+def test_a_sparkline_is_as_long_as_asked_and_blank_without_history() -> None:
+    assert sparkline([], NOW_US, 300, 12, 0, 10) == " " * 12
+
+
+def test_charts_without_history_say_so_instead_of_drawing_a_floor() -> None:
+    text = "\n".join(plain(one) for one in stacked(empty_frame(), History(), 100, 12))
+    assert text.count("nothing known yet") == 5
+    assert "▁" not in text
+
+
+def test_an_outage_is_a_gap_in_the_middle_of_the_chart() -> None:
+    history = History()
+    for second in [*range(590, 400, -1), *range(200, -1, -1)]:
+        history.add(NOW_US - second * S, {"connections.used": 100.0})
+    drawn = plain(stacked(busy_frame(), history, 84, 12)[1]).split("┤")[1].strip()
+    before, after = drawn[:15], drawn[-15:]
+    assert before == after == "▆" * 15
+    assert " " * 15 in drawn
+    assert set(drawn) == {"▆", " "}

@@ -1,0 +1,86 @@
+"""The first line says what is wrong before what is nice to know."""
+
+from __future__ import annotations
+
+from dba_console.frames.model import Frame
+from dba_console.panels.cells import plain
+from dba_console.panels.header import Showing, header
+from tests.build import busy_frame
+
+LIVE = Showing("live", recording_s=761.0, age_s=0.2)
+
+
+def line(frame: Frame, showing: Showing, width: int = 100) -> str:
+    return plain(header(frame, showing, width))
+
+
+def test_a_healthy_live_screen_names_server_moment_and_recording() -> None:
+    frame = busy_frame()
+    frame.own.stuck_lanes = 0
+    assert line(frame, LIVE, 80).split() == (
+        [
+            "db2",
+            "primary",
+            "·",
+            "PG",
+            "15.18",
+            "·",
+            "up",
+            "12d4h",
+            "·",
+            "14:57:29",
+            "●",
+            "rec",
+            "00:12:41",
+            "1",
+            "Hz",
+            "LIVE",
+        ]
+    )
+
+
+def test_the_age_of_the_data_is_shown_from_more_than_two_ticks_on() -> None:
+    assert "old" not in line(busy_frame(), Showing("live", age_s=2.0))
+    assert "data 5.0s old" in line(busy_frame(), Showing("live", age_s=5.0))
+    assert "old" not in line(busy_frame(), Showing("live", age_s=9.0, interval_s=5.0))
+
+
+def test_paused_says_how_far_behind_and_replay_which_moment_and_how_fast() -> None:
+    assert "PAUSED -00:42" in line(busy_frame(), Showing("paused", behind_s=42.0))
+    assert "REPLAY 2026-11-20 14:57:29 ×4" in line(busy_frame(), Showing("replay", speed=4.0))
+    assert "stopped" in line(busy_frame(), Showing("replay", speed=0.0))
+
+
+def test_stuck_lanes_and_drops_are_words_with_their_number() -> None:
+    frame = busy_frame()
+    frame.own.stuck_lanes, frame.own.dropped = 2, 17
+    text = line(frame, LIVE)
+    assert "2 lanes stuck" in text
+    assert "17 dropped" in text
+
+
+def test_a_narrow_screen_loses_the_uptime_before_a_warning() -> None:
+    frame = busy_frame()
+    frame.target.state = "blind"
+    text = line(frame, Showing("live", recording_s=761.0, age_s=7.0), 60)
+    assert "BLIND: no connection" in text
+    assert "data 7.0s old" in text
+    assert "up 12d4h" not in text
+
+
+def test_a_recording_that_fails_outlasts_the_clock_on_a_narrow_screen() -> None:
+    frame = busy_frame()
+    frame.own.recording = "failed"
+    text = line(frame, LIVE, 40)
+    assert "rec failed" in text
+    assert "14:57:29" not in text
+
+
+def test_a_frame_without_a_recording_state_does_not_claim_to_be_recorded() -> None:
+    frame = busy_frame()
+    frame.own.recording = None
+    assert "rec ?" in line(frame, LIVE)
+
+
+def test_text_output_carries_the_date() -> None:
+    assert "2026-11-20 14:57:29" in line(busy_frame(), Showing())

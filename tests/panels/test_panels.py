@@ -1,0 +1,225 @@
+"""What each panel says about a state of the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.frames.history import History
+from dba_console.frames.model import (
+    Device,
+    Frame,
+    LockNode,
+    Locks,
+    MountRow,
+    Progress,
+    ProgressRow,
+    Replication,
+    Safety,
+    SessionRow,
+    Sessions,
+    SlotRow,
+)
+from dba_console.panels.cells import Row, Table, plain
+from dba_console.panels.locks import walk
+from dba_console.panels.registry import PANELS
+from dba_console.panels.sessions import order
+from tests.build import busy_frame, busy_history, empty_frame
+
+
+def compact(name: str, frame: Frame, width: int = 78, height: int = 6) -> list[str]:
+    return [plain(one) for one in PANELS[name].compact(frame, width, height, busy_history())]
+
+
+def table(name: str, frame: Frame, which: str) -> Table:
+    detail = PANELS[name].detail(frame, 120, History())
+    return next(one for one in detail.tables if one.id == which)
+
+
+def texts(row: Row, one: Table) -> dict[str, str]:
+    return {column.id: cell.text for column, cell in zip(one.columns, row.cells, strict=True)}
+
+
+def test_every_panel_of_the_contract_has_its_key() -> None:
+    assert "".join(kind.key for kind in PANELS.values()) == "1234567890c"
+
+
+@pytest.mark.parametrize("name", list(PANELS))
+def test_a_panel_nothing_is_known_of_has_no_number(name: str) -> None:
+    if name != "own":
+        assert not any(sign.isdigit() for text in compact(name, empty_frame()) for sign in text)
+        assert compact(name, empty_frame())
+
+
+@pytest.mark.parametrize("name", list(PANELS))
+def test_rows_are_told_apart_and_sort_keys_clash_in_no_table(name: str) -> None:
+    for one in PANELS[name].detail(busy_frame(), 120, busy_history()).tables:
+        keys = [row.key for row in one.rows]
+        assert len(set(keys)) == len(keys)
+        sort_keys = [column.sort_key for column in one.columns if column.sort_key]
+        assert len(set(sort_keys)) == len(sort_keys)
+        assert sum(column.grow for column in one.columns) <= 1
+        assert one.sort is None or one.sort in {column.id for column in one.columns}
+
+
+def test_a_device_with_no_completions_has_no_await() -> None:
+    frame = busy_frame()
+    frame.io.devices = [Device(name="sdb", reads_per_s=0.0, writes_per_s=0.0, util_pct=0.0)]
+    devices = table("io", frame, "devices")
+    assert texts(devices.rows[0], devices)["r_await"] == "–"
+    assert "– " in compact("io", frame)[1] + " "
+
+
+def test_a_device_seen_once_has_unknown_rates_and_an_unknown_await() -> None:
+    frame = busy_frame()
+    frame.io.devices = [Device(name="sdb")]
+    devices = table("io", frame, "devices")
+    assert texts(devices.rows[0], devices)["r_await"] == "?"
+    assert texts(devices.rows[0], devices)["reads"] == "?"
+
+
+def test_where_checksums_are_off_no_failures_are_claimed() -> None:
+    frame = Frame(safety=Safety(data_checksums="off", xid_age=5))
+    assert "failures not counted" in compact("safety", frame)[0]
+    assert "failures 0" not in compact("safety", frame)[0]
+
+
+def test_past_the_warning_the_time_to_the_stop_is_what_counts() -> None:
+    frame = Frame(safety=Safety(data_checksums="on", xid_age=5, xid_pct=99.0, warn_in_s=0.0, stop_in_s=7200.0))
+    assert "stop in 2h00" in compact("safety", frame)[1]
+
+
+def test_an_estimate_is_called_one_and_an_unknown_share_shows_time_and_wait_instead() -> None:
+    lines = compact("progress", busy_frame())
+    assert "68% est" in lines[0]
+    assert "41% measured" in lines[1]
+    assert "share unknown" in lines[2] and "for 42s, Lock:relation" in lines[2]
+
+
+def test_work_that_nobody_can_measure_draws_no_bar() -> None:
+    frame = Frame(progress=Progress(operations=[ProgressRow(kind="vacuum", pid=4, elapsed_s=61.0)], age_s=0.1))
+    assert "▇" not in compact("progress", frame)[0]
+    assert "▁" not in compact("progress", frame)[0]
+
+
+def test_no_long_work_is_said_only_when_it_was_looked_for() -> None:
+    assert "no dump" in compact("progress", Frame(progress=Progress(age_s=0.2)))[0]
+    assert "no dump" not in compact("progress", Frame())[0]
+
+
+def test_the_longest_wait_is_named_with_the_root_that_causes_it() -> None:
+    assert compact("locks", busy_frame())[0] == (
+        "3 waiting, 42s: 8123 app alter table orders add column note text ← 8001 pg_dump"
+    )
+
+
+def test_a_blocker_without_a_session_is_called_a_prepared_transaction() -> None:
+    root = LockNode(pid=0, waiters=[LockNode(pid=7, wait_s=3.0)], behind=1)
+    frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[root]))
+    assert "← prepared transaction" in compact("locks", frame)[0]
+
+
+def test_a_session_behind_two_blockers_is_two_rows() -> None:
+    waiter = LockNode(pid=7, backend_start="2026-11-20T14:00:00Z", wait_s=3.0)
+    frame = Frame(locks=Locks(waiting=1, trees=[LockNode(pid=1, waiters=[waiter]), LockNode(pid=2, waiters=[waiter])]))
+    keys = [row.key for row in table("locks", frame, "locks").rows]
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_a_chain_of_waits_deeper_than_the_stack_is_walked() -> None:
+    node = LockNode(pid=5000)
+    for pid in range(4999, 0, -1):
+        node = LockNode(pid=pid, waiters=[node])
+    assert sum(1 for _ in walk([node])) == 2000
+
+
+def test_branches_end_at_the_last_waiter() -> None:
+    root = LockNode(pid=1, waiters=[LockNode(pid=2), LockNode(pid=3)])
+    assert [place.branch for place in walk([root])] == ["", "├ ", "└ "]
+
+
+def test_a_lost_slot_comes_before_one_that_keeps_more() -> None:
+    slots = [SlotRow(name="big", kind="physical", active=True, retained_bytes=1 << 40, wal_status="extended"),
+             SlotRow(name="gone", kind="logical", wal_status="lost")]  # fmt: skip
+    frame = Frame(replication=Replication(role="primary", slots=slots))
+    assert compact("replication", frame)[1].startswith("slot gone")
+
+
+def test_a_failure_archiving_has_got_over_is_not_an_alarm() -> None:
+    frame = busy_frame()
+    assert "archiving fails" not in " ".join(compact("replication", frame))
+    frame.replication.last_failed_age_s = 3.0
+    assert "archiving fails" in " ".join(compact("replication", frame))
+
+
+def test_a_standby_that_pauses_replay_says_so_first() -> None:
+    frame = Frame(replication=Replication(role="standby", replay_paused=True, receiver_status="streaming", lag_s=1.0))
+    assert compact("replication", frame)[0].startswith("replay paused")
+
+
+def test_a_file_system_that_does_not_answer_comes_first_with_its_reason() -> None:
+    assert compact("disks", busy_frame())[0].startswith("/srv/backup timeout: statvfs did not answer")
+
+
+def test_the_mount_that_fills_first_comes_before_fuller_ones() -> None:
+    frame = Frame()
+    frame.disks.mounts = [
+        MountRow(path="/a", used_pct=90.0, available_bytes=1 << 30),
+        MountRow(path="/b", used_pct=40.0, available_bytes=1 << 30, full_in_s=1800.0),
+    ]
+    assert compact("disks", frame)[0].startswith("/b")
+    assert "full 30m" in compact("disks", frame)[0]
+
+
+def test_sessions_at_work_come_before_idle_ones_and_blocked_ones_before_all() -> None:
+    rows = [
+        SessionRow(pid=1, state=None, backend_type="checkpointer"),
+        SessionRow(pid=2, state="idle", state_age_s=9000.0),
+        SessionRow(pid=3, state="idle in transaction", xact_age_s=50.0),
+        SessionRow(pid=4, state="active", query_age_s=3.0),
+        SessionRow(pid=5, state="active", query_age_s=30.0),
+        SessionRow(pid=6, state="active", query_age_s=1.0, wait="Lock:relation"),
+    ]
+    assert [row.pid for row in sorted(rows, key=order)] == [6, 5, 4, 3, 2, 1]
+
+
+def test_a_session_keeps_its_identity_when_its_pid_comes_again() -> None:
+    frame = Frame(
+        sessions=Sessions(
+            rows=[
+                SessionRow(pid=9, backend_start="2026-11-20T14:00:00Z"),
+                SessionRow(pid=9, backend_start="2026-11-20T14:30:00Z"),
+            ]
+        )
+    )
+    first, second = table("sessions", frame, "sessions").rows
+    assert first.key != second.key
+
+
+def test_the_detail_of_a_session_has_its_query_to_the_end() -> None:
+    frame = busy_frame()
+    tail = "the end"
+    frame.sessions.rows = [SessionRow(pid=9, state="active", query="select " + "x, " * 2000 + tail)]
+    (row,) = table("sessions", frame, "sessions").rows
+    assert len(row.cells[-1].text) < 500
+    assert plain(row.detail[-1]).endswith(tail)
+
+
+def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
+    frame = Frame(sessions=Sessions(rows=[SessionRow(pid=9, state="active")]))
+    sessions = table("sessions", frame, "sessions")
+    shown = texts(sessions.rows[0], sessions)
+    assert (shown["cpu"], shown["read"], shown["rss"]) == ("?", "?", "?")
+
+
+def test_sessions_hidden_from_this_role_are_counted_with_the_grant_that_helps() -> None:
+    frame = busy_frame()
+    frame.sessions.hidden = 12
+    head = " ".join(plain(one) for one in PANELS["sessions"].detail(frame, 120, History()).head)
+    assert "12 sessions hide" in head and "GRANT pg_monitor" in head
+
+
+def test_a_note_on_a_panel_that_is_well_stands_in_its_full_screen() -> None:
+    frame = busy_frame()
+    frame.connections.note = "limits of roles could not be read"
+    head = [plain(one) for one in PANELS["connections"].detail(frame, 120, History()).head]
+    assert head[0] == "limits of roles could not be read"

@@ -1,0 +1,104 @@
+"""The small words: harmless text, bars, wrapped sentences, titles."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.frames.model import Io, PanelFrame
+from dba_console.panels.cells import Lines, Span, clean, fit, plain, width
+from dba_console.panels.phrases import ahead, bar, change, first_fitting, join_fitting, said, wrap
+from dba_console.panels.states import body, state_words
+from dba_console.panels.times import from_rfc3339, stopwatch
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\x9b31m", "a\u202eb", "\u200b", "\ud800", "\U000e0041", "\x7f"])
+def test_what_drives_a_terminal_becomes_a_sign(text: str) -> None:
+    assert clean(text).isprintable()
+    assert clean(clean(text)) == clean(text)
+
+
+def test_odd_blanks_become_blanks_and_variation_selectors_vanish() -> None:
+    assert clean("a\u3000b\u00a0c") == "a b c"
+    assert clean("❤\ufe0f") == "❤"
+
+
+def test_text_in_any_script_stays_readable() -> None:
+    assert clean("заказы 表 طلب") == "заказы 表 طلب"
+
+
+def test_wide_signs_are_cut_so_that_cells_line_up() -> None:
+    assert width(fit("表表表", 4)) == 4
+    assert width(fit("表表表", 5)) == 5
+
+
+def test_a_bar_is_full_only_at_the_full_share_and_empty_only_at_none() -> None:
+    assert bar(100, 5) == "▇▇▇▇▇"
+    assert bar(99.9, 5) == "▇▇▇▇▁"
+    assert bar(0.1, 5) == "▇▁▁▁▁"
+    assert bar(0, 5) == "▁▁▁▁▁"
+    assert bar(None, 5) == "     "
+
+
+def test_a_word_longer_than_the_line_is_split_and_nothing_is_lost() -> None:
+    assert wrap("a " + "x" * 11, 5) == ["a", "xxxxx", "xxxxx", "x"]
+
+
+def test_wrapping_one_wide_sign_into_one_cell_ends() -> None:
+    assert wrap("表表", 1) == ["表", "表"]
+
+
+def test_a_change_has_a_direction_only_where_there_is_one() -> None:
+    assert [change(one) for one in (1 << 20, -(1 << 20), 0.0, None)] == ["▲ 1.0 MB/s", "▼ 1.0 MB/s", "= 0 B/s", "?"]
+
+
+def test_a_far_date_has_no_false_digits() -> None:
+    assert [ahead(one) for one in (230.0, 41.4 * 86400, 5 * 365 * 86400.0, 1e300, None)] == [
+        "3m50s", "41d", "5y", ">1000y", "?",
+    ]  # fmt: skip
+
+
+def test_the_shorter_wording_is_taken_before_anything_is_cut() -> None:
+    assert first_fitting(6, said("waiting 3"), said("⧗ 3")) == said("⧗ 3")
+    assert plain(join_fitting(9, [said("one"), said("two"), said("three")])) == "one · two"
+
+
+def test_a_title_says_the_state_in_words() -> None:
+    assert state_words(PanelFrame(age_s=0.1)) == ""
+    assert state_words(PanelFrame(status="stale", age_s=12.0)) == "12s old"
+    assert state_words(PanelFrame(status="timeout", age_s=12.0)) == "timeout, 12s old"
+    assert state_words(PanelFrame(status="denied")) == "denied"
+    assert state_words(Io(status="unsupported", procs_blocked=0)) == "partly unsupported"
+    assert state_words(PanelFrame(note="half of it could not be read")) == "!"
+
+
+def test_the_note_takes_the_place_of_numbers_that_are_not_there() -> None:
+    panel = PanelFrame(status="denied", note="GRANT pg_monitor TO app would help")
+    assert [plain(one) for one in body(panel, False, [said("0")], 20, 4)] == ["GRANT pg_monitor TO", "app would help"]
+
+
+def test_a_status_without_a_note_is_a_sentence_all_the_same() -> None:
+    assert plain(body(PanelFrame(status="timeout"), False, [], 40, 4)[0]) == "did not answer in time"
+
+
+def test_the_detail_of_a_row_is_laid_out_when_looked_at_and_once() -> None:
+    made: list[int] = []
+
+    def make() -> list[tuple[Span, ...]]:
+        made.append(1)
+        return [said("a"), said("b")]
+
+    lines = Lines(make)
+    assert made == []
+    assert len(lines) == 2
+    assert [plain(one) for one in lines] == ["a", "b"]
+    assert made == [1]
+
+
+def test_moments_without_a_zone_are_utc_and_nonsense_is_unknown() -> None:
+    assert from_rfc3339("2026-11-20T14:57:29") == from_rfc3339("2026-11-20T14:57:29Z")
+    assert from_rfc3339("") is None
+    assert from_rfc3339("99999") is None
+
+
+def test_a_pause_longer_than_an_hour_has_hours() -> None:
+    assert stopwatch(-3661) == "-01:01:01"
