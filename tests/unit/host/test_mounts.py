@@ -120,6 +120,23 @@ def test_a_role_that_may_not_ask_for_the_data_directory_gets_it_from_the_process
     probe.close()
 
 
+def test_what_is_kept_for_root_is_neither_used_nor_available(proc: str, tmp_path: Path) -> None:
+    size = os.statvfs_result((4096, 512, 1000, 300, 250, 50, 20, 20, 0, 255))
+    probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: size)
+    mount = by_path(read(probe, HostContext()))("/")
+    assert (mount.size, mount.used, mount.available) == (1000 * 512, 700 * 512, 250 * 512)
+    assert (mount.inodes, mount.inodes_free) == (50, 20)
+    probe.close()
+
+
+def test_a_file_system_without_a_number_of_inodes_leaves_it_unknown(proc: str, tmp_path: Path) -> None:
+    size = os.statvfs_result((4096, 4096, 1000, 300, 250, 0, 0, 0, 0, 255))
+    probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: size)
+    mount = by_path(read(probe, HostContext()))("/")
+    assert (mount.inodes, mount.inodes_free) == (None, None)
+    probe.close()
+
+
 def test_an_error_of_one_mount_is_told_on_its_row(proc: str, tmp_path: Path) -> None:
     def refuse(path: str) -> FileSystemSize:
         if path == "/":
