@@ -1,0 +1,68 @@
+"""Commands that open the screen, in a real terminal."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
+from tests.cli.console import Console
+from tests.terminal.tmux import Tmux
+
+pytestmark = pytest.mark.terminal
+
+
+def test_attach_shows_the_running_agent_and_leaves_it_running(console: Console, cluster: Cluster) -> None:
+    agent = console.start("record", cluster.dsn())
+    try:
+        wait_until(lambda: list(console.runtime.glob("*.sock")), what="the agent listening")
+        with Tmux(console.command("attach"), environment=console.environ()) as terminal:
+            terminal.wait_for(r"Connections")
+            terminal.wait_for(r"\d+ of \d+ usable")
+            terminal.keys("q")
+            assert terminal.wait_ended() == 0
+        assert agent.poll() is None
+        assert len(console.run("attach", "--json").objects()) == 1
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        agent.communicate(timeout=20)
+
+
+def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Cluster) -> None:
+    cluster.psql("drop database if exists other")
+    cluster.psql("create database other")
+    agents = [console.start("record", cluster.dsn(dbname=name)) for name in ("postgres", "other")]
+    try:
+        wait_until(lambda: len(list(console.runtime.glob("*.sock"))) == 2, what="both agents listening")
+        with Tmux(console.command("attach"), environment=console.environ()) as terminal:
+            terminal.wait_for(r"which\?")
+            terminal.type("3")
+            terminal.keys("Enter")
+            assert terminal.wait_ended() == 2
+            assert "answer with a number from 1 to 2" in terminal.screen()
+    finally:
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+            agent.communicate(timeout=20)
+        cluster.psql("drop database other")
+
+
+def test_replay_opens_the_recording_at_the_time_asked_for(console: Console, cluster: Cluster) -> None:
+    assert console.run("record", "--for", "2s", cluster.dsn()).code == 0
+    with Tmux(console.command("replay", "last", "--at", "+1s"), environment=console.environ()) as terminal:
+        terminal.wait_for(r"REPLAY 20\d\d-")
+        terminal.keys("q")
+        assert terminal.wait_ended() == 0
+
+
+def test_doctor_knows_the_terminal_it_is_in(console: Console, cluster: Cluster) -> None:
+    with Tmux(
+        console.command("doctor", cluster.dsn()), columns=120, lines=80, environment=console.environ()
+    ) as terminal:
+        assert terminal.wait_ended() == 0
+        shown = terminal.screen()
+    assert "120×80" in shown
+    assert "TERM=screen-256color: drawn with 256 colours" in shown
+    assert "inside tmux" in shown
