@@ -59,7 +59,10 @@ def test_replay_opens_the_recording_at_the_time_asked_for(console: Console, clus
 
 def test_doctor_knows_the_terminal_it_is_in(console: Console, cluster: Cluster) -> None:
     with Tmux(
-        console.command("doctor", cluster.dsn()), columns=120, lines=80, environment=console.environ()
+        console.command("doctor", cluster.dsn()),
+        columns=120,
+        lines=80,
+        environment=console.environ(COLORTERM="", NO_COLOR=""),
     ) as terminal:
         assert terminal.wait_ended() == 0
         shown = terminal.screen()
