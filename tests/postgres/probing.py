@@ -1,0 +1,44 @@
+"""A probe on a cluster, and its parts by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dba_console.demo.cluster import Cluster
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.plan import PLANS
+from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.samples.sample import Part
+
+EVERYTHING = tuple(PLANS)
+
+
+@contextmanager
+def connected(conninfo: str, options: MonitorOptions | None = None) -> Iterator[PostgresProbe]:
+    probe = PostgresProbe(conninfo, options)
+    probe.connect()
+    try:
+        yield probe
+    finally:
+        probe.close()
+
+
+@contextmanager
+def probing(
+    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", options: MonitorOptions | None = None
+) -> Iterator[PostgresProbe]:
+    with connected(cluster.dsn(user=user, dbname=dbname), options) as probe:
+        yield probe
+
+
+def read(probe: PostgresProbe, *names: str, waiters: bool = False) -> dict[str, Part]:
+    return {part.name: part for part in probe.read(names or EVERYTHING, waiters=waiters)}
+
+
+def reading(probe: PostgresProbe, name: str, *, waiters: bool = False) -> Any:
+    """The reading of one part, which must be there."""
+    part = read(probe, name, waiters=waiters)[name]
+    assert part.reading is not None, (part.status, part.note)
+    return part.decode()

@@ -1,0 +1,135 @@
+"""Every part is read and decodes on every major version, and says what psql says."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.samples import postgres
+from dba_console.samples.registry import PARTS
+from tests.background import idle_in_transaction, session, wait_until
+from tests.postgres.probing import EVERYTHING, probing, read, reading
+
+
+def test_every_part_of_this_room_is_read(server: Cluster) -> None:
+    with probing(server) as probe:
+        parts = read(probe, waiters=True)
+    lacking = {"pg.io"} if server.major < 16 else set()
+    assert {name: part.note for name, part in parts.items() if part.status != "ok"}.keys() == lacking
+    assert set(parts) == {name for name in PARTS if name.startswith("pg.")}
+    for name, part in parts.items():
+        if name not in lacking:
+            assert isinstance(part.decode(), PARTS[name].reading)
+
+
+@pytest.mark.pg(14, 15)
+def test_a_view_of_a_newer_version_is_unsupported_with_the_version_it_needs(server: Cluster) -> None:
+    with probing(server) as probe:
+        part = read(probe, "pg.io")["pg.io"]
+    assert (part.status, part.reading) == ("unsupported", None)
+    assert part.note == f"needs PostgreSQL 16, this server is {server.major}"
+
+
+def test_a_quiet_tick_sends_three_statements(server: Cluster) -> None:
+    with probing(server) as probe:
+        read(probe)
+        before = probe.queries
+        read(probe, "pg.activity", "pg.locks", "pg.progress")
+        assert probe.queries - before == 3  # activity with the clock, progress; no names, nobody waits
+
+
+def test_the_server_says_who_it_is(server: Cluster) -> None:
+    with probing(server) as probe:
+        is_now = reading(probe, "pg.server")
+    assert isinstance(is_now, postgres.Server)
+    assert is_now.version_num // 10000 == server.major
+    assert is_now.version == server.psql("show server_version").split()[0]
+    assert is_now.system_identifier == server.psql("select system_identifier from pg_control_system()")
+    assert is_now.data_directory == str(server.data_directory)
+    assert (is_now.superuser, is_now.in_recovery, is_now.timeline, is_now.through) == (True, False, 1, None)
+    assert {database.name for database in is_now.databases} >= {"postgres", "template0", "template1"}
+    assert {setting.name for setting in is_now.settings} >= {"max_connections", "data_checksums", "block_size"}
+
+
+def test_sessions_are_those_of_pg_stat_activity(server: Cluster) -> None:
+    with (
+        session(server, name="here"),
+        idle_in_transaction(server, "select txid_current() /* open */", name="opened") as pid,
+        probing(server) as probe,
+    ):
+        rows = {row.pid: row for row in reading(probe, "pg.activity").rows}
+        told = server.psql("select count(*) from pg_stat_activity where pid <> pg_backend_pid()")
+    opened = rows[pid]
+    assert len(rows) == int(told)
+    assert (opened.state, opened.application, opened.user) == ("idle in transaction", "opened", "postgres")
+    assert (opened.database, opened.client, opened.query) == ("postgres", "[local]", "select txid_current() /* open */")
+    assert opened.backend_xid is not None
+    assert opened.wait_event == "ClientRead"
+    assert any(row.backend_type == "checkpointer" and row.user is None for row in rows.values())
+
+
+def test_a_session_that_did_not_move_keeps_its_record_but_a_moved_one_is_new(server: Cluster) -> None:
+    with session(server, name="mover") as mover, probing(server) as probe:
+        pid = mover.info.backend_pid
+        mover.execute("select 'first'")
+        wait_until(lambda: _query_of(probe, pid) == "select 'first'")
+        mover.execute("select 'second'")
+        wait_until(lambda: _query_of(probe, pid) == "select 'second'")
+
+
+def _query_of(probe: object, pid: int) -> str | None:
+    rows = reading(probe, "pg.activity").rows  # type: ignore[arg-type]
+    return next((row.query for row in rows if row.pid == pid), None)
+
+
+def test_xids_advance_by_what_was_used(server: Cluster) -> None:
+    with probing(server) as probe:
+        before = reading(probe, "pg.xids")
+        for _ in range(3):
+            server.psql("select txid_current()")
+        after = reading(probe, "pg.xids")
+    assert after.next_xid - before.next_xid >= 3
+    assert after.next_mxid is not None
+    assert "template0" in {database.name for database in after.databases}
+    assert after.tables
+
+
+def test_the_holder_of_the_horizon_is_named(server: Cluster) -> None:
+    begin = "begin isolation level repeatable read; select txid_current()"
+    with idle_in_transaction(server, begin, name="holds-it") as pid, probing(server) as probe:
+        holders = reading(probe, "pg.horizon").rows
+    held = next(row for row in holders if row.pid == pid)
+    assert (held.kind, held.who, held.state) == ("backend", "holds-it", "idle in transaction")
+    assert held.xid_age is not None
+    assert held.since is not None
+    assert all(row.who != "dba-console" for row in holders)
+
+
+def test_sizes_are_those_the_server_counts(server: Cluster) -> None:
+    with probing(server) as probe:
+        parts = read(probe, *EVERYTHING)
+        for _ in range(20):
+            if "pg.sizes" in parts:
+                break
+            parts |= read(probe, "pg.activity")
+    sizes = {row.name: row.bytes for row in parts["pg.sizes"].decode().rows}
+    assert sizes["template0"] == int(server.psql("select pg_database_size('template0')"))
+
+
+def test_wal_and_checkpoints_have_their_numbers(server: Cluster) -> None:
+    with probing(server) as probe:
+        wal = reading(probe, "pg.wal")
+        before = wal.checkpoints_requested
+        server.psql("checkpoint")
+        after = reading(probe, "pg.wal").checkpoints_requested
+    assert wal.bytes is not None
+    assert wal.wal_files >= 1
+    assert wal.wal_files_bytes >= 1 << 20
+    assert after >= before
+
+
+def test_failures_of_checksums_are_counted_for_each_database_and_the_shared_objects(server: Cluster) -> None:
+    with probing(server) as probe:
+        rows = reading(probe, "pg.databases").rows
+    assert {row.name for row in rows} >= {None, "postgres"}
+    assert all(row.checksum_failures == 0 for row in rows)

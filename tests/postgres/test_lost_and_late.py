@@ -1,0 +1,160 @@
+"""What becomes of the connection when server or network fail: told in a sentence, within the deadline, seat kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.probe import PostgresProbe
+from tests.background import wait_until
+from tests.conftest import FreshCluster
+from tests.postgres.probing import connected, probing, read
+from tests.postgres.proxy import Proxy
+
+IMPATIENT = MonitorOptions(answer_timeout_s=0.2, connect_timeout_s=1.0)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_killed_server_is_lost_with_a_sentence_and_can_be_connected_to_again(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with probing(cluster) as probe:
+        read(probe)
+        first = probe.backend_pid
+        cluster.kill()
+        with pytest.raises(ConnectionLost, match=r"^lost: .+"):
+            read(probe)
+        assert not probe.connected
+        with pytest.raises(ConnectFailed) as failure:
+            probe.connect()
+        assert failure.value.kind == "refused"
+        cluster.start()
+        probe.connect()
+        assert read(probe)["pg.activity"].status == "ok"
+        assert probe.backend_pid != first
+
+
+def test_the_servers_last_words_are_kept(cluster: Cluster) -> None:
+    with probing(cluster) as probe:
+        read(probe, "pg.activity")
+        cluster.psql(f"select pg_terminate_backend({probe.backend_pid}, 5000)")
+        with pytest.raises(ConnectionLost, match="terminating connection due to administrator command"):
+            read(probe, "pg.activity")
+
+
+def test_a_frozen_backend_costs_a_deadline_not_the_seat(cluster: Cluster) -> None:
+    with probing(cluster, options=IMPATIENT) as probe:
+        read(probe, "pg.activity", "pg.progress")
+        pid = probe.backend_pid
+        assert pid is not None
+        with frozen(pid):
+            late = read(probe, "pg.activity", "pg.progress")
+            again = read(probe, "pg.activity", "pg.progress")
+        assert [part.status for part in late.values()] == ["timeout", "timeout"]
+        assert late["pg.activity"].reading is None
+        assert "the connection kept" in (again["pg.activity"].note or "")
+        parts = wait_until(lambda: _answered(probe))
+        assert parts["pg.activity"].status == "ok"
+        assert probe.backend_pid == pid
+
+
+def _answered(probe: PostgresProbe) -> dict[str, object]:
+    parts = read(probe, "pg.activity")
+    return {**parts} if parts["pg.activity"].status == "ok" else {}
+
+
+def test_a_server_silent_for_too_long_is_given_up(cluster: Cluster) -> None:
+    options = MonitorOptions(answer_timeout_s=0.05, silence_s=0.2)
+    with probing(cluster, options=options) as probe:
+        pid = probe.backend_pid
+        assert pid is not None
+        with frozen(pid), pytest.raises(ConnectionLost, match="no answer from the server for"):
+            for _ in range(50):
+                read(probe, "pg.activity")
+        assert not probe.connected
+
+
+def test_a_cut_network_is_late_first_then_given_up(cluster: Cluster) -> None:
+    options = MonitorOptions(answer_timeout_s=0.05, silence_s=0.2)
+    with Proxy(cluster) as proxy, connected(proxy.dsn(), options) as probe:
+        read(probe, "pg.activity")
+        proxy.cut()
+        assert read(probe, "pg.activity")["pg.activity"].status == "timeout"
+        with pytest.raises(ConnectionLost, match="given up"):
+            for _ in range(50):
+                read(probe, "pg.activity")
+
+
+def test_a_server_that_accepts_and_says_nothing_is_a_timeout(cluster: Cluster) -> None:
+    with Proxy(cluster) as proxy:
+        proxy.cut()
+        probe = PostgresProbe(proxy.dsn(), IMPATIENT)
+        with pytest.raises(ConnectFailed) as failure:
+            probe.connect()
+    assert failure.value.kind == "timeout"
+
+
+def test_a_frozen_postmaster_is_a_timeout(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    cluster.sigstop()
+    try:
+        with pytest.raises(ConnectFailed) as failure:
+            PostgresProbe(cluster.dsn(), IMPATIENT).connect()
+    finally:
+        cluster.sigcont()
+    assert failure.value.kind == "timeout"
+
+
+def test_nothing_is_left_open_after_a_connect_that_failed(cluster: Cluster) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ConnectFailed):
+            PostgresProbe(cluster.dsn(dbname="there is none")).connect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "kind"),
+    [
+        ("host=/nowhere port=1 user=u dbname=d", "refused"),
+        ("host=127.0.0.1 port=1 user=u dbname=d", "refused"),
+        ("host=no.such.host.invalid user=u dbname=d", "unknown_host"),
+        ("host=x nonsense=1", "other"),
+    ],
+)
+def test_a_failure_before_any_server_has_its_kind(conninfo: str, kind: str) -> None:
+    with pytest.raises(ConnectFailed) as failure:
+        PostgresProbe(conninfo, IMPATIENT).connect()
+    assert failure.value.kind == kind
+
+
+def test_a_password_is_in_no_repr_and_no_message(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"listen_addresses": "127.0.0.1"})
+    cluster.psql("alter role postgres password 'of a test'")
+    probe = PostgresProbe(f"host=127.0.0.1 port={cluster.port} user=postgres password=hunter2", IMPATIENT)
+    with pytest.raises(ConnectFailed) as failure:
+        probe.connect()
+    assert failure.value.kind == "auth"
+    assert "hunter2" not in f"{failure.value} {failure.value!r} {probe!r}"
+
+
+def test_a_role_or_database_that_is_not_there_is_auth(cluster: Cluster) -> None:
+    for conninfo in (cluster.dsn(user="nobody here"), cluster.dsn(dbname="nothing here")):
+        with pytest.raises(ConnectFailed) as failure:
+            PostgresProbe(conninfo).connect()
+        assert failure.value.kind == "auth"
+        assert "does not exist" in failure.value.message

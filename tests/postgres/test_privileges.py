@@ -1,0 +1,100 @@
+"""A role without pg_monitor: what it may not see says so, with the GRANT, and is not asked each tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.probes.postgres.options import MonitorOptions
+from tests.background import idle_in_transaction, session, waiting_for_lock
+from tests.postgres.probing import EVERYTHING, probing, read, reading
+
+ROLE = 'plain "one"'
+GRANT = 'GRANT pg_monitor TO "plain ""one""" would help'
+
+
+@pytest.fixture
+def plain(server: Cluster) -> Iterator[Cluster]:
+    """A cluster with a role that has nothing but LOGIN."""
+    server.psql('create role "plain ""one""" login')
+    server.psql("create database closed")
+    server.psql("revoke connect on database closed from public")
+    yield server
+    server.psql("drop database closed")
+    server.psql('drop role "plain ""one"""')
+
+
+def test_what_may_not_be_seen_says_so_with_the_grant(plain: Cluster) -> None:
+    with session(plain, name="other"), probing(plain, user=ROLE) as probe:
+        parts = read(probe)
+        sessions = parts["pg.activity"].decode()
+    assert parts["pg.activity"].status == "ok"
+    assert GRANT in (parts["pg.activity"].note or "")
+    assert sessions.hidden >= 1
+    hidden = next(row for row in sessions.rows if row.query == "<insufficient privilege>" and row.user == "postgres")
+    assert (hidden.state, hidden.backend_type, hidden.client) == (None, None, None)
+    for name, what in (("pg.archiver", "files waiting to be archived"), ("pg.wal", "size of pg_wal")):
+        assert parts[name].status == "ok"
+        assert f"{what} not known: permission denied for function" in (parts[name].note or "")
+        assert GRANT in (parts[name].note or "")
+    assert parts["pg.archiver"].decode().ready_count is None
+    assert parts["pg.wal"].decode().wal_files_bytes is None
+    assert parts["pg.wal"].decode().checkpoints_timed is not None
+
+
+def test_what_it_is_not_told_of_the_server_is_unknown(plain: Cluster) -> None:
+    with probing(plain, user=ROLE) as probe:
+        server = reading(probe, "pg.server")
+    assert server.data_directory is None
+    assert (server.superuser, server.pg_monitor, server.current_user) == (False, False, ROLE)
+
+
+def test_a_database_it_may_not_enter_has_no_size(plain: Cluster) -> None:
+    with probing(plain, user=ROLE) as probe:
+        part = read(probe, "pg.sizes")["pg.sizes"]
+    sizes = {row.name: row.bytes for row in part.decode().rows}
+    assert sizes["closed"] is None
+    assert sizes["postgres"] is not None
+    assert part.note == "sizes unknown: 1 without CONNECT or pg_read_all_stats (in pg_monitor)"
+
+
+def test_a_refusal_is_one_line_in_the_log_not_one_a_tick(plain: Cluster) -> None:
+    with probing(plain, user=ROLE) as probe:
+        read(probe)
+        before = plain.log_text().count("permission denied")
+        for _ in range(5):
+            parts = read(probe, *EVERYTHING)
+        after = plain.log_text()
+    assert parts["pg.archiver"].decode().ready_count is None
+    assert after.count("permission denied") == before
+    assert before >= 2
+
+
+def test_a_grant_is_noticed_when_the_refusal_is_old(plain: Cluster) -> None:
+    with probing(plain, user=ROLE, options=MonitorOptions(refused_again_s=0.0)) as probe:
+        assert reading(probe, "pg.archiver").ready_count is None
+        plain.psql('grant pg_monitor to "plain ""one"""')
+        assert reading(probe, "pg.archiver").ready_count == 0
+
+
+def test_a_quiet_life_leaves_nothing_in_the_log(server: Cluster) -> None:
+    with probing(server) as probe:
+        before = server.log_text()
+        for _ in range(3):
+            read(probe)
+    assert server.log_text().count("ERROR") == before.count("ERROR")
+    assert server.log_text().count("WARNING") == before.count("WARNING")
+
+
+def test_waits_are_seen_without_pg_monitor(plain: Cluster) -> None:
+    plain.psql("create table if not exists held (n int)")
+    with (
+        idle_in_transaction(plain, "lock table held", name="holder") as holder,
+        waiting_for_lock(plain, "select * from held") as waiter,
+        probing(plain, user=ROLE) as probe,
+    ):
+        waits = [(lock.pid, lock.blocked_by) for lock in reading(probe, "pg.locks").waiters]
+    plain.psql("drop table held")
+    assert waits == [(waiter, [holder])]
