@@ -25,7 +25,7 @@ def record(
     dsn: Dsn = None,
     for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time, as in 10m.")] = None,
     sessions: SessionsOption = None,
-) -> int:
+) -> NoReturn:
     """Watch the server and record, in the foreground, until told to end (SIGTERM, ctrl-C) or the time is over.
 
     Consoles attach to it as to any agent: dba-console attach.
@@ -37,16 +37,17 @@ def record(
     run_record(resolve_target(dsn, loaded), loaded.config, for_s, sessions_directory(loaded.config))
 
 
-def run_record(target: Target, config: Config, for_s: float | None, sessions: Path) -> int:
-    """Run the agent here; returns its exit code. Raises SessionError where nothing could be recorded.
+def run_record(target: Target, config: Config, for_s: float | None, sessions: Path) -> NoReturn:
+    """Become the agent. Raises SessionError where nothing could be recorded.
 
     A console goes on without a recording, because the live picture is what it is for; this command is for nothing else.
     """
     if (reason := refused_reason(sessions)) is not None:
         hint = "name another directory with --sessions or $DBA_CONSOLE_SESSIONS"
         raise SessionError(f"cannot record to {sessions}: {reason}", hint=hint)
-    from dba_console.agent.run import run_agent
+    from dba_console.agent.launch import become, find_agent
 
     how_long = "until SIGTERM or ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
-    told = f"watching {target.name} {how_long}; sessions go to {sessions}"
-    return run_agent(target, config, foreground=True, for_s=for_s, sessions=sessions, ready=lambda: say(told))
+    if find_agent(target) is None:
+        say(f"watching {target.name} {how_long}; sessions go to {sessions}")
+    become(target, config, for_s=for_s, sessions=sessions)

@@ -66,11 +66,15 @@ def gather(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[C
     yield from _host(picture)
     yield from check_terminal(terminal_facts())
     yield from check_tools(shutil.which)
+    yield from _sessions(loaded, picture.now("host.mounts", Mounts))
+
+
+def _sessions(loaded: LoadedConfig, known: Mounts | None) -> Iterator[Check]:
     directory = sessions_directory(loaded.config)
-    mount = mount_of(directory, picture.now("host.mounts", Mounts))
-    yield from check_sessions(
-        str(directory), refused_reason(directory), mount, parse_size(loaded.config.recording.max_size)
-    )
+    keep_bytes = parse_size(loaded.config.recording.max_size)
+    places_known = known is not None and "data" in known.paths
+    mount = mount_of(directory, known)
+    yield from check_sessions(str(directory), refused_reason(directory), mount, keep_bytes, places_known=places_known)
 
 
 def _host(picture: Picture) -> Iterator[Check]:

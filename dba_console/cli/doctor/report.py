@@ -9,7 +9,8 @@ from dba_console.cli.doctor.check import Check
 from dba_console.errors import ExitCode
 from dba_console.panels.cells import clean
 
-_SIGNS = {"ok": "ok     ", "missing": "MISSING", "unknown": "unknown"}
+_SIGNS = {"ok": "ok     ", "missing": "missing", "unknown": "unknown"}
+_CRITICAL = "MISSING"
 
 
 def report(checks: Sequence[Check], target: str, source: str) -> str:
@@ -38,7 +39,8 @@ def exit_code(checks: Sequence[Check]) -> int:
 
 
 def _lines(check: Check) -> list[str]:
-    lines = [f"  {_SIGNS[check.status]}  {clean(check.text)}"]
+    sign = _CRITICAL if check.status == "missing" and check.critical is not None else _SIGNS[check.status]
+    lines = [f"  {sign}  {clean(check.text)}"]
     if check.status != "ok":
         if check.lost:
             lines.append(f"             lost: {clean(check.lost)}")

@@ -15,8 +15,13 @@ _ELSEWHERE = '[recording] directory = "…" in the configuration, or $DBA_CONSOL
 _CRITICAL_PLACES = {"data": "PGDATA", "wal": "WAL", "archive": "the WAL archive"}
 
 
-def check_sessions(directory: str, refused: str | None, mount: Mount | None, keep_bytes: int) -> Iterator[Check]:
-    """The session directory. `refused` is why nothing can be written there, `mount` what it lies on."""
+def check_sessions(
+    directory: str, refused: str | None, mount: Mount | None, keep_bytes: int, *, places_known: bool = True
+) -> Iterator[Check]:
+    """The session directory. `refused` is why nothing can be written there, `mount` what it lies on.
+
+    `places_known`: where the server keeps its data is known, so that a mount that holds none of it is another one.
+    """
     if refused is not None:
         yield missing(
             SESSIONS, "writable", f"{directory}: {refused}", lost="the recording: nothing is kept for later",
@@ -28,7 +33,7 @@ def check_sessions(directory: str, refused: str | None, mount: Mount | None, kee
         yield unknown(SESSIONS, "file_system", "the file system of the session directory is not known")
         return
     yield _file_system(mount)
-    yield _shared(mount)
+    yield _shared(mount, places_known)
     yield _space(mount, keep_bytes)
 
 
@@ -52,11 +57,15 @@ def _file_system(mount: Mount) -> Check:
     return ok(SESSIONS, "file_system", f"on {what}")
 
 
-def _shared(mount: Mount) -> Check:
+def _shared(mount: Mount, places_known: bool) -> Check:
     shared = [name for what, name in _CRITICAL_PLACES.items() if what in mount.holds]
     shared += [what.replace(":", " ") for what in mount.holds if what.startswith("tablespace:")]
+    if not shared and not places_known:
+        return unknown(
+            SESSIONS, "shared", "whether a mount is shared with PGDATA or WAL is not known: their place is not"
+        )
     if not shared:
-        return ok(SESSIONS, "shared", "shares no mount with PGDATA, WAL or archive as far as they are known")
+        return ok(SESSIONS, "shared", "shares no mount with PGDATA, WAL or tablespaces")
     return missing(
         SESSIONS, "shared", f"shares the mount {mount.path} with {', '.join(shared)}",
         lost="the recording just when that file system is full or stalled; and it takes space from the database",

@@ -82,3 +82,9 @@ def test_the_report_says_what_mends_only_where_something_is_missing() -> None:
     assert "mend: GRANT pg_signal_backend TO watcher;" in text
     assert "GRANT pg_monitor" not in text
     assert "none of it critical" in text
+    assert "MISSING" not in text
+
+
+def test_only_what_is_critical_is_written_large() -> None:
+    text = report(check_server(None, "refused"), "app", "read by this command itself")
+    assert "  MISSING  refused" in text

@@ -116,6 +116,11 @@ def test_sessions_beside_the_wal_are_said() -> None:
     assert storage(on(holds=["log"]))["shared"].status == "ok"
 
 
+def test_where_the_servers_place_is_not_known_sharing_is_not_denied() -> None:
+    found = {check.id: check for check in check_sessions("/s", None, on(), GB, places_known=False)}
+    assert found["shared"].status == "unknown"
+
+
 def test_a_network_file_system_and_memory_are_no_place_for_sessions() -> None:
     assert storage(on("nfs4"))["file_system"].status == "missing"
     assert "reboot" in (storage(on("tmpfs"))["file_system"].lost or "")
