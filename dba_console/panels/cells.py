@@ -73,6 +73,8 @@ class Column:
     """Takes what width is left: at most one per table."""
     descending: bool = False
     """Sorts largest first."""
+    spare: int = 0
+    """Left out of text that is too narrow: the highest first; 0 stays."""
 
 
 class Cell(NamedTuple):

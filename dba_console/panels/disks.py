@@ -94,17 +94,19 @@ def _unreadable(mounts: list[MountRow]) -> list[str]:
 
 _MOUNT_COLUMNS = (
     Column("path", "mount", 30, grow=True, sort_key="P"),
-    Column("device", "device", 12, help="Block device it lies on", sort_key="D"),
-    Column("fstype", "type", 8, sort_key="T"),
+    Column("device", "device", 12, help="Block device it lies on", sort_key="D", spare=5),
+    Column("fstype", "type", 8, sort_key="T", spare=6),
     Column("holds", "holds", 22, help="What PostgreSQL keeps there", sort_key="H"),
-    Column("size", "size", 9, right=True, sort_key="Z", descending=True),
+    Column("size", "size", 9, right=True, sort_key="Z", descending=True, spare=7),
     Column("used", "used", 9, right=True, sort_key="U", descending=True),
     Column("available", "left", 9, right=True, help="What an unprivileged writer may still use", sort_key="L"),
     Column("pct", "used %", 7, right=True, help="As df computes it", sort_key="F", descending=True),
-    Column("inodes", "inodes", 7, right=True, help="Share of inodes used", sort_key="I", descending=True),
-    Column("growth", "growth", 14, right=True, help="Trend of the last ten minutes", sort_key="G", descending=True),
+    Column("inodes", "inodes", 7, right=True, help="Share of inodes used", sort_key="I", descending=True, spare=8),
+    Column(
+        "growth", "growth", 14, right=True, help="Trend of the last ten minutes", sort_key="G", descending=True, spare=3
+    ),
     Column("full_in", "full in", 8, right=True, help="At that trend; blank where it does not grow", sort_key="S"),
-    Column("options", "options", 40, help="Mount options"),
+    Column("options", "options", 40, help="Mount options", spare=9),
 )
 
 

@@ -30,8 +30,8 @@ def findings(frame: Frame, width: int, height: int) -> list[Line]:
 _COLUMNS = (
     Column("sign", "", 1),
     Column("at", "time", 19, help="Local time", sort_key="T", descending=True),
-    Column("kind", "kind", 18, sort_key="K"),
-    Column("tag", "tag", 12, sort_key="G"),
+    Column("kind", "kind", 18, sort_key="K", spare=2),
+    Column("tag", "tag", 12, sort_key="G", spare=3),
     Column("text", "what happened", 60, grow=True),
 )
 _FINDING_COLUMNS = (

@@ -37,12 +37,13 @@ _DEVICE_COLUMNS = (
            sort_key="A", descending=True),
     Column("w_await", "w await", 8, right=True, help="Mean time of a write, queue included", sort_key="T",
            descending=True),
-    Column("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True),
-    Column("in_flight", "in fl", 5, right=True, help="Requests under way now", sort_key="I", descending=True),
-    Column("queue", "queue", 6, right=True, help="Mean requests under way (aqu-sz)", sort_key="Q", descending=True),
+    Column("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True, spare=4),
+    Column("in_flight", "in fl", 5, right=True, help="Requests under way now", sort_key="I", descending=True, spare=6),
+    Column("queue", "queue", 6, right=True, help="Mean requests under way (aqu-sz)", sort_key="Q",
+           descending=True, spare=5),
     Column("util", "util", 6, right=True, help="Time with a request under way; little said where they run in parallel",
            sort_key="U", descending=True),
-    Column("mounts", "mounts", 30, help="Where it is mounted", grow=True),
+    Column("mounts", "mounts", 30, help="Where it is mounted", grow=True, spare=7),
 )  # fmt: skip
 
 
@@ -81,12 +82,7 @@ def _await_cell(value: float | None, per_s: float | None) -> Cell:
 def server_table(rows: list[dict[str, Any]]) -> Table:
     """pg_stat_io with whichever columns the frame has: names first, then numbers."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = tuple(
-        Column(
-            name, name.replace("_per_s", "/s").replace("_", " "), 18, right=not _is_text(rows, name), descending=True
-        )
-        for name in names
-    )
+    columns = tuple(_io_column(rows, place, name) for place, name in enumerate(names))
     made = tuple(
         Row(
             " ".join(str(value) for value in list(row.values())[:3]),
@@ -95,6 +91,12 @@ def server_table(rows: list[dict[str, Any]]) -> Table:
         for row in rows
     )
     return Table("pg_stat_io", columns, made, None, "pg_stat_io", "no activity")
+
+
+def _io_column(rows: list[dict[str, Any]], place: int, name: str) -> Column:
+    number = not _is_text(rows, name)
+    title = name.replace("_bytes_per_s", "").replace("_per_s", "/s").replace("_ms", "").replace("_", " ")
+    return Column(name, title, 18, right=number, descending=number, spare=max(0, place - 5))
 
 
 def _is_text(rows: list[dict[str, Any]], name: str) -> bool:
@@ -111,4 +113,4 @@ def _io_cell(name: str, value: Any) -> Cell:
         return Cell(milliseconds(number), number)
     if name.endswith("_pct"):
         return Cell(human_pct(number), number)
-    return Cell(human_bytes(number) if "bytes" in name else human_count(number), number)
+    return Cell(human_bytes(number, per_s=name.endswith("_per_s")) if "bytes" in name else human_count(number), number)

@@ -116,13 +116,13 @@ def _held(node: LockNode) -> Line:
 
 _COLUMNS = (
     Column("pid", "pid", 22, help="Root blocker first, who waits for it below it"),
-    Column("user", "user", 12, help="Role"),
-    Column("database", "database", 12),
-    Column("application", "application", 14),
+    Column("user", "user", 12, help="Role", spare=5),
+    Column("database", "database", 12, spare=6),
+    Column("application", "application", 14, spare=2),
     Column("state", "state", 19, help="idle in transaction at a root: it waits for its client"),
     Column("wait", "waits", 7, right=True, help="Time it has waited"),
-    Column("xact", "xact", 7, right=True, help="Age of its transaction"),
-    Column("behind", "behind", 6, right=True, help="Sessions below it, all levels"),
+    Column("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
+    Column("behind", "behind", 6, right=True, help="Sessions below it, all levels", spare=3),
     Column("mode", "mode", 24, help="Mode it waits for; at a root: what it holds"),
     Column("relation", "relation", 24),
     Column("query", "query", 60, grow=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import PANELS, Frame, SelfFrame
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Style, Table
-from dba_console.panels.phrases import fact, integer, join, level, name_of, said, wrap
+from dba_console.panels.phrases import fact, integer, join, level, name_of, reflow, said, wrap
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
 
@@ -21,7 +21,8 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
         head += [said(text, "warn") for text in wrap(own.recording_note, width)]
     if frame.target.through:
         head.append(said(f"connected through {name_of(frame.target.through)}", "warn"))
-    return Detail("This console", tuple(head), (_panels(frame),))
+    fitted = tuple(part for one in head for part in reflow(one, width))
+    return Detail("This console", fitted, (_panels(frame),))
 
 
 def _cost(own: SelfFrame) -> Line:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dba_console.panels.cells import Line, Span, Style, clean, cut, line_width, width
-from dba_console.units import UNKNOWN, human_bytes, human_duration
+from dba_console.units import UNKNOWN, human_bytes, human_count, human_duration
 
 BETWEEN = Span(" · ", "dim")
 
@@ -59,12 +59,24 @@ def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = BETWEE
     return join(kept, between)
 
 
-def spread(cells: int, left: Line, right: Line) -> Line:
-    """`left` and `right` at the two ends of `cells`; the right one is left out where both do not fit."""
-    room = cells - line_width(left) - line_width(right)
-    if not right or room < 1:
-        return left
-    return (*left, Span(" " * room), *right)
+def reflow(line: Line, cells: int) -> list[Line]:
+    """The line broken between its facts into lines of at most `cells` cells, as far as its facts allow."""
+    if line_width(line) <= cells:
+        return [line]
+    facts: list[list[Span]] = [[]]
+    for span in line:
+        if span == BETWEEN:
+            facts.append([])
+        else:
+            facts[-1].append(span)
+    lines: list[Line] = []
+    for one in facts:
+        joined = join([lines[-1], tuple(one)]) if lines else tuple(one)
+        if lines and line_width(joined) <= cells:
+            lines[-1] = joined
+        else:
+            lines.append(tuple(one))
+    return lines
 
 
 def wrap(text: str, cells: int) -> list[str]:
@@ -140,6 +152,11 @@ def milliseconds(value: float | None) -> str:
 def integer(count: float | None) -> str:
     """A whole number in full, `?` where unknown."""
     return UNKNOWN if count is None else f"{count:.0f}"
+
+
+def xids(count: int | None) -> str:
+    """A number of transaction ids: `2107M`, because warning and stop lie closer than two digits tell apart."""
+    return f"{count / 1e6:.0f}M" if count is not None and count >= 10_000_000 else human_count(count)
 
 
 def ahead(seconds: float | None) -> str:

@@ -82,19 +82,19 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
 
 _COLUMNS = (
     Column("kind", "operation", 13, help="Program or command", sort_key="K"),
-    Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P"),
-    Column("database", "database", 14, sort_key="D"),
+    Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P", spare=1),
+    Column("database", "database", 14, sort_key="D", spare=7),
     Column("object", "object", 30, help="What it works on now", grow=True, sort_key="O"),
     Column("phase", "phase", 30, help="As the progress view words it", sort_key="H"),
     Column("pct", "share", 6, right=True, help="Share done", sort_key="S", descending=True),
     Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown"),
-    Column("done", "done", 9, right=True, sort_key="N", descending=True),
-    Column("total", "total", 9, right=True, sort_key="T", descending=True),
-    Column("unit", "unit", 9, help="Of done and total"),
-    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True),
+    Column("done", "done", 9, right=True, sort_key="N", descending=True, spare=4),
+    Column("total", "total", 9, right=True, sort_key="T", descending=True, spare=5),
+    Column("unit", "unit", 9, help="Of done and total", spare=3),
+    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True, spare=6),
     Column("elapsed", "elapsed", 8, right=True, sort_key="E", descending=True),
     Column("eta", "left", 8, right=True, help="Estimated time left", sort_key="L", descending=True),
-    Column("usual", "usual", 8, right=True, help="How long it took before", sort_key="U", descending=True),
+    Column("usual", "usual", 8, right=True, help="How long it took before", sort_key="U", descending=True, spare=2),
     Column(
         "blocks", "waiting", 7, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
     ),

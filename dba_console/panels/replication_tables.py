@@ -23,13 +23,15 @@ def slot_style(slot: SlotRow) -> Style:
 
 _STANDBY_COLUMNS = (
     Column("application", "standby", 20, help="application_name", grow=True, sort_key="N"),
-    Column("client", "client", 18, sort_key="C"),
-    Column("user", "user", 12, sort_key="U"),
-    Column("pid", "pid", 8, right=True, sort_key="P"),
+    Column("client", "client", 18, sort_key="C", spare=5),
+    Column("user", "user", 12, sort_key="U", spare=6),
+    Column("pid", "pid", 8, right=True, sort_key="P", spare=7),
     Column("state", "state", 10, help="streaming, catchup, backup, ...", sort_key="S"),
     Column("sync", "sync", 9, help="async, potential, sync, quorum", sort_key="Y"),
-    Column("sent", "unsent", 9, right=True, help="WAL not sent yet", sort_key="E", descending=True),
-    Column("flush", "unflushed", 9, right=True, help="WAL not flushed there yet", sort_key="F", descending=True),
+    Column("sent", "unsent", 9, right=True, help="WAL not sent yet", sort_key="E", descending=True, spare=2),
+    Column(
+        "flush", "unflushed", 9, right=True, help="WAL not flushed there yet", sort_key="F", descending=True, spare=3
+    ),
     Column("lag", "lag", 9, right=True, help="WAL not replayed there yet", sort_key="L", descending=True),
     Column("lag_s", "lag time", 9, right=True, help="replay_lag", sort_key="T", descending=True),
 )
@@ -61,19 +63,21 @@ def _standby_row(row: StandbyRow) -> Row:
 _SLOT_COLUMNS = (
     Column("name", "slot", 24, grow=True, sort_key="N"),
     Column("kind", "kind", 8, help="physical or logical", sort_key="K"),
-    Column("database", "database", 14, sort_key="D"),
+    Column("database", "database", 14, sort_key="D", spare=2),
     Column("active", "active", 8, help="Somebody reads from it", sort_key="A"),
     Column(
         "retained", "keeps", 9, right=True, help="WAL the slot keeps from being removed", sort_key="R", descending=True
     ),
-    Column("growth", "growth", 14, right=True, help="Change of what it keeps", sort_key="G", descending=True),
+    Column("growth", "growth", 14, right=True, help="Change of what it keeps", sort_key="G", descending=True, spare=3),
     Column("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost", sort_key="W"),
-    Column("safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", sort_key="S"),
+    Column(
+        "safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", sort_key="S", spare=4
+    ),
     Column(
         "xids", "xids back", 9, right=True, help="How far it holds the xid horizon back", sort_key="X", descending=True
     ),
-    Column("inactive", "inactive since", 19, help="17+", sort_key="I"),
-    Column("why", "invalidated by", 16, help="16+"),
+    Column("inactive", "inactive since", 19, help="17+", sort_key="I", spare=7),
+    Column("why", "invalidated by", 16, help="16+", spare=8),
 )
 
 

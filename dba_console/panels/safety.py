@@ -16,6 +16,7 @@ from dba_console.panels.phrases import (
     level,
     name_of,
     said,
+    xids,
 )
 from dba_console.panels.safety_tables import (
     HOLDER_XIDS,
@@ -98,7 +99,7 @@ def _horizon(panel: Safety, width: int) -> Line:
     if not panel.horizon:
         return fact("horizon", "held by nobody")
     worst = max(panel.horizon, key=lambda row: row.xid_age or 0)
-    age = f"{human_count(worst.xid_age)} xids"
+    age = f"{xids(worst.xid_age)} xids"
     style = level(worst.xid_age, *HOLDER_XIDS)
     room = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)
     return (
@@ -120,7 +121,7 @@ def _freeze(panel: Safety, width: int) -> Line:
 
 
 def _burn(panel: Safety) -> Line:
-    age = f"{human_count(panel.xid_age)} of {human_count(panel.xid_stop_age)}"
+    age = f"{xids(panel.xid_age)} of {xids(panel.xid_stop_age)}"
     return join([fact("xids used", human_count(panel.xids_per_s, per_s=True)), fact("oldest", age)])
 
 
@@ -128,11 +129,11 @@ def _thresholds(panel: Safety) -> Line:
     return join(
         [
             fact("oldest database", name_of(panel.xid_database)),
-            fact("age", human_count(panel.xid_age)),
-            fact("freeze at", human_count(panel.freeze_max_age)),
-            fact("failsafe at", human_count(panel.failsafe_age)),
-            fact("warning at", human_count(panel.xid_warn_age)),
-            fact("stop at", human_count(panel.xid_stop_age)),
+            fact("age", xids(panel.xid_age)),
+            fact("freeze at", xids(panel.freeze_max_age)),
+            fact("failsafe at", xids(panel.failsafe_age)),
+            fact("warning at", xids(panel.xid_warn_age)),
+            fact("stop at", xids(panel.xid_stop_age)),
             fact("stop in", ahead(panel.stop_in_s), level_soon(panel.stop_in_s)),
         ]
     )
@@ -141,7 +142,7 @@ def _thresholds(panel: Safety) -> Line:
 def _mxids(panel: Safety) -> Line:
     return join(
         [
-            fact("mxid age", human_count(panel.mxid_age)),
+            fact("mxid age", xids(panel.mxid_age)),
             fact("mxids used", human_count(panel.mxids_per_s, per_s=True)),
         ]
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dba_console.frames.model import HorizonRow, Safety
 from dba_console.panels.cells import Cell, Column, Row, Table
-from dba_console.panels.phrases import integer, level, name_of, said
+from dba_console.panels.phrases import integer, level, name_of, said, xids
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
-from dba_console.units import human_bytes, human_count, human_duration, human_pct
+from dba_console.units import human_bytes, human_duration, human_pct
 
 XID_PCT = (40.0, 75.0)
 """Emphasis: 40 % is far beyond a forced freeze at the default 200 M; about 75 % is vacuum_failsafe_age (1.6 G)."""
@@ -16,9 +16,9 @@ HOLDER_XIDS = (50_000_000, 500_000_000)
 _HORIZON_COLUMNS = (
     Column("kind", "kind", 10, help="backend, prepared, slot or standby", sort_key="K"),
     Column("who", "who", 40, help="Session, prepared transaction, slot or standby", sort_key="W", grow=True),
-    Column("pid", "pid", 8, right=True, help="Backend", sort_key="P"),
-    Column("database", "database", 16, sort_key="D"),
-    Column("state", "state", 20, sort_key="S"),
+    Column("pid", "pid", 8, right=True, help="Backend", sort_key="P", spare=2),
+    Column("database", "database", 16, sort_key="D", spare=3),
+    Column("state", "state", 20, sort_key="S", spare=4),
     Column(
         "xid_age", "xids back", 10, right=True, help="How far it holds the horizon back", sort_key="X", descending=True
     ),
@@ -41,7 +41,7 @@ def _holder(row: HorizonRow) -> Row:
             Cell("" if row.pid is None else str(row.pid), row.pid),
             Cell(name_of(row.database) if row.database else "", row.database),
             Cell(name_of(row.state) if row.state else "", row.state),
-            Cell(human_count(row.xid_age), row.xid_age, level(row.xid_age, *HOLDER_XIDS)),
+            Cell(xids(row.xid_age), row.xid_age, level(row.xid_age, *HOLDER_XIDS)),
             cell_number(human_duration(row.since_age_s), row.since_age_s),
         ),
         (said(f"since {moment_of(row.since)}"),),
@@ -54,7 +54,8 @@ def database_table(panel: Safety) -> Table:
         Column("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", sort_key="X", descending=True),
         Column("xid_pct", "of stop", 8, right=True, help="Share of the age at which the server stops", sort_key="S",
                descending=True),
-        Column("mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", sort_key="M", descending=True),
+        Column("mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", sort_key="M",
+               descending=True, spare=2),
         Column("mxid_pct", "of stop", 8, right=True, sort_key="T", descending=True),
     )  # fmt: skip
     rows = tuple(
@@ -62,9 +63,9 @@ def database_table(panel: Safety) -> Table:
             row.database,
             (
                 Cell(name_of(row.database), row.database),
-                Cell(human_count(row.xid_age), row.xid_age),
+                Cell(xids(row.xid_age), row.xid_age),
                 Cell(human_pct(row.xid_pct), row.xid_pct, level(row.xid_pct, *XID_PCT)),
-                Cell(human_count(row.mxid_age), row.mxid_age),
+                Cell(xids(row.mxid_age), row.mxid_age),
                 Cell(human_pct(row.mxid_pct), row.mxid_pct, level(row.mxid_pct, *XID_PCT)),
             ),
         )
@@ -79,7 +80,7 @@ def table_table(panel: Safety) -> Table:
         Column("xid_age", "xid age", 9, right=True, sort_key="X", descending=True),
         Column("mxid_age", "mxid age", 9, right=True, sort_key="M", descending=True),
         Column("bytes", "size", 9, right=True, help="What a freeze has to read at most", sort_key="B", descending=True),
-        Column("vacuum", "last vacuum", 19, help="By hand", sort_key="V"),
+        Column("vacuum", "last vacuum", 19, help="By hand", sort_key="V", spare=3),
         Column("autovacuum", "last autovacuum", 19, sort_key="A"),
     )
     rows = tuple(
@@ -87,8 +88,8 @@ def table_table(panel: Safety) -> Table:
             row.table,
             (
                 Cell(name_of(row.table, 120), row.table),
-                Cell(human_count(row.xid_age), row.xid_age),
-                Cell(human_count(row.mxid_age), row.mxid_age),
+                Cell(xids(row.xid_age), row.xid_age),
+                Cell(xids(row.mxid_age), row.mxid_age),
                 cell_number(human_bytes(row.bytes), row.bytes),
                 Cell(moment_of(row.last_vacuum) if row.last_vacuum else "never", row.last_vacuum),
                 Cell(moment_of(row.last_autovacuum) if row.last_autovacuum else "never", row.last_autovacuum),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dba_console.frames.model import PanelFrame
 from dba_console.panels.cells import Line, Span, Style, clean
-from dba_console.panels.phrases import wrap
+from dba_console.panels.phrases import reflow, wrap
 from dba_console.units import human_duration
 
 _WITHOUT_NOTE = {
@@ -82,7 +82,6 @@ def body(panel: PanelFrame, known: bool, lines: Sequence[Line], cells: int, rows
 
 
 def head_lines(panel: PanelFrame, lines: Sequence[Line], cells: int) -> tuple[Line, ...]:
-    """The lines of fact of a full panel, its sentence first where there is one."""
-    if panel.status == "ok" and not panel.note:
-        return tuple(lines)
-    return (*note_lines(panel, cells), *lines)
+    """The lines of fact of a full panel, none wider than `cells` where it can be helped, its sentence first."""
+    said_first = [] if panel.status == "ok" and not panel.note else note_lines(panel, cells)
+    return (*said_first, *(part for one in lines for part in reflow(one, cells)))

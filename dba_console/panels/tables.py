@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dba_console.panels.cells import Cell, Column, Line, Row, Span, fit
 from dba_console.panels.cells import width as cells_of
 
-_GROW_LEAST = 16
+_GROW_LEAST = 30
 _WORD_LEAST = 8
 
 
@@ -16,14 +16,11 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
 
     Where that is too much, the widest columns of words give way; numbers never do.
     """
-    longest = [_longest(column, rows, index) for index, column in enumerate(columns)]
-    cells = [
-        min(long, _GROW_LEAST if column.grow else column.width) for column, long in zip(columns, longest, strict=True)
-    ]
+    cells = [_needed(column, rows, index) for index, column in enumerate(columns)]
     left = width - sum(cells) - max(0, len(cells) - 1)
     for index, column in enumerate(columns):
         if column.grow and left > 0:
-            cells[index] = min(longest[index], cells[index] + left)
+            cells[index] = min(_longest(column, rows, index), cells[index] + left)
     words = [index for index, column in enumerate(columns) if not column.right]
     while left < 0 and words:
         widest = max(words, key=lambda index: cells[index])
@@ -34,21 +31,42 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
     return cells
 
 
+def _needed(column: Column, rows: Sequence[Row], index: int) -> int:
+    """What the column needs, at most what it declares; a growing one asks for little and may get more."""
+    return min(_longest(column, rows, index), _GROW_LEAST if column.grow else column.width)
+
+
 def _longest(column: Column, rows: Sequence[Row], index: int) -> int:
     return max([cells_of(column.title), *(cells_of(row.cells[index].text) for row in rows)])
 
 
-def filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[tuple[Column, ...], list[Row]]:
+def _without(columns: Sequence[Column], rows: Sequence[Row], dropped: set[int]) -> tuple[list[Column], list[Row]]:
+    kept = [index for index in range(len(columns)) if index not in dropped]
+    return [columns[index] for index in kept], [Row(row.key, tuple([row.cells[i] for i in kept])) for row in rows]
+
+
+def filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
     """The table without columns that are blank in every row; an unknown value is not blank."""
-    kept = [index for index in range(len(columns)) if not rows or any(row.cells[index].text for row in rows)]
-    return tuple(columns[index] for index in kept), [
-        Row(row.key, tuple(row.cells[index] for index in kept)) for row in rows
-    ]
+    blank = {index for index in range(len(columns)) if rows and not any(row.cells[index].text for row in rows)}
+    return _without(columns, rows, blank)
+
+
+def fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[Column], list[Row]]:
+    """The table without the spare columns for which `width` has no room, the sparest first."""
+    needed = [_needed(column, rows, index) for index, column in enumerate(columns)]
+    over = sum(needed) + len(needed) - 1 - width
+    dropped: set[int] = set()
+    for index in sorted(range(len(columns)), key=lambda index: -columns[index].spare):
+        if over <= 0 or columns[index].spare == 0:
+            break
+        dropped.add(index)
+        over -= needed[index] + 1
+    return _without(columns, rows, dropped)
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Line]:
     """Head and rows, each at most `width` cells: columns that do not fit any more are cut at the right edge."""
-    columns, rows = filled(columns, rows)
+    columns, rows = fitting(*filled(columns, rows), width)
     widths = column_widths(columns, rows, width)
     head = [
         Span(fit(column.title, cells, right=column.right), "head")

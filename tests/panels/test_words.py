@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.frames.model import Io, PanelFrame
 from dba_console.panels.cells import Lines, Span, clean, fit, plain, width
-from dba_console.panels.phrases import ahead, bar, change, first_fitting, join_fitting, said, wrap
+from dba_console.panels.phrases import ahead, bar, change, first_fitting, join, join_fitting, reflow, said, wrap
 from dba_console.panels.states import body, state_words
 from dba_console.panels.times import from_rfc3339, stopwatch
 
@@ -102,3 +102,8 @@ def test_moments_without_a_zone_are_utc_and_nonsense_is_unknown() -> None:
 
 def test_a_pause_longer_than_an_hour_has_hours() -> None:
     assert stopwatch(-3661) == "-01:01:01"
+
+
+def test_facts_that_do_not_fit_on_one_line_go_on_in_the_next() -> None:
+    lines = reflow(join([said("one"), said("two"), said("three")]), 9)
+    assert [plain(one) for one in lines] == ["one · two", "three"]

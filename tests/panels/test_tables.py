@@ -1,0 +1,50 @@
+"""Tables as text: what matters stays, what is spare goes first."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import Cell, Column, Row, line_width, plain
+from dba_console.panels.tables import filled, table_lines
+
+COLUMNS = (
+    Column("pid", "pid", 8, right=True),
+    Column("client", "client", 20, spare=2),
+    Column("read", "read", 9, right=True, spare=1),
+    Column("query", "query", 60, grow=True),
+)
+ROWS = [
+    Row("1", (Cell("8123"), Cell("10.0.0.1"), Cell("9.4 MB/s"), Cell("select " + "x" * 90))),
+    Row("2", (Cell("7"), Cell("[local]"), Cell("?"), Cell("commit"))),
+]
+
+
+def text(width: int, columns: tuple[Column, ...] = COLUMNS, rows: list[Row] | None = None) -> list[str]:
+    lines = table_lines(columns, ROWS if rows is None else rows, width)
+    assert all(line_width(one) <= width for one in lines)
+    return [plain(one) for one in lines]
+
+
+def test_numbers_stand_right_and_words_left_under_their_titles() -> None:
+    head, first, second = text(120)
+    assert head.index("pid") + len("pid") == first.index("8123") + len("8123") == second.index("7") + 1
+    assert head.index("query") == second.index("commit")
+
+
+def test_the_sparest_column_goes_first_when_there_is_no_room() -> None:
+    assert text(52)[0].split() == ["pid", "read", "query"]
+    assert text(40)[0].split() == ["pid", "query"]
+
+
+def test_the_growing_column_takes_what_is_left() -> None:
+    assert text(100)[1].endswith("x…")
+    assert text(200)[1].endswith("x" * 90)
+
+
+def test_an_unknown_value_keeps_its_column_a_blank_one_does_not() -> None:
+    rows = [Row("1", (Cell("1"), Cell(""), Cell("?"), Cell("q")))]
+    columns, kept = filled(COLUMNS, rows)
+    assert [column.id for column in columns] == ["pid", "read", "query"]
+    assert len(kept[0].cells) == 3
+
+
+def test_a_table_without_rows_keeps_its_columns() -> None:
+    assert text(120, rows=[])[0].split() == ["pid", "client", "read", "query"]
