@@ -88,7 +88,7 @@ def overview() -> str:
     lines = [f"  {name + ' ' + command.usage:<24} {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
-            "dba-console [DSN]: the console for a PostgreSQL host that is in trouble.",
+            "dba-console [DSN] [--no-mouse]: the console for a PostgreSQL host that is in trouble.",
             "",
             "Attaches to the agent that watches the server, and starts one if none runs. DSN is a connection string,",
             "a URI, service=NAME, or a target named in the configuration; without it, libpq's environment decides.",
