@@ -9,8 +9,8 @@ from typing import NamedTuple
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, LockNode
 from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table, clean
-from dba_console.panels.phrases import fact, integer, join, level, name_of, said, wrap
+from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table
+from dba_console.panels.phrases import fact, integer, join, level, name_of, said, statement, wrap
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
 from dba_console.units import human_duration
@@ -73,7 +73,7 @@ def _summary(frame: Frame) -> Line:
     if not waiters:
         return start
     node, root = max(waiters, key=lambda pair: pair[0].wait_s or 0.0)
-    who = f": {_pid(node)} {name_of(node.user, 20)} {clean((node.query or '')[:60])}"
+    who = f": {_pid(node)} {name_of(node.user, 20)} {statement(node.query, 60)}"
     return (*start, Span(who), Span(f" ← {_pid(root)} {_called(root)}", "key"))
 
 
@@ -98,7 +98,7 @@ def _node_line(place: Place) -> Line:
     if place.depth == 0:
         held = join([_held(node), fact("in transaction", human_duration(node.xact_s))])
         blocks = (Span(f", {node.behind} behind it", level(node.behind, 1, 10)),)
-        return (Span(who, "key"), *held, *blocks, Span(f": {clean((node.query or '')[:200])}", "dim"))
+        return (Span(who, "key"), *held, *blocks, Span(f": {statement(node.query, 200)}", "dim"))
     waits = Span(f"waits {human_duration(node.wait_s)} ", level(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
     wanted = f"for {name_of(node.mode)} on {name_of(node.relation, 40)}"
     return (
@@ -106,7 +106,7 @@ def _node_line(place: Place) -> Line:
         Span(who),
         waits,
         Span(wanted),
-        Span(f": {clean((node.query or '')[:200])}", "dim"),
+        Span(f": {statement(node.query, 200)}", "dim"),
     )
 
 
@@ -151,7 +151,7 @@ def _row(place: Place) -> Row:
     blank = Cell("")
     # A session blocked by two roots stands under each: its parent is part of what the row is.
     key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
-    query = clean((node.query or "")[:300])
+    query = statement(node.query, 300)
     return Row(
         key,
         (

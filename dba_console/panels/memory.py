@@ -15,6 +15,7 @@ from dba_console.panels.phrases import (
     join_fitting,
     level,
     name_of,
+    said,
 )
 from dba_console.panels.tables import cell_number
 from dba_console.units import human_bytes, human_count, human_pct
@@ -121,6 +122,8 @@ def _writing(panel: Memory, width: int) -> Line:
 
 
 def _swap(panel: Memory, width: int) -> Line:
+    if panel.swap_total_bytes == 0:
+        return said("no swap", "dim")
     return join_fitting(
         width,
         [

@@ -29,6 +29,20 @@ def name_of(text: str | None, cells: int = 60) -> str:
     return UNKNOWN if text is None else cut(clean(text[:400]), cells)
 
 
+def statement(query: str | None, signs: int = 300) -> str:
+    """The beginning of a query on one line: runs of blanks and line ends as one blank, the rest made harmless.
+
+    >>> statement("select *\\n    from t\\x1b")
+    'select * from t␛'
+    """
+    if not query:
+        return ""
+    beginning = query[:signs]
+    if beginning.isascii() and beginning.isprintable():
+        return beginning
+    return clean(" ".join(beginning.split()))
+
+
 def join(facts: Iterable[Line], between: Span | str = BETWEEN) -> Line:
     """The facts that are not empty, as one line."""
     separator = between if isinstance(between, Span) else Span(between)

@@ -9,7 +9,7 @@ from dba_console.frames.history import History
 from dba_console.frames.model import Frame, ProgressRow
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean, fit, line_width
-from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
+from dba_console.panels.phrases import bar, join, level, name_of, said, statement, wrap
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
@@ -46,8 +46,8 @@ def _line(row: ProgressRow, width: int) -> Line:
 
 def _name(row: ProgressRow) -> str:
     kind = clean(row.kind.replace("_", " ") if not row.kind.startswith("pg_") else row.kind)
-    what = row.object or row.database or row.query or ""
-    return f"{kind} {clean(what[:60])}".rstrip()
+    what = row.object or row.database or row.query
+    return f"{kind} {statement(what, 60)}".rstrip()
 
 
 def _share(row: ProgressRow) -> Line:

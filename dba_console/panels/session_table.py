@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dba_console.frames.model import SessionRow
 from dba_console.panels.cells import Cell, Column, Line, Lines, Row, Span, Style, Table, clean
-from dba_console.panels.phrases import fact, join, name_of, wrap
+from dba_console.panels.phrases import fact, join, name_of, statement, wrap
 from dba_console.panels.times import moment_of
 from dba_console.units import human_bytes, human_count, human_duration
 
@@ -84,7 +84,7 @@ def _row(row: SessionRow) -> Row:
             _bytes(row.read_bytes_per_s, per_s=True),
             _bytes(row.write_bytes_per_s, per_s=True),
             _bytes(row.rss_bytes),
-            _BLANK if not query else Cell(clean(query[:QUERY_SHOWN]), query[:80]),
+            _BLANK if not query else Cell(statement(query, QUERY_SHOWN), query[:80]),
         ),
         Lines(lambda: _more(row)),
     )

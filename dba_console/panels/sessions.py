@@ -6,10 +6,11 @@ from dba_console.frames.history import History
 from dba_console.frames.model import Frame, SessionRow, Sessions
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span, Style, clean, fit
-from dba_console.panels.phrases import fact, join, name_of, said
+from dba_console.panels.phrases import fact, join, name_of, said, statement
 from dba_console.panels.session_table import QUERY_SHOWN, age_of, age_style, session_table
 from dba_console.units import human_duration
 
+_OURSELVES = "dba-console"
 _RANKS = {
     "active": 0, "idle in transaction": 1, "idle in transaction (aborted)": 1, "fastpath function call": 0,
     "disabled": 2, "idle": 3,
@@ -28,9 +29,12 @@ def order(row: SessionRow) -> tuple[int, float, int]:
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
-    """The sessions at work, one line each, with a head: pid, who, for how long, CPU, what it waits for, query."""
+    """The sessions at work, one line each, with a head: pid, who, for how long, CPU, what it waits for, query.
+
+    The console's own session, which always asks at the moment it looks, stands in the full table only.
+    """
     panel = frame.sessions
-    busy = [row for row in panel.rows if row.state not in (None, "idle")]
+    busy = [row for row in panel.rows if row.state not in (None, "idle") and row.application != _OURSELVES]
     lines: list[Line] = []
     if busy:
         head = f"{'pid':>7} {'user/application':<20} {'age':>6} {'cpu':>5} {'waits for':<18} query"
@@ -50,7 +54,7 @@ def _line(row: SessionRow) -> Line:
         Span(fit(human_duration(age_of(row)), 6, right=True) + " ", age_style(row)),
         Span(f"{cpu:>5} ", "stale" if row.cpu_pct is None else ""),
         Span(fit(waits, 18) + " ", style),
-        Span(clean((row.query or "")[:QUERY_SHOWN])),
+        Span(statement(row.query, QUERY_SHOWN)),
     )
 
 

@@ -223,3 +223,23 @@ def test_a_note_on_a_panel_that_is_well_stands_in_its_full_screen() -> None:
     frame.connections.note = "limits of roles could not be read"
     head = [plain(one) for one in PANELS["connections"].detail(frame, 120, History()).head]
     assert head[0] == "limits of roles could not be read"
+
+
+def test_a_query_of_many_lines_is_one_line_in_a_table() -> None:
+    frame = Frame(sessions=Sessions(rows=[SessionRow(pid=9, state="active", query="select *\n\n   from\tt")]))
+    (row,) = table("sessions", frame, "sessions").rows
+    assert row.cells[-1].text == "select * from t"
+    assert compact("sessions", frame)[1].endswith("select * from t")
+
+
+def test_the_console_does_not_list_itself_among_the_sessions_at_work() -> None:
+    own = SessionRow(pid=9, state="active", application="dba-console", query="select 1")
+    frame = Frame(sessions=Sessions(rows=[own]))
+    assert "no session runs a query" in compact("sessions", frame)[0]
+    assert len(table("sessions", frame, "sessions").rows) == 1
+
+
+def test_a_host_without_swap_has_no_swap_rates() -> None:
+    frame = busy_frame()
+    frame.memory.swap_total_bytes = 0
+    assert compact("memory", frame)[5] == "no swap"
