@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -16,29 +17,42 @@ from dba_console.target import Target
 def main() -> int:
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchRequest)
     target = Target(request.name, request.key, request.conninfo, request.host_panels)
-    answered = False
-
-    def answer(reply: LaunchAnswer) -> None:
-        nonlocal answered
-        if not answered:
-            answered = True
-            os.write(1, msgspec.json.encode(reply) + b"\n")
-            _let_go_of_the_starter()
-
     from dba_console.agent.run import run_agent
 
     try:
-        return run_agent(target, request.config, ready=lambda: answer(LaunchAnswer(ok=True)))
+        return run_agent(
+            target,
+            request.config,
+            foreground=request.foreground,
+            for_s=request.for_s,
+            sessions=None if request.sessions is None else Path(request.sessions),
+            ready=_let_go_of_input if request.foreground else _ready,
+        )
     except ConsoleError as error:
-        answer(LaunchAnswer(ok=False, message=redact(error.message), hint=error.hint, code=int(error.code)))
+        if request.foreground:
+            print(f"error: {redact(str(error))}", file=sys.stderr)
+        else:
+            _answer(LaunchAnswer(ok=False, message=redact(error.message), hint=error.hint, code=int(error.code)))
         return int(error.code)
 
 
-def _let_go_of_the_starter() -> None:
-    """Nothing is kept that belongs to the console's terminal or process."""
+def _ready() -> None:
+    """Tell the console that started us, then keep nothing of its terminal or process."""
+    _answer(LaunchAnswer(ok=True))
+    _let_go_of_input()
+    os.dup2(0, 1)
+
+
+def _answer(answer: LaunchAnswer) -> None:
+    try:
+        os.write(1, msgspec.json.encode(answer) + b"\n")
+    except BrokenPipeError:
+        pass  # the console that started us is gone already
+
+
+def _let_go_of_input() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.dup2(null, 1)
     os.close(null)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -22,6 +23,7 @@ from dba_console.config import Config
 from dba_console.errors import ConnectError, ConsoleError, ExitCode
 from dba_console.target import Target
 
+_COMMAND = [sys.executable, "-m", "dba_console.agent"]
 START_S = 15.0
 """Seconds a new agent may take until it listens: on a host with stalled disks Python itself loads slowly."""
 
@@ -34,6 +36,10 @@ class LaunchRequest(msgspec.Struct, kw_only=True):
     conninfo: str
     host_panels: bool | None
     config: Config
+    foreground: bool = False
+    """`dba-console record`: no grace time, errors go to stderr, a hangup ends it."""
+    for_s: float | None = None
+    sessions: str | None = None
 
 
 class LaunchAnswer(msgspec.Struct, kw_only=True):
@@ -104,25 +110,48 @@ def begin(target: Target, config: Config) -> Launch:
     path = find_agent(target)
     if path is not None:
         return Launch(None, path)
-    request = LaunchRequest(
-        name=target.name, key=target.key, conninfo=target.conninfo, host_panels=target.host_panels, config=config
-    )
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dba_console.agent"],
+            _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
             cwd="/",
+            env=_environment(),
         )
     finally:
         os.close(log)
     assert process.stdin is not None  # given as PIPE above
-    process.stdin.write(msgspec.json.encode(request))
+    process.stdin.write(msgspec.json.encode(_request(target, config)))
     process.stdin.close()
     return Launch(process, socket_path(target.key))
+
+
+def become(target: Target, config: Config, *, for_s: float | None = None, sessions: Path | None = None) -> NoReturn:
+    """Turn this process into the agent of the target, in the foreground; its pid, terminal and signals stay.
+
+    What the command line needed to be read (a parser, help texts) is not carried along for weeks of recording.
+    """
+    request = _request(target, config)
+    request.foreground, request.for_s, request.sessions = True, for_s, None if sessions is None else str(sessions)
+    descriptor = os.memfd_create("request", 0)
+    os.write(descriptor, msgspec.json.encode(request))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, 0)
+    os.execve(sys.executable, _COMMAND, _environment())
+
+
+def _request(target: Target, config: Config) -> LaunchRequest:
+    return LaunchRequest(
+        name=target.name, key=target.key, conninfo=target.conninfo, host_panels=target.host_panels, config=config
+    )
+
+
+def _environment() -> dict[str, str]:
+    # One arena: by default each lane's thread gets a heap of its own, megabytes that are touched once.
+    return {**os.environ, "MALLOC_ARENA_MAX": "1"}
 
 
 def list_agents() -> list[RunningAgent]:
