@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.demo.postmaster import children_of
+from tests.background import wait_until
 from tests.terminal.tmux import Tmux
 
 DEMO = [sys.executable, "-m", "dba_console", "demo"]
@@ -46,3 +48,17 @@ def test_in_a_terminal_the_demo_opens_the_console_and_q_ends_it(own_places: dict
 def test_a_demo_for_a_given_time_ends_by_itself(own_places: dict[str, str]) -> None:
     with Tmux([*DEMO, "--for", "2s"], environment=own_places) as terminal:
         assert terminal.wait_ended(timeout=60) == 0
+
+
+@pytest.mark.terminal
+def test_a_lost_terminal_ends_console_server_and_agent(own_places: dict[str, str]) -> None:
+    with Tmux(DEMO, environment=own_places) as terminal:
+        terminal.wait_for("of 247 usable", timeout=60)
+        demo = terminal.pid
+        servers = [pid for pid in children_of(demo) if "postgres" in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert servers
+        sockets = Path(own_places["DBA_CONSOLE_RUNTIME"])
+        assert list(sockets.glob("*.sock"))
+        terminal.hang_up()
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in [demo, *servers]), 30, what="the demo's end")
+    wait_until(lambda: not list(sockets.glob("*.sock")), 30, what="the agent's end")
