@@ -7,8 +7,8 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.guard import Guard
 from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.segment import ServerError
 from dba_console.probes.postgres.sizes import SizeRound
-from dba_console.probes.postgres.wire import ServerError
 from tests.background import idle_in_transaction
 from tests.postgres.probing import probing, read
 

@@ -16,8 +16,8 @@ from dba_console.probes.postgres.loaders import Row
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.plan import grant
 from dba_console.probes.postgres.readings.server import settings_param
+from dba_console.probes.postgres.segment import Answer, Command, Segment
 from dba_console.probes.postgres.statements import needs_version, statement
-from dba_console.probes.postgres.wire import Answer, Command, Segment
 
 
 @dataclass(frozen=True, slots=True)

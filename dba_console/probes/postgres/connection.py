@@ -21,8 +21,9 @@ from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.readings.progress import chosen_views
 from dba_console.probes.postgres.route import Route, route_of
 from dba_console.probes.postgres.seat import POOLED, seat
+from dba_console.probes.postgres.segment import Answer, Command, Segment, ServerError, rows_of
 from dba_console.probes.postgres.statements import OLDEST, statement
-from dba_console.probes.postgres.wire import Answer, Command, Segment, ServerError, Wire, rows_of
+from dba_console.probes.postgres.wire import Wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,11 @@ def connect_failed(raw: str) -> ConnectFailed:
     sqlstate = codes[-1][1] if codes else None
     kind = _kind_of(sqlstate, raw)
     limit = (_LIMITS.get(functions[-1], "server") if functions else "server") if kind == "no_slots" else None
-    return ConnectFailed(kind, _plain(raw), sqlstate=sqlstate, limit=limit)
+    return ConnectFailed(kind, plain(raw), sqlstate=sqlstate, limit=limit)
 
 
-def _plain(raw: str) -> str:
-    """The message as people know it, on one line."""
+def plain(raw: str) -> str:
+    """A verbose message as people know it, on one line: without code and place."""
     text = _LOCATION.sub("", raw)
     text = _SQLSTATE.sub(r"\1\3", text)
     return " ".join(text.split())

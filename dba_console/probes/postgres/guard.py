@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.wire import ServerError
+from dba_console.probes.postgres.segment import ServerError
 from dba_console.redact import redact
 from dba_console.samples.sample import Status
 from dba_console.units import human_duration

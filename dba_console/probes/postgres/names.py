@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from dba_console.probes.postgres.encodings import codec_of, decode
 from dba_console.probes.postgres.loaders import Row
-from dba_console.probes.postgres.wire import Command
+from dba_console.probes.postgres.segment import Command
 
 KEEP_US = 60_000_000
 """A renamed database, role or table shows its new name after this."""

@@ -10,14 +10,15 @@ import fcntl
 import struct
 import termios
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dba_console.clock import Clock
 from dba_console.probes.postgres.connecting import message_of, wait_for
-from dba_console.probes.postgres.failures import ConnectionLost
-from dba_console.probes.postgres.loaders import Loader, Row
+from dba_console.probes.postgres.failures import ConnectionLost, plain
+from dba_console.probes.postgres.loaders import Loader
+from dba_console.probes.postgres.segment import Answer, Segment, ServerError
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -25,43 +26,6 @@ if TYPE_CHECKING:
 
 _STALE_PLAN = ("0A000", "26000")
 """cached plan must not change result type; prepared statement does not exist (somebody ran DISCARD ALL for us)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One statement. `name` is what it is prepared as."""
-
-    name: str
-    sql: bytes
-    params: tuple[bytes | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Commands between two syncs: one implicit transaction, one answer. `key` comes back with it."""
-
-    key: str
-    commands: tuple[Command, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerError:
-    """What the server said of a failed command."""
-
-    sqlstate: str
-    message: str
-
-
-@dataclass(slots=True)
-class Answer:
-    """The rows of each command of a segment, or the error that ended it."""
-
-    key: str
-    rows: list[list[Row]] = field(default_factory=list)
-    error: ServerError | None = None
-    at_us: int = 0
-    took_us: int = 0
-    """From the answer before it, or from when it was sent: the server works one after the other."""
 
 
 @dataclass(slots=True)
@@ -225,7 +189,7 @@ class Wire:
 
     def _lost(self, error: Exception | None) -> ConnectionLost:
         words = self._last_words or message_of(self._connection) or str(error or "")
-        return ConnectionLost("lost: " + (" ".join(words.split()) or "the server closed the connection"))
+        return ConnectionLost("lost: " + (plain(words) or "the server closed the connection"))
 
     def _pending_bytes(self) -> int:
         (count,) = struct.unpack("i", fcntl.ioctl(self._connection.socket, termios.FIONREAD, b"\0\0\0\0"))
@@ -233,8 +197,3 @@ class Wire:
 
     def _count_arrived(self) -> None:
         self.bytes_received += max(0, self._pending_bytes() - self._unread)
-
-
-def rows_of(answer: Answer, index: int = 0) -> Sequence[Row]:
-    """The rows of the command at `index`, none where it gave none."""
-    return answer.rows[index] if index < len(answer.rows) else ()
