@@ -70,7 +70,7 @@ def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]
         if agent.session is None:
             raise RuntimeError("the agent does not record")
         recording = Recording.open(agent.session)
-        entries = recording.block_entries()
+        entries = recording.stored.blocks()
         # The first block has the connecting in it, the last one is short.
         blocks = [_read(recording, entry.first_seq) for entry in entries[1:-1] or entries]
         recording.close()
@@ -78,7 +78,7 @@ def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]
 
 
 def _read(recording: Recording, first_seq: int) -> tuple[BlockReader, list[Point], int]:
-    data, packed = recording.block_bytes(first_seq), recording.point_bytes(first_seq)
+    data, packed = recording.stored.block(first_seq), recording.stored.points(first_seq)
     return BlockReader(data), [point for _, point in unpack_points(packed)], len(data) + len(packed)
 
 

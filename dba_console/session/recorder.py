@@ -11,9 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
-
-from msgspec import Struct
 
 from dba_console.clock import SYSTEM, Clock
 from dba_console.errors import SessionError
@@ -22,10 +19,12 @@ from dba_console.paths import private_dir
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
 from dba_console.session.backlog import Backlog
+from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import SessionLock
 from dba_console.session.meta import SessionMeta
 from dba_console.session.openblock import BLOCK_SAMPLES, OpenBlock
 from dba_console.session.points import Point
+from dba_console.session.standing import RecorderStatus, judge
 from dba_console.session.store import Store
 from dba_console.session.ticks import TickWatch
 from dba_console.session.writer import Writer, explain
@@ -33,21 +32,7 @@ from dba_console.session.writer import Writer, explain
 QUEUE = 120
 """Samples that may wait for the recorder's thread: two minutes at 1 Hz; normally none waits."""
 EVENT_QUEUE = 2000
-LAGGING_US = 5_000_000
-"""A recording this far behind is said to lag."""
 HEARTBEAT_US = 600_000_000
-
-
-class RecorderStatus(Struct, frozen=True):
-    """How the recording stands."""
-
-    state: Literal["ok", "lagging", "failed"]
-    note: str | None
-    """One sentence where the state is not ok."""
-    lag_us: int
-    """Age of the oldest sample that is not on the disk."""
-    recorded: int
-    dropped: int
 
 
 def default_point_of() -> Callable[[Picture], Point]:
@@ -79,6 +64,9 @@ class Recorder:
         self._announce = announce
         private_dir(directory)
         self._lock = SessionLock(directory)
+        if (directory / DATABASE).is_file():
+            self._lock.release()
+            raise SessionError(f"{directory.name} already holds a session: a recorder never appends to another's")
         try:
             store = Store(directory, meta)
         except Exception as error:
@@ -123,18 +111,14 @@ class Recorder:
             waiting = self._in_hand or (self._samples[0] if self._samples else None)
         if oldest is None and waiting is not None:
             oldest = waiting[0].mono_us
-        lag_us = 0 if oldest is None else max(0, now - oldest)
-        dropped = self._queue_dropped + self._backlog.dropped
-        failure, busy = self._writer.failure, self._writer.busy_since_us
-        recorded = self._block.recorded
-        if failure is not None:
-            return RecorderStatus("failed", failure, lag_us, recorded, dropped)
-        if busy is not None and now - busy > LAGGING_US:
-            note = f"a write has not returned for {(now - busy) // 1_000_000} s: the disk of the recording is stalled"
-            return RecorderStatus("lagging", note, lag_us, recorded, dropped)
-        if lag_us > LAGGING_US:
-            return RecorderStatus("lagging", f"{lag_us // 1_000_000} s behind", lag_us, recorded, dropped)
-        return RecorderStatus("ok", None, lag_us, recorded, dropped)
+        return judge(
+            now_us=now,
+            oldest_us=oldest,
+            failure=self._writer.failure,
+            busy_since_us=self._writer.busy_since_us,
+            recorded=self._block.recorded,
+            dropped=self._queue_dropped + self._backlog.dropped,
+        )
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until everything taken so far is on the disk. False where it is not in time."""

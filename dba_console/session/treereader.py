@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dba_console.session import tags
-from dba_console.session.varint import take, take_signed
+from dba_console.session.varint import take
 
 _unpack_float = struct.Struct("<d").unpack_from
 _decode = msgspec.msgpack.decode
@@ -39,12 +39,16 @@ class Column:
         return self.tags[at]
 
     def number(self) -> int:
+        byte = self.data[self.at]
+        if byte < 128:  # the usual case, and this is where reading spends its time
+            self.at += 1
+            return byte
         number, self.at = take(self.data, self.at)
         return number
 
     def signed(self) -> int:
-        number, self.at = take_signed(self.data, self.at)
-        return number
+        folded = self.number()
+        return folded >> 1 if not folded & 1 else -((folded + 1) >> 1)
 
 
 class TreeReader:
@@ -75,11 +79,12 @@ class TreeReader:
         return self._value(column, old)
 
     def _value(self, column: Column, old: Any) -> Any:
-        tag = column.tag()
+        tag = column.tags[column.tag_at]
+        column.tag_at += 1
+        if tags.INT_OLD <= tag <= tags.INT_KB:
+            return self._int(column, tag, old)
         if tag <= tags.TRUE:
             return None if tag == tags.NONE else tag == tags.TRUE
-        if tag <= tags.INT_KB:
-            return self._int(column, tag, old)
         if tag == tags.TEXT:
             return self._text(column.number())
         if tag == tags.SAME:
@@ -128,10 +133,11 @@ class TreeReader:
         return text
 
     def _masked(self, column: Column, values: list[Any]) -> list[Any]:
-        mask = column.number()
+        mask, children = column.number(), column.children
         while mask:
             index = (mask & -mask).bit_length() - 1
-            values[index] = self._value(self.child(column, index), values[index])
+            child = children.get(index) or self.child(column, index)
+            values[index] = self._value(child, values[index])
             mask &= mask - 1
         return values
 

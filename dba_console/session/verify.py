@@ -47,7 +47,7 @@ def _verify(recording: Recording) -> Verification:
     problems: list[str] = []
     if recording.damage is not None:
         problems.append(recording.damage)
-    rows = recording.journal_rows()
+    rows = _rows(recording, problems)
     start = None if recording.meta is None else first_hash(recording.meta.id)
     problems += _broken_chain(rows, start)
     blocks, broken = _check_blocks(recording, _digests(rows))
@@ -57,9 +57,16 @@ def _verify(recording: Recording) -> Verification:
         problems += _cut_end(rows, closed)
     elif recording.state == "crashed":
         notes.append("the session was not closed: a cut end could not be told from a crash")
-    problems += [f"a row of the newest samples: {error}" for error in recording.tail_errors]
     head = rows[-1].hash if rows else None
     return Verification(not problems, len(rows), blocks, problems[0] if problems else None, notes + problems[1:], head)
+
+
+def _rows(recording: Recording, problems: list[str]) -> list[Row]:
+    try:
+        return recording.stored.journal(None, None, None)
+    except Damaged as error:
+        problems.append(f"the events: {error.message}")
+        return []
 
 
 def _broken_chain(rows: list[Row], head: str | None) -> list[str]:
@@ -93,10 +100,10 @@ def _digests(rows: Iterable[Row]) -> dict[int, str]:
 def _check_blocks(recording: Recording, digests: dict[int, str]) -> tuple[int, list[str]]:
     problems: list[str] = []
     seen: set[int] = set()
-    for entry in recording.block_entries():
+    for entry in recording.stored.blocks():
         seen.add(entry.first_seq)
         try:
-            data = recording.block_bytes(entry.first_seq)
+            data = recording.stored.block(entry.first_seq)
         except Damaged as error:
             problems.append(f"block {entry.first_seq}: {error.message}")
             continue
@@ -116,6 +123,6 @@ def _cut_end(rows: list[Row], closed: str) -> list[str]:
         return ["the note on the end of the session cannot be read"]
     if len(rows) < events:
         return [f"event {len(rows) + 1}: missing; the session was closed with {events}"]
-    if rows and rows[events - 1].hash != head:
+    if events > 0 and rows[events - 1].hash != head:
         return [f"event {events}: not the one the session was closed with"]
     return []

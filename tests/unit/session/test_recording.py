@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dba_console.errors import SessionError
 from dba_console.session import recording as recording_room
+from dba_console.session import timeline
 from dba_console.session.recording import Recording
 from tests.unit.session.making import (
     little_point,
@@ -179,10 +180,10 @@ def test_the_meta_of_a_session_is_kept(tmp_path: Path) -> None:
 
 
 def test_decoded_blocks_are_kept_within_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_room, "CACHE_BYTES", 1)
+    monkeypatch.setattr(timeline, "CACHE_BYTES", 1)
     samples = ticks(95)
     recording = Recording.open(record(tmp_path, samples))
     for sample in samples:
         recording.picture_at(sample.wall_us)
-    assert len(recording._cache) == recording_room.CACHE_LEAST
+    assert len(recording._timeline._kept) == timeline.CACHE_LEAST
     recording.close()

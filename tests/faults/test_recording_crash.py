@@ -1,0 +1,81 @@
+"""A writer killed with -9 leaves a session that opens, lacks at most its last sample, and is never appended to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.errors import SessionError
+from dba_console.session.layout import session_directories, session_directory
+from dba_console.session.listing import continued_by
+from dba_console.session.recording import Recording
+from tests.unit.session.making import meta, recorder, ticks
+
+WRITER = """
+import sys
+from pathlib import Path
+from dba_console.samples.sample import encode_sample
+from tests.unit.session.making import recorder, ticks
+made = recorder(Path(sys.argv[1]), block=7)
+for sample in ticks(5000, sessions=3):
+    made.put_sample(sample, encode_sample(sample))
+    assert made.flush()
+    print(sample.seq, flush=True)
+"""
+
+
+@pytest.fixture(params=[1, 6, 7, 8, 40])
+def killed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
+    """The session of a writer killed after at least so many samples, and the last one it had said to be durable."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    said = 0
+    while said < request.param:
+        said = int(writer.stdout.readline())
+    os.kill(writer.pid, signal.SIGKILL)
+    rest = writer.communicate()[0].split("\n")
+    said = max([said, *(int(line) for line in rest[:-1] if line)])
+    (directory,) = session_directories(tmp_path)
+    return directory, said
+
+
+def test_every_sample_said_to_be_durable_is_there(killed: tuple[Path, int]) -> None:
+    directory, said = killed
+    recording = Recording.open(directory)
+    assert recording.state == "crashed"
+    assert recording.damage is None
+    assert said <= recording.samples <= said + 1
+    picture = recording.picture_at(recording.last_us)
+    assert picture is not None
+    assert picture.seq == recording.samples
+    assert [event.kind for event in recording.events()] == ["session.start"]
+    recording.close()
+
+
+def test_the_next_session_continues_it_and_leaves_it_alone(killed: tuple[Path, int]) -> None:
+    directory, _ = killed
+    before = (directory / "session.db").read_bytes()
+    continues = continued_by(directory.parent, "key1")
+    assert continues == directory.name[-8:]
+    about = meta(continues=continues)
+    made = recorder(directory.parent, about)
+    made.close("done")
+    following = Recording.open(session_directory(directory.parent, about))
+    assert following.meta is not None
+    assert following.meta.continues == continues
+    following.close()
+    assert (directory / "session.db").read_bytes() == before
+
+
+def test_a_recorder_never_takes_a_directory_that_holds_a_session(tmp_path: Path) -> None:
+    about = meta()
+    made = recorder(tmp_path, about)
+    made.close("done")
+    with pytest.raises(SessionError, match="already holds a session"):
+        recorder(tmp_path, about)
+    assert len(ticks(1)) == 1

@@ -1,0 +1,124 @@
+"""A disk that is full or read-only under the recording: said, survived, recovered from."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.samples.event import Event
+from dba_console.samples.sample import encode_sample
+from dba_console.session.layout import session_directory
+from dba_console.session.recorder import Recorder
+from dba_console.session.recording import Recording
+from dba_console.session.verify import verify
+from dba_console.session.writer import Writer
+from tests.requirements import require_tool
+from tests.unit.session.making import HeldClock, little_point, meta, put, recorder, ticks
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run([require_tool("mount"), "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run([require_tool("umount"), "-l", str(place)], check=True)
+
+
+def _fill(place: Path) -> Path:
+    filler = place / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for piece in (65536, 4096, 512, 1):
+            try:
+                while file.write(b"\0" * piece) == piece:
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room_again(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+    write = Writer._write
+
+    def watched(writer: Writer) -> bool:
+        done = write(writer)
+        if not done:
+            failed.set()
+        return done
+
+    monkeypatch.setattr(Writer, "_write", watched)
+    about = meta()
+    heard: list[Event] = []
+    made = Recorder(
+        session_directory(small, about),
+        about,
+        HeldClock(),
+        point_of=little_point,
+        announce=heard.append,
+        block_samples=10,
+    )
+    samples = ticks(60, sessions=120)
+    put(made, samples[:5])
+    filler = _fill(small)
+    for sample in samples[5:]:
+        made.put_sample(sample, encode_sample(sample))
+    made.put_event(Event(wall_us=1, kind="mark", text="while the disk was full"))
+    assert failed.wait(20)
+    status = made.status()
+    assert status.state == "failed"
+    assert status.note is not None
+    assert "no space" in status.note
+    filler.unlink()
+    assert made.flush(20)
+    assert made.status().state == "ok"
+    assert made.status().dropped == 0
+    assert made.close("done")
+    recording = Recording.open(made.directory)
+    assert recording.samples == 60
+    kinds = [event.kind for event in recording.events()]
+    recording.close()
+    assert "recording.recovered" in kinds
+    assert "mark" in kinds
+    assert verify(made.directory).ok
+    log = (made.directory / "session.log").read_text()
+    assert len(log.splitlines()) == len(kinds)
+    assert log.endswith("\n")
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "with a log of sqlite"])
+def test_a_session_on_a_read_only_file_system_is_read(small: Path, closed: bool) -> None:
+    made = recorder(small)
+    put(made, ticks(25))
+    if closed:
+        made.close("done")
+    else:
+        _abandon(made)
+    subprocess.run([require_tool("mount"), "-o", "remount,ro", str(small)], check=True)
+    recording = Recording.open(made.directory)
+    assert recording.samples == 25
+    assert recording.damage is None
+    recording.close()
+
+
+def _abandon(made: Recorder) -> None:
+    """Leave the files as a crash does: the writer's connection ends without folding its log back."""
+    import shutil
+
+    copy = made.directory.with_name("copy")
+    shutil.copytree(made.directory, copy)
+    made.close("done")
+    shutil.rmtree(made.directory)
+    (copy / "session.db-shm").unlink(missing_ok=True)
+    copy.rename(made.directory)
