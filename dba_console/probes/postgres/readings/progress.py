@@ -65,18 +65,23 @@ def _operation(view: str, document: bytes, names: Names) -> Operation:
     columns = msgspec.json.decode(decode(document, names.codec).encode("utf-8", "replace"))
     kind = view.removeprefix(_PREFIX)
     done, total, unit = measure(kind, columns)
-    database = columns.get("datid")
+    database = _oid(columns, "datid")
     return Operation(
         kind=kind,
         pid=columns["pid"],
         database=names.database(database),
-        object=names.relation(database, columns.get("index_relid") or columns.get("relid")),
+        object=names.relation(database, _oid(columns, "index_relid") or _oid(columns, "relid")),
         phase=columns.get("phase"),
         done=done,
         total=total,
         unit=unit,
         detail={key: _plain(value) for key, value in columns.items() if key not in _HEAD and value is not None},
     )
+
+
+def _oid(columns: dict[str, Any], name: str) -> int | None:
+    """An OID, which JSON has as text; 0 and the view's NULL are none."""
+    return int(columns.get(name) or 0) or None
 
 
 def measure(kind: str, columns: dict[str, Any]) -> tuple[int | None, int | None, str]:

@@ -1,0 +1,85 @@
+"""What is under way, while it is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.probes.postgres.readings.progress import measure
+from dba_console.samples.postgres import Operation
+from tests.background import idle_in_transaction, session, waiting_for_lock
+from tests.postgres.probing import probing, reading
+
+
+@pytest.fixture
+def orders(server: Cluster) -> Iterator[Cluster]:
+    server.psql("create table orders as select generate_series(1, 1000) n")
+    yield server
+    server.psql("drop table orders")
+
+
+def operation(probe: PostgresProbe, pid: int) -> Operation:
+    """What the process does now; it must be doing something."""
+    [row] = [row for row in reading(probe, "pg.progress").rows if row.pid == pid]
+    assert isinstance(row, Operation)
+    return row
+
+
+def test_nothing_under_way_is_an_empty_reading(server: Cluster) -> None:
+    with probing(server) as probe:
+        assert reading(probe, "pg.progress").rows == []
+
+
+def test_a_copy_from_a_pipe_says_how_much_came_but_of_a_whole_nobody_knows(orders: Cluster) -> None:
+    with (
+        session(orders) as loader,
+        probing(orders) as probe,
+        loader.cursor().copy("copy orders from stdin") as copy,
+    ):
+        for number in range(50_000):
+            copy.write_row([number])
+        row = operation(probe, loader.info.backend_pid)
+    assert (row.kind, row.object, row.database, row.unit) == ("copy", "public.orders", "postgres", "bytes")
+    assert row.done is not None
+    assert row.done > 0
+    assert row.total is None
+    assert row.detail["type"] == "PIPE"
+
+
+def test_an_index_that_waits_for_a_transaction_counts_lockers(orders: Cluster) -> None:
+    with (
+        idle_in_transaction(orders, "update orders set n = n where n = 1"),
+        waiting_for_lock(orders, "create index concurrently on orders (n)") as pid,
+        probing(orders) as probe,
+    ):
+        row = operation(probe, pid)
+    assert (row.kind, row.phase, row.unit) == ("create_index", "waiting for writers before build", "lockers")
+    assert (row.done, row.total) == (0, 1)
+    assert row.detail["command"] == "CREATE INDEX CONCURRENTLY"
+
+
+def test_a_vacuum_that_waits_for_no_one_is_measured_in_blocks_of_its_phase() -> None:
+    columns = {"phase": "scanning heap", "heap_blks_scanned": 30, "heap_blks_total": 100, "heap_blks_vacuumed": 5}
+    assert measure("vacuum", columns) == (30, 100, "blocks")
+    assert measure("vacuum", {**columns, "phase": "vacuuming heap"}) == (5, 100, "blocks")
+
+
+@pytest.mark.parametrize(
+    ("phase", "columns", "measured"),
+    [
+        ("building index: scanning table", {"blocks_done": 3, "blocks_total": 9, "tuples_total": 0}, (3, 9, "blocks")),
+        ("building index: loading tuples in tree", {"tuples_done": 4, "tuples_total": 8}, (4, 8, "tuples")),
+        ("building index: sorting live tuples", {"blocks_total": 0, "tuples_total": 0}, (None, None, "blocks")),
+    ],
+)
+def test_an_index_build_is_measured_by_what_its_phase_counts(
+    phase: str, columns: dict[str, int], measured: tuple[int | None, int | None, str]
+) -> None:
+    assert measure("create_index", {"phase": phase, **columns}) == measured
+
+
+def test_a_view_of_a_version_to_come_is_shown_without_a_measure() -> None:
+    assert measure("defragment", {"phase": "thinking"}) == (None, None, "blocks")
