@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import msgspec
 
 from dba_console.agent.launch import LaunchAnswer, LaunchRequest
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConsoleError, ExitCode
 from dba_console.redact import redact
 from dba_console.target import Target
 
 
 def main() -> int:
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchRequest)
+    try:
+        return _run(request)
+    except ConsoleError as error:
+        return _refuse(request, error)
+    except Exception as error:
+        # Without local variables, which may hold a connection string.
+        print(redact("".join(traceback.format_exception(error))), file=sys.stderr)
+        failure = ConsoleError(f"the agent failed: {type(error).__name__}", hint="its log has the report")
+        failure.code = ExitCode.UNSUPPORTED
+        return _refuse(request, failure)
+
+
+def _run(request: LaunchRequest) -> int:
     target = Target(request.name, request.key, request.conninfo, request.host_panels)
     from dba_console.agent.run import run_agent
 
-    try:
-        return run_agent(
-            target,
-            request.config,
-            foreground=request.foreground,
-            for_s=request.for_s,
-            sessions=None if request.sessions is None else Path(request.sessions),
-            ready=_let_go_of_input if request.foreground else _ready,
-        )
-    except ConsoleError as error:
-        if request.foreground:
-            print(f"error: {redact(str(error))}", file=sys.stderr)
-        else:
-            _answer(LaunchAnswer(ok=False, message=redact(error.message), hint=error.hint, code=int(error.code)))
-        return int(error.code)
+    return run_agent(
+        target,
+        request.config,
+        foreground=request.foreground,
+        for_s=request.for_s,
+        sessions=None if request.sessions is None else Path(request.sessions),
+        ready=_let_go_of_input if request.foreground else _ready,
+    )
+
+
+def _refuse(request: LaunchRequest, error: ConsoleError) -> int:
+    """Say why there is no agent, to whom started it."""
+    if request.foreground:
+        print(f"error: {redact(str(error))}", file=sys.stderr)
+    else:
+        _answer(LaunchAnswer(ok=False, message=redact(error.message), hint=error.hint, code=int(error.code)))
+    return int(error.code)
 
 
 def _ready() -> None:

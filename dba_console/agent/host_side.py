@@ -52,7 +52,7 @@ class HostSide:
     def stuck(self) -> list[str]:
         """Names of what hangs now."""
         own = [lane.name for lane in (self._lane, self._mount_lane) if lane.stuck]
-        return own + list(self._mounts.stuck)
+        return own + list(self._probe.stuck) + list(self._mounts.stuck)
 
     @property
     def is_here(self) -> bool:
@@ -83,6 +83,7 @@ class HostSide:
         self._lane.close()
         self._mount_lane.close()
         self._mounts.close()
+        self._probe.close()
 
     def context(self, server: ServerSide) -> HostContext:
         """What the probes may know: postmaster, directories, and whether this host may be shown at all."""

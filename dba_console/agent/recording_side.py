@@ -21,7 +21,7 @@ from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
 from dba_console.session.layout import directory_name
 from dba_console.session.meta import SessionMeta, new_meta
-from dba_console.session.recorder import LAGGING_US, Recorder
+from dba_console.session.recorder import Recorder
 from dba_console.target import Target
 from dba_console.units import parse_duration, parse_size
 
@@ -29,6 +29,10 @@ RETRY_US = 60_000_000
 """Between two tries to begin a recording that could not be begun."""
 EARLY = 60
 """Samples and events kept while the recording is being opened: a minute of a disk that stalls at the start."""
+
+
+LAGGING_US = 5_000_000
+"""A recording that has not been opened for so long is said to lag."""
 
 
 class RecordingSide:
