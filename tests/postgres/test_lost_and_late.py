@@ -13,6 +13,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.samples.sample import Part
 from tests.background import wait_until
 from tests.conftest import FreshCluster
 from tests.postgres.probing import connected, probing, read
@@ -72,9 +73,24 @@ def test_a_frozen_backend_costs_a_deadline_not_the_seat(cluster: Cluster) -> Non
         assert probe.backend_pid == pid
 
 
-def _answered(probe: PostgresProbe) -> dict[str, object]:
+def _answered(probe: PostgresProbe) -> dict[str, Part]:
     parts = read(probe, "pg.activity")
-    return {**parts} if parts["pg.activity"].status == "ok" else {}
+    return parts if parts["pg.activity"].status == "ok" else {}
+
+
+def test_an_answer_that_was_late_comes_with_the_next_read(cluster: Cluster) -> None:
+    with probing(cluster, options=IMPATIENT) as probe:
+        read(probe, "pg.activity", "pg.databases")
+        pid = probe.backend_pid
+        assert pid is not None
+        with frozen(pid):
+            assert read(probe, "pg.databases")["pg.databases"].status == "timeout"
+        parts = wait_until(lambda: _with_databases(read(probe, "pg.activity")))
+    assert (parts["pg.databases"].status, parts["pg.activity"].status) == ("ok", "ok")
+
+
+def _with_databases(parts: dict[str, Part]) -> dict[str, Part]:
+    return parts if "pg.databases" in parts else {}
 
 
 def test_a_server_silent_for_too_long_is_given_up(cluster: Cluster) -> None:
