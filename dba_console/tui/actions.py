@@ -135,4 +135,6 @@ class Actions:
         if kind == "note" and not text:
             return
         why = self._feed.send(kind, text, occurred_us)
-        self._navigator.notice = why or f"{kind} recorded: {text or 'this moment'}"
+        self._navigator.notice = why or f"{kind} sent …"
+        if why is None:
+            self._navigator.awaited = text

@@ -6,7 +6,6 @@ gone, the header says so and another attempt (attach, or start one) follows at g
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,13 @@ from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 from dba_console.tui.archive import Archive
 from dba_console.tui.feed import EventArrived, LinkChanged, Mailbox, NoticeArrived, SampleArrived, Session
+from dba_console.tui.outbox import Outbox
 from dba_console.tui.past import open_recording, resolve_time
 
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Waits between attempts to attach; the last one repeats."""
-_POLL_S = 0.5
-"""How long a mark may lie before it is sent when nothing else happens."""
-_OUTBOX = 16
+_POLL_S = 1.0
+"""Between two looks at whether the screen was left."""
 
 Connect = Callable[[], AgentClient]
 
@@ -40,7 +39,7 @@ class LiveFeed:
         self.session = Session(name)
         self.archive: Archive | None = None
         self._recorded_in: str | None = None
-        self._outbox: queue.Queue[Mark | Note] = queue.Queue(_OUTBOX)
+        self._outbox = Outbox(lambda text: self.mailbox.put(NoticeArrived(redact(text))))
         self._closed = threading.Event()
         self._attached = False
         self._ever_attached = False
@@ -62,14 +61,11 @@ class LiveFeed:
         message = (
             Mark(text=text) if kind == "mark" and occurred_us is None else Note(text=text, occurred_us=occurred_us)
         )
-        try:
-            self._outbox.put_nowait(message)
-        except queue.Full:
-            return "the agent does not take marks now; try again"
-        return None
+        return None if self._outbox.put(message) else "the agent does not take marks now; try again"
 
     def close(self) -> None:
         self._closed.set()
+        self._outbox.close()
         if self.archive is not None:
             self.archive.close()
 
@@ -110,6 +106,7 @@ class LiveFeed:
             if self.archive is not None:
                 self.archive.close()
             self.archive = None if hello.session is None else self._archive_of(Path(hello.session))
+        self._outbox.use(client)
         self._attached = self._ever_attached = True
         self.mailbox.put(LinkChanged("attached", session=self.session))
 
@@ -120,12 +117,14 @@ class LiveFeed:
         try:
             while not self._closed.is_set():
                 self._pass_on(client)
-                self._send_waiting(client)
         except ConnectionLost as lost:
             self._tell_lost(str(lost))
         finally:
             self._attached = False
-            client.close()
+            if not self._closed.is_set():
+                # On leaving, the outbox may still be sending; the socket goes with the process.
+                self._outbox.use(None)
+                client.close()
 
     def _pass_on(self, client: AgentClient) -> None:
         message = client.receive(_POLL_S)
@@ -135,7 +134,3 @@ class LiveFeed:
             self.mailbox.put(EventArrived(message.event))
         elif isinstance(message, NoticeMessage):
             self.mailbox.put(NoticeArrived(message.text))
-
-    def _send_waiting(self, client: AgentClient) -> None:
-        while not self._outbox.empty():
-            client.send(self._outbox.get_nowait())

@@ -13,6 +13,7 @@ from dba_console.clock import SYSTEM, Clock
 from dba_console.errors import ConsoleError
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
+from dba_console.samples.event import Event
 from dba_console.tui import cursor as places
 from dba_console.tui.feed import (
     At,
@@ -56,6 +57,8 @@ class Navigator:
         self.notice: str | None = None
         self.link: LinkState = "connecting"
         self.link_text = ""
+        self.awaited: str | None = None
+        """The text of a mark or note sent and not yet seen among the events."""
         self.failure: ConsoleError | None = None
         """Why there is no console to open at all."""
         self._moment: Moment | None = None
@@ -129,6 +132,7 @@ class Navigator:
                 return self.cursor.live
             case EventArrived(event):
                 self.present.happened(event)
+                self._acknowledge(event)
                 return self.cursor.live
             case NoticeArrived(text):
                 self.notice = text
@@ -139,6 +143,11 @@ class Navigator:
             case Refused(serial, text):
                 self._refused(serial, text)
         return False
+
+    def _acknowledge(self, event: Event) -> None:
+        """Say that the operator's own mark or note is recorded, once the agent tells of it."""
+        if self.awaited is not None and event.kind in ("mark", "note") and event.text == (self.awaited or "mark"):
+            self.notice, self.awaited = f"{event.kind} recorded: {event.text}", None
 
     def _linked(self, change: LinkChanged) -> None:
         self.failure = change.error or self.failure

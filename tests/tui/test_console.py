@@ -14,6 +14,7 @@ from textual.widgets import OptionList
 from dba_console.panels.cells import plain
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
+from dba_console.tui.feed import EventArrived
 from dba_console.tui.terminal import ScreenOptions
 
 
@@ -167,12 +168,14 @@ async def test_keys_typed_into_a_prompt_do_nothing_else() -> None:
         assert "─ Connections" in shown.text
 
 
-async def test_a_mark_needs_no_text_and_is_acknowledged() -> None:
+async def test_a_mark_needs_no_text_and_is_acknowledged_when_the_agent_tells_of_it() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.press("m", "enter")
         assert shown.feed.sent == [("mark", "", None)]
-        assert "mark recorded" in shown.text
+        assert "mark sent" in shown.text
+        shown.feed.mailbox.put(EventArrived(Event(wall_us=START_US, kind="mark", text="mark", seq=3)))
+        await shown.until("mark recorded")
 
 
 async def test_a_note_while_paused_is_about_the_moment_shown() -> None:

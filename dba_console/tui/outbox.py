@@ -1,0 +1,58 @@
+"""What goes from the screen to the agent, sent at once by a thread of its own.
+
+An agent that does not read cannot hold the screen; leaving the console waits a moment for what is still unsent.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.protocol import Mark, Note
+
+ROOM = 16
+LAST_S = 1.0
+"""How long leaving waits for the last mark to be sent."""
+
+
+class Outbox:
+    """Marks and notes on their way. `lost` is told the text of one that could not be sent."""
+
+    def __init__(self, lost: Callable[[str], None]) -> None:
+        self._lost = lost
+        self._queue: queue.Queue[Mark | Note | None] = queue.Queue(ROOM)
+        self._client: AgentClient | None = None
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
+
+    def use(self, client: AgentClient | None) -> None:
+        """Send by this client from now on; None while there is none."""
+        self._client = client
+
+    def put(self, message: Mark | Note) -> bool:
+        """Take a message. False when there is no room, because the agent does not read."""
+        try:
+            self._queue.put_nowait(message)
+        except queue.Full:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Send what is left, waiting for it at most `LAST_S` seconds."""
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(LAST_S)
+
+    def _run(self) -> None:
+        while (message := self._queue.get()) is not None:
+            client = self._client
+            try:
+                if client is None:
+                    raise ConnectionLost("not attached to an agent")
+                client.send(message)
+            except ConnectionLost as lost:
+                self._lost(f"not recorded: {message.text or 'the mark'} ({lost})")
