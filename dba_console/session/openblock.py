@@ -27,9 +27,10 @@ class OpenBlock:
         self._picture = Picture()
         self.recorded = 0
         """Samples taken in since the start."""
-        self._begin()
+        self.restart()
 
-    def _begin(self) -> None:
+    def restart(self) -> None:
+        """Begin an empty block; samples not sealed stay the rows they are."""
         self._block = BlockWriter()
         self._tail = TailWriter()
         self._walls: list[int] = []
@@ -64,7 +65,7 @@ class OpenBlock:
         head = Head(block.samples, block.first_seq, block.first_us, block.last_us)
         points = pack_points(self._walls, self._points)
         self._backlog.put_block(SealedBlock(head, self._last_seq, self._mono_us, block.seal(), points))
-        self._begin()
+        self.restart()
 
     def _point(self) -> Point:
         try:

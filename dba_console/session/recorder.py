@@ -18,13 +18,15 @@ from dba_console.frames.picture import Picture
 from dba_console.paths import private_dir
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
-from dba_console.session.backlog import Backlog
+from dba_console.session.backlog import Backlog, Gap
 from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import SessionLock
 from dba_console.session.meta import SessionMeta
 from dba_console.session.openblock import BLOCK_SAMPLES, OpenBlock
 from dba_console.session.points import Point
-from dba_console.session.standing import RecorderStatus, judge
+from dba_console.session.standing import LAGGING_US as LAGGING_US
+from dba_console.session.standing import RecorderStatus as RecorderStatus
+from dba_console.session.standing import judge
 from dba_console.session.store import Store
 from dba_console.session.ticks import TickWatch
 from dba_console.session.writer import Writer, explain
@@ -82,6 +84,7 @@ class Recorder:
         self._awake = threading.Condition()
         self._closing = False
         self._queue_dropped = 0
+        self._refused = 0
         self._lagging = False
         self._beat_us = clock.mono_us()
         self._tell("session.start", f"recording {meta.target} on {meta.host}", {"program": meta.program_version})
@@ -117,7 +120,7 @@ class Recorder:
             failure=self._writer.failure,
             busy_since_us=self._writer.busy_since_us,
             recorded=self._block.recorded,
-            dropped=self._queue_dropped + self._backlog.dropped,
+            dropped=self._queue_dropped + self._refused + self._backlog.dropped,
         )
 
     def flush(self, timeout_s: float = 5.0) -> bool:
@@ -163,8 +166,19 @@ class Recorder:
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
                 self._tell("gap", f"not recorded: {gap.reason}", details)
-            self._block.add(sample, encoded)
+            try:
+                self._block.add(sample, encoded)
+            except Exception as error:
+                self._refuse(sample, error)
             self._beat(sample)
+
+    def _refuse(self, sample: Sample, error: Exception) -> None:
+        """One sample that cannot be taken in must not end the recording of those that follow."""
+        self._refused += 1
+        self._block.restart()
+        reason = f"a sample could not be taken in ({type(error).__name__})"
+        self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
+        self._tell("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
 
     def _take(self) -> tuple[Sample, bytes] | None:
         """The next sample; until it is asked for again, the one before counts as in hand."""

@@ -74,10 +74,12 @@ class Store:
         connection = self._open()
         closed = json.dumps({"reason": journal.harmless(reason), "events": self._seq, "head": self._head})
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
+        # Refused while a console has it open; that is not worth waiting for.
+        connection.execute("PRAGMA busy_timeout=100")
         try:
             connection.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.OperationalError:
-            # A console still reads it. The session is complete all the same.
+            # The session is complete all the same, in two files.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:

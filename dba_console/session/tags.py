@@ -28,6 +28,8 @@ MAP, NEW_MAP = 13, 14
 TABLE = 15
 """A list of rows, each known by its first field: which rows in what order, then the rows that changed."""
 SAME = 16
+PACKED = 17
+"""Any other value, as its MessagePack in the table of strings."""
 
 STAMP_FROM = 1 << 49
 """Microseconds since 1970 are above this from 1987 on: such a number may be a moment."""

@@ -103,6 +103,8 @@ class TreeReader:
             return value
         if tag == tags.BLOB:
             return self._strings[column.number()]
+        if tag == tags.PACKED:
+            return _decode(self._strings[column.number()])
         return self._map(column, tag, old)
 
     def _int(self, column: Column, tag: int, old: Any) -> int:

@@ -96,7 +96,7 @@ class TreeWriter:
         elif kind is bytes:
             self._string(column, tags.BLOB, new)
         else:
-            raise TypeError(f"not a plain value: {kind.__name__}")
+            self._string(column, tags.PACKED, _encode(new))
 
     def _int(self, column: Column, old: Any, new: int) -> None:
         reference = old if type(old) is int else column.last

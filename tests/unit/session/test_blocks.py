@@ -33,7 +33,11 @@ keyed_rows = st.lists(st.tuples(st.integers(1, 6), scalars, scalars).map(list), 
 trees = st.recursive(
     scalars,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=4), inner, max_size=3), rows, keyed_rows
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        st.dictionaries(st.integers(0, 3), inner, max_size=3),
+        rows,
+        keyed_rows,
     ),
     max_leaves=12,
 )

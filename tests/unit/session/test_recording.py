@@ -172,6 +172,20 @@ def test_a_session_left_by_a_crash_is_whole_and_called_crashed(tmp_path: Path) -
     recording.close()
 
 
+def test_a_session_closed_while_it_is_read_stays_readable(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    put(made, ticks(17))
+    reading = Recording.open(made.directory)
+    assert made.close("done")
+    assert reading.refresh() == ticks(17)[-1].wall_us
+    assert reading.picture_at(reading.last_us) is not None
+    assert [event.kind for event in reading.events()] == ["session.start", "session.end"]
+    reading.close()
+    again = Recording.open(made.directory)
+    assert (again.state, again.samples, again.damage) == ("closed", 17, None)
+    again.close()
+
+
 def test_the_meta_of_a_session_is_kept(tmp_path: Path) -> None:
     about = meta(run="run1", continues="aaaaaaaa")
     recording = Recording.open(record(tmp_path, ticks(1), about))
