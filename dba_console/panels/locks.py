@@ -21,32 +21,38 @@ _NODES_SHOWN = 2000
 
 
 class Place(NamedTuple):
-    """A node and where it stands: its depth, who it waits for, and whether it is the last of those who do."""
+    """A node and where it stands: its depth, who it waits for, and the lines of the tree in front of it."""
 
     depth: int
     node: LockNode
     parent: LockNode | None
-    last: bool
-
-    @property
-    def branch(self) -> str:
-        """The sign in front of it: nothing at a root."""
-        if self.depth == 0:
-            return ""
-        return "  " * (min(self.depth, _DEPTH_SHOWN) - 1) + ("└ " if self.last else "├ ")
+    branch: str
+    """`├ ` or `└ ` after the lines of those above; nothing at a root."""
+    below: str
+    """What stands in front of the branches below it."""
 
 
 def walk(trees: list[LockNode]) -> Iterator[Place]:
     """Every node, top down; without recursion, and never more than `_NODES_SHOWN`."""
-    pending = [Place(0, root, None, True) for root in reversed(trees)]
+    pending = [Place(0, root, None, "", "") for root in reversed(trees)]
     shown = 0
     while pending and shown < _NODES_SHOWN:
         place = pending.pop()
         yield place
         shown += 1
-        waiters = place.node.waiters
-        below = [Place(place.depth + 1, one, place.node, one is waiters[-1]) for one in waiters]
-        pending.extend(reversed(below))
+        pending.extend(reversed(_waiters(place)))
+
+
+def _waiters(place: Place) -> list[Place]:
+    waiters, below = place.node.waiters, place.below
+    # Deeper than that the tree is cut off on the left: who waits matters more than how deep.
+    below = below[-2 * _DEPTH_SHOWN :]
+    return [
+        Place(place.depth + 1, one, place.node, below + "└ ", below + "  ")
+        if one is waiters[-1]
+        else Place(place.depth + 1, one, place.node, below + "├ ", below + "│ ")
+        for one in waiters
+    ]
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -146,7 +152,7 @@ def _longest(waiting: int | None, longest_s: float | None) -> str:
 
 
 def _row(place: Place) -> Row:
-    depth, node, parent, _ = place
+    depth, node, parent = place.depth, place.node, place.parent
     pid = place.branch + (str(node.pid) if node.pid else "prepared")
     blank = Cell("")
     # A session blocked by two roots stands under each: its parent is part of what the row is.

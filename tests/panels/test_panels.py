@@ -133,8 +133,8 @@ def test_a_chain_of_waits_deeper_than_the_stack_is_walked() -> None:
 
 
 def test_branches_end_at_the_last_waiter() -> None:
-    root = LockNode(pid=1, waiters=[LockNode(pid=2), LockNode(pid=3)])
-    assert [place.branch for place in walk([root])] == ["", "├ ", "└ "]
+    root = LockNode(pid=1, waiters=[LockNode(pid=2, waiters=[LockNode(pid=4)]), LockNode(pid=3)])
+    assert [(place.node.pid, place.branch) for place in walk([root])] == [(1, ""), (2, "├ "), (4, "│ └ "), (3, "└ ")]
 
 
 def test_a_lost_slot_comes_before_one_that_keeps_more() -> None:
