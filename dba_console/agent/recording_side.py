@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from dba_console import __version__, paths
 from dba_console.clock import Clock
 from dba_console.config import RecordingConfig
@@ -20,8 +22,10 @@ from dba_console.probes.lane import Lane, LaneTimeout, Pending
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
 from dba_console.session.layout import directory_name
+from dba_console.session.listing import continued_by
 from dba_console.session.meta import SessionMeta, new_meta
 from dba_console.session.recorder import Recorder
+from dba_console.session.retention import prune
 from dba_console.target import Target
 from dba_console.units import parse_duration, parse_size
 
@@ -44,6 +48,7 @@ class RecordingSide:
         self._sessions, self._target, self._clock = sessions, target, clock
         self._interval_us = int(interval_s * 1e6)
         self._keep_s, self._max_bytes = parse_duration(config.keep), parse_size(config.max_size)
+        self._limits = f"{config.keep} and {config.max_size}"
         self._lane = Lane("recording", clock)
         self._lock = threading.Lock()
         self._recorder: Recorder | None = None
@@ -61,7 +66,15 @@ class RecordingSide:
     def begin(self, run: str) -> None:
         """Begin a session for the agent run `run`, in a lane: the disk may be the thing that is stalled."""
         self._run, self._begun_us, self._trouble = run, self._clock.mono_us(), None
-        meta = self._meta()
+        meta = new_meta(
+            target=self._target.name,
+            target_key=self._target.key,
+            host=socket.gethostname(),
+            program_version=__version__,
+            run=run,
+            interval_us=self._interval_us,
+            clock=self._clock,
+        )
         path = self._sessions / directory_name(meta)
         self.directory = str(path)
         try:
@@ -115,6 +128,7 @@ class RecordingSide:
     def _open(self, path: Path, meta: SessionMeta) -> None:
         try:
             paths.private_dir(self._sessions)
+            meta = structs.replace(meta, continues=continued_by(self._sessions, meta.target_key))
             recorder = Recorder(path, meta, self._clock, announce=lambda event: self.announce(event))
         except (ConsoleError, OSError) as error:
             why = error.message if isinstance(error, ConsoleError) else str(error)
@@ -128,14 +142,15 @@ class RecordingSide:
                 recorder.put_sample(sample, encoded)
             self._early_events.clear()
             self._early_samples.clear()
+        self._clear_away()
 
-    def _meta(self) -> SessionMeta:
-        return new_meta(
-            target=self._target.name,
-            target_key=self._target.key,
-            host=socket.gethostname(),
-            program_version=__version__,
-            run=self._run,
-            interval_us=self._interval_us,
-            clock=self._clock,
-        )
+    def _clear_away(self) -> None:
+        """Remove what retention no longer keeps, after the recording runs: it may take long on a sick disk."""
+        removed = prune(
+            self._sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()
+        ).removed
+        if removed:
+            text = f"{len(removed)} old sessions removed: kept are the newest {self._limits}, and pinned ones"
+            self.put_event(
+                Event(wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind="session.pruned", text=text)
+            )

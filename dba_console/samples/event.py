@@ -10,6 +10,7 @@ KINDS = (
     "session.start",
     "session.end",
     "session.recovered",
+    "session.pruned",
     "console.attach",
     "console.detach",
     "server.connected",
