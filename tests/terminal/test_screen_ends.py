@@ -1,0 +1,202 @@
+"""How the screen ends when it is not asked to by its keys: signals, a lost terminal, one nobody reads, a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
+from tests.terminal.consoles import OVERVIEW, PROGRAM, Room, alive, room
+from tests.terminal.tmux import Tmux
+
+pytestmark = pytest.mark.terminal
+__all__ = ["room"]
+
+
+class Pty:
+    """The console on a bare pseudo-terminal, read only when the test says so. No shell, no controlling terminal."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], columns: int = 80, lines: int = 24) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        )
+        os.close(slave)
+        self.seen = b""
+
+    def read_until(self, expected: bytes, timeout: float = 20.0) -> bytes:
+        """Read what the console writes until it holds `expected`."""
+
+        def come() -> bool:
+            while select.select([self.master], [], [], 0)[0]:
+                self.seen += os.read(self.master, 1 << 16)
+            return expected in self.seen
+
+        wait_until(come, timeout, what=f"{expected!r} from the console")
+        return self.seen
+
+    @property
+    def unread(self) -> int:
+        """Bytes the console has written that nobody has read."""
+        return int.from_bytes(fcntl.ioctl(self.master, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    def wait(self, timeout: float = 10.0) -> int:
+        """The exit status, read on meanwhile so that it can write its last words."""
+        stop = threading.Event()
+
+        def drain() -> None:
+            while not stop.is_set():
+                try:
+                    if select.select([self.master], [], [], 0.05)[0]:
+                        self.seen += os.read(self.master, 1 << 16)
+                except OSError:
+                    return
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        try:
+            return self.process.wait(timeout)
+        finally:
+            stop.set()
+            reader.join()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        try:
+            os.close(self.master)
+        except OSError:
+            pass
+
+
+@contextmanager
+def bare(room: Room, *arguments: str, columns: int = 80, lines: int = 24) -> Iterator[Pty]:
+    environment = {**os.environ, **room.environment, "TERM": "screen", "LC_ALL": "C.UTF-8"}
+    made = Pty([*PROGRAM, *arguments], environment, columns, lines)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_sigterm_ends_the_screen_in_order_and_the_agent_goes_on(cluster: Cluster, room: Room) -> None:
+    with room.shell(cluster.dsn()) as terminal:
+        terminal.wait_for(OVERVIEW)
+        child = int(Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()[0])
+        os.kill(child, signal.SIGTERM)
+        after = terminal.wait_for(r"(?s)code=130.*icanon")
+        assert "─ Connections" not in after
+        assert all(re.search(rf"(?<!-)\b{flag}\b", after) for flag in ("icanon", "echo", "isig"))
+        assert len(room.agents()) == 1
+
+
+def test_a_terminal_closed_under_the_console_leaves_no_orphan_and_the_agent_goes_on(
+    cluster: Cluster, room: Room
+) -> None:
+    with room.terminal(cluster.dsn()) as terminal:
+        terminal.wait_for(OVERVIEW)
+        pid = terminal.pid
+        terminal.hang_up()
+        wait_until(lambda: not alive(pid), 10, what="the end of the console")
+        (agent,) = room.agents()
+        assert alive(agent.pid)
+
+
+def test_a_hang_up_without_a_signal_ends_the_console_too(cluster: Cluster, room: Room) -> None:
+    with bare(room, cluster.dsn()) as console:
+        console.read_until(b"LIVE")
+        # No controlling terminal, so no SIGHUP is sent: only the end of the terminal itself tells.
+        os.close(console.master)
+        assert console.process.wait(10) == 130
+
+
+def test_leaving_turns_every_terminal_mode_off_again(cluster: Cluster, room: Room) -> None:
+    with bare(room, cluster.dsn()) as console:
+        console.read_until(b"LIVE")
+        os.write(console.master, b"q")
+        assert console.wait() == 0
+        on = re.findall(rb"\x1b\[\?(\d+)h", console.seen)
+        assert b"1049" in on and b"1003" in on
+        for mode in {*on} - {b"7", b"25"}:
+            assert console.seen.rfind(b"\x1b[?" + mode + b"l") > console.seen.rfind(b"\x1b[?" + mode + b"h"), mode
+        assert console.seen.rfind(b"\x1b[?25h") > console.seen.rfind(b"\x1b[?25l")
+
+
+def test_without_the_mouse_no_mouse_reports_are_asked_for(cluster: Cluster, room: Room) -> None:
+    with bare(room, cluster.dsn(), "--no-mouse") as console:
+        console.read_until(b"LIVE")
+        assert not re.search(rb"\x1b\[\?(1000|1002|1003|1006|1016)h", console.seen)
+
+
+def test_a_terminal_nobody_reads_stalls_only_the_console_and_it_can_still_be_ended(
+    cluster: Cluster, room: Room
+) -> None:
+    with bare(room, cluster.dsn(), columns=300, lines=100) as stalled:
+        stalled.read_until(b"LIVE")
+        # From here on nobody reads: keys make the console paint until the terminal's buffer is full.
+        for _ in range(300):
+            os.write(stalled.master, b"9\x1b[B0c1")
+        wait_until(lambda: stalled.unread > 4000, what="a full terminal buffer")
+        with room.terminal(cluster.dsn()) as other:
+            other.wait_for(OVERVIEW)
+            other.wait_for(r"rec 00:00:(0[8-9]|[1-9]\d)", 30)
+            assert "dropped" not in other.screen()
+        assert stalled.process.poll() is None
+        os.kill(stalled.process.pid, signal.SIGTERM)
+        assert stalled.process.wait(10) == 130
+
+
+CRASHING = """
+import sys
+from dba_console.tui.app import live_feed, run_console
+from dba_console.tui.terminal import ScreenOptions
+from dba_console.tui import stage
+
+def broken(self, width, height):
+    password = "hunter2-in-a-local"
+    conninfo = f"host=db password={password}"
+    raise RuntimeError(f"cannot lay out, connected by {conninfo}")
+
+stage.Stage.lines = broken
+
+def nobody():
+    from dba_console.errors import ConnectError
+    import time
+    time.sleep(60)
+    raise ConnectError("nobody")
+
+sys.exit(run_console(live_feed(nobody, nobody), ScreenOptions()))
+"""
+
+
+def test_a_crash_prints_three_lines_and_reports_without_locals_or_secrets(room: Room, tmp_path: Path) -> None:
+    program = tmp_path / "crashing.py"
+    program.write_text(CRASHING)
+    script = '"$@"; echo "code=$?"; stty -a; exec cat'
+    command = ["sh", "-c", script, "sh", PROGRAM[0], str(program)]
+    with Tmux(command, columns=160, environment=room.environment) as terminal:
+        shown = terminal.wait_for(r"(?s)code=1.*icanon")
+        assert "the screen failed: RuntimeError: cannot lay out" in shown
+        assert "hunter2" not in shown and "Traceback" not in shown
+        (report,) = room.state.glob("**/crash-*.txt")
+        assert str(report) in shown.replace("\n", "")
+        assert report.stat().st_mode & 0o777 == 0o600
+        text = report.read_text()
+        assert "in broken" in text and "hunter2" not in text
