@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,12 +69,22 @@ class Console:
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        """Start and leave running; the caller ends it."""
-        return subprocess.Popen(
+    @contextmanager
+    def running(self, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+        """Runs beside the block; told to end after it (SIGTERM) where it has not, and its pipes are closed."""
+        process = subprocess.Popen(
             self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=self.environ(**environ), encoding="utf-8",
         )  # fmt: skip
+        with process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
     @staticmethod
     def command(*arguments: str) -> list[str]:

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,15 +35,12 @@ def recorded(cluster: Cluster) -> Iterator[Console]:
 @contextmanager
 def recording(console: Console, cluster: Cluster) -> Iterator[None]:
     """An agent under `record`, ended in order."""
-    process = console.start("record", cluster.dsn())
-    try:
+    with console.running("record", cluster.dsn()) as process:
         wait_until(lambda: list(console.runtime.glob("*.sock")), what="the agent listening")
         yield
-    finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-        out, err = process.communicate()
-        assert (out, len(err.splitlines())) == ("", 1), err
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, len(err.splitlines())) == (0, "", 1), err
 
 
 def only(done: Done) -> dict[str, object]:
@@ -76,9 +73,8 @@ def test_a_session_tells_its_events(recorded: Console) -> None:
 
 def test_plain_sqlite_reads_the_lines(recorded: Console) -> None:
     [database] = recorded.sessions.glob("*/session.db")
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         tags = {tag for _, tag, _ in connection.execute("select time, tag, text from lines")}
-    connection.close()
     assert tags == {"DBACONSOLE"}
 
 
@@ -215,21 +211,22 @@ def test_a_second_recorder_of_one_target_is_refused(console: Console, cluster: C
 
 
 def test_an_interrupted_show_ends_with_the_shells_code_and_no_word(console: Console, cluster: Cluster) -> None:
-    process = console.start("show", "--json", "--every", "1s", cluster.dsn())
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("{")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
-    assert process.communicate()[1] == ""
+    with console.running("show", "--json", "--every", "1s", cluster.dsn()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("{")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, "")
 
 
 def test_show_tells_when_its_agent_ends(console: Console, cluster: Cluster) -> None:
-    with recording(console, cluster):
-        process = console.start("show", "--json", "--every", "1s", cluster.dsn())
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("{")
-    assert process.wait(20) == 3
-    err = process.communicate()[1]
+    with ExitStack() as stack:
+        with recording(console, cluster):
+            process = stack.enter_context(console.running("show", "--json", "--every", "1s", cluster.dsn()))
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("{")
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 3
     assert err.startswith("error: the agent went away")
 
 

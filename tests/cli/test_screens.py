@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -15,26 +15,22 @@ pytestmark = pytest.mark.terminal
 
 
 def test_attach_shows_the_running_agent_and_leaves_it_running(console: Console, cluster: Cluster) -> None:
-    agent = console.start("record", cluster.dsn())
-    try:
+    with console.running("record", cluster.dsn()) as agent:
         wait_until(lambda: list(console.runtime.glob("*.sock")), what="the agent listening")
         with Tmux(console.command("attach"), environment=console.environ()) as terminal:
-            terminal.wait_for(r"Connections")
             terminal.wait_for(r"\d+ of \d+ usable")
             terminal.keys("q")
             assert terminal.wait_ended() == 0
         assert agent.poll() is None
         assert len(console.run("attach", "--json").objects()) == 1
-    finally:
-        agent.send_signal(signal.SIGTERM)
-        agent.communicate(timeout=20)
 
 
 def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Cluster) -> None:
-    cluster.psql("drop database if exists other")
     cluster.psql("create database other")
-    agents = [console.start("record", cluster.dsn(dbname=name)) for name in ("postgres", "other")]
-    try:
+    with ExitStack() as stack:
+        stack.callback(cluster.psql, "drop database other")
+        for name in ("postgres", "other"):
+            stack.enter_context(console.running("record", cluster.dsn(dbname=name)))
         wait_until(lambda: len(list(console.runtime.glob("*.sock"))) == 2, what="both agents listening")
         with Tmux(console.command("attach"), environment=console.environ()) as terminal:
             terminal.wait_for(r"which\?")
@@ -42,11 +38,6 @@ def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Clu
             terminal.keys("Enter")
             assert terminal.wait_ended() == 2
             assert "answer with a number from 1 to 2" in terminal.screen()
-    finally:
-        for agent in agents:
-            agent.send_signal(signal.SIGTERM)
-            agent.communicate(timeout=20)
-        cluster.psql("drop database other")
 
 
 def test_replay_opens_the_recording_at_the_time_asked_for(console: Console, cluster: Cluster) -> None:
