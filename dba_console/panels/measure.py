@@ -11,6 +11,10 @@ import unicodedata
 from functools import lru_cache
 
 
+_REMEMBERED = 8192
+"""Signs whose fate is kept: more than any one place writes with, and a bound for text made to fill memory."""
+
+
 class _Harmless(dict[int, int | str | None]):
     """What each sign becomes, found out once: pictures for C0 controls, a blank for odd blanks, nothing for variation
     selectors (terminals disagree on their width), U+FFFD for what hides, reorders or cannot be shown."""
@@ -26,7 +30,8 @@ class _Harmless(dict[int, int | str | None]):
             answer = code
         else:
             answer = " " if unicodedata.category(sign) == "Zs" else 0xFFFD
-        self[code] = answer
+        if len(self) < _REMEMBERED:
+            self[code] = answer
         return answer
 
 
