@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dba_console.frames.model import Frame
 from dba_console.panels.cells import Detail, Line, Row, Span, line
 from dba_console.tui.grid import Grid
 from dba_console.tui.grid_lines import grid_lines, table_width, title_line
@@ -30,7 +31,9 @@ class DetailView:
         """The selected row takes half of the screen."""
         self._grids: dict[str, Grid] = {}
         self._current: str | None = None
-        self._width = 80
+        self._frame: Frame | None = None
+        self._head: list[Line] = []
+        self._width = 0
         self._table_top = 0
 
     @property
@@ -41,14 +44,12 @@ class DetailView:
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         if scene.frame is None:
             return [(), line(Span(f" {scene.waiting_for}", "dim"))]
-        self._width = width
-        detail = kind_of(self.name).detail(scene.frame, width, scene.history)
-        self._update(detail)
+        self._lay_out(scene.frame, scene, width)
         grid = self.grid
         if grid is None:
-            return _wrapped(detail.head, width)[:height]
+            return self._head[:height]
         pane = self._pane(grid, width, height)
-        head = _wrapped(detail.head, width)[: max(0, height - len(pane) - 1 - MIN_TABLE)]
+        head = self._head[: max(0, height - len(pane) - 1 - MIN_TABLE)]
         self._table_top = len(head) + 2
         others = [other.table.title or name for name, other in self._grids.items() if name != self._current]
         body = grid_lines(grid, width, max(2, height - len(head) - len(pane) - 1))
@@ -132,6 +133,15 @@ class DetailView:
             self.grid.scroll(rows)
 
     # The details
+
+    def _lay_out(self, frame: Frame, scene: Scene, width: int) -> None:
+        """Make the tables of a frame, once: a key on the same frame only moves within them."""
+        if frame is self._frame and width == self._width:
+            return
+        self._frame, self._width = frame, width
+        detail = kind_of(self.name).detail(frame, width, scene.history)
+        self._head = _wrapped(detail.head, width)
+        self._update(detail)
 
     def _update(self, detail: Detail) -> None:
         grids: dict[str, Grid] = {}

@@ -6,6 +6,7 @@ order, and a row that is gone is said to be gone instead of the next one taking 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dba_console.panels.cells import Column, Row, Table, width
@@ -34,6 +35,13 @@ def matching(rows: list[Row], text: str) -> list[Row]:
         return rows
     wanted = text.casefold()
     return [row for row in rows if any(wanted in cell.text.casefold() for cell in row.cells)]
+
+
+def _longest(rows: Sequence[Row], place: int) -> int:
+    """Cells of the widest text in a column."""
+    texts = [row.cells[place].text for row in rows]
+    # Counting signs is enough, and fast, where every sign takes one cell.
+    return max(map(len if "".join(texts).isascii() else width, texts), default=0)
 
 
 class Grid:
@@ -170,11 +178,12 @@ class Grid:
         rows = self.table.rows
         deepest = _INDENT * max((row.indent for row in rows), default=0)
         for place, column in enumerate(self.table.columns):
-            longest = max((width(row.cells[place].text) for row in rows), default=0)
             indent = deepest if place == 0 else 0
-            # One cell more for the sign of the order.
-            wanted = min(column.width + indent, max(width(column.title) + 1, longest + indent))
-            self.needed[place] = max(self.needed[place], wanted)
+            limit = column.width + indent
+            if self.needed[place] < limit:
+                # One cell more for the sign of the order.
+                wanted = max(width(column.title) + 1, _longest(rows, place) + indent)
+                self.needed[place] = max(self.needed[place], min(limit, wanted))
 
     def _find_selected(self) -> None:
         if self.selected is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dba_console.frames.model import Frame
 from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.overview import overview
 from dba_console.panels.registry import PANELS
@@ -19,15 +20,18 @@ class OverviewView:
         self.chosen: str | None = None
         self._order: list[str] = []
         self._lines: list[Line] = []
+        self._frame: Frame | None = None
+        self._size = (0, 0)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         if scene.frame is None:
-            self._order, self._lines = [], []
+            self._order, self._lines, self._frame = [], [], None
             return [(), line(Span(f" {scene.waiting_for}", "dim"))]
-        lines = overview(scene.frame, scene.history, width, height, ascii=scene.ascii)
-        self._order = _panels_in(lines)
-        self._lines = lines
-        return [_highlighted(spans, self.chosen) for spans in lines]
+        if scene.frame is not self._frame or (width, height) != self._size:
+            self._frame, self._size = scene.frame, (width, height)
+            self._lines = overview(scene.frame, scene.history, width, height, ascii=scene.ascii)
+            self._order = _panels_in(self._lines)
+        return [_highlighted(spans, self.chosen) for spans in self._lines]
 
     def do_focus_next(self) -> None:
         self._focus(1)
