@@ -23,13 +23,15 @@ SEAT = "select pid from pg_stat_activity where application_name like 'dba-consol
 def recorded(cluster: Cluster) -> Iterator[Console]:
     """A console whose only session was recorded for three seconds with three idle sessions on the server."""
     home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
-    console = Console(home)
-    with idle_sessions(cluster, 3, name="loafer"):
-        done = console.run("record", "--for", "3s", cluster.dsn())
-    assert done.code == 0
-    assert done.err.startswith("watching ")
-    yield console
-    shutil.rmtree(home)
+    try:
+        console = Console(home)
+        with idle_sessions(cluster, 3, name="loafer"):
+            done = console.run("record", "--for", "3s", cluster.dsn())
+        assert done.code == 0, done.err
+        assert done.err.startswith("watching ")
+        yield console
+    finally:
+        shutil.rmtree(home)
 
 
 @contextmanager
