@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.guard import Guard
+from dba_console.probes.postgres.guard import EACH_SECOND, Guard
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.segment import ServerError
 from dba_console.probes.postgres.sizes import SizeRound
@@ -48,6 +48,15 @@ def test_timeouts_are_asked_again_at_ever_longer_intervals_up_to_five_minutes() 
         pauses.append(pause)
         now += pause * S
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_what_is_asked_each_second_never_rests_for_long() -> None:
+    one = Guard(OPTIONS, "GRANT it", EACH_SECOND)
+    for _ in range(9):
+        one.failed(ServerError("57014", "canceled"), 0)
+    assert one.refusal(10 * S) is None
+    one.succeeded(S, 20 * S)
+    assert one.refusal(22 * S) is None
 
 
 def test_an_answer_makes_earlier_failures_forgotten() -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from dba_console.clock import Clock
 from dba_console.probes.postgres.connection import Connection
-from dba_console.probes.postgres.guard import Guard, Refusal
+from dba_console.probes.postgres.guard import EACH_SECOND, Guard, Refusal
 from dba_console.probes.postgres.loaders import Row
 from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.plan import grant
+from dba_console.probes.postgres.plan import FAST, grant
 from dba_console.probes.postgres.readings.server import settings_param
 from dba_console.probes.postgres.segment import Answer, Command, Segment
 from dba_console.probes.postgres.statements import needs_version, statement
@@ -100,5 +100,5 @@ class Asker:
     def _guard(self, name: str) -> Guard:
         guard = self._guards.get(name)
         if guard is None:
-            guard = self._guards[name] = Guard(self._options, self._help)
+            guard = self._guards[name] = Guard(self._options, self._help, EACH_SECOND if name in FAST else None)
         return guard

@@ -100,6 +100,8 @@ class _Opening:
         if answer.error is not None or not rows_of(answer):
             raise ConnectFailed("other", "what answers is no database: " + (answer.error or _NOTHING).message)
         row = rows_of(answer)[0]
+        if row[1] < OLDEST:
+            raise ConnectFailed("other", f"PostgreSQL {row[1] // 10000} cannot be watched: 13 and later can")
         return _hello(row), Names(row[5], row[6], row[7].decode())
 
     def direct(self, hello: Hello, names: Names) -> Connection:

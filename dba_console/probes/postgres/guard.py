@@ -20,8 +20,19 @@ _TIMEOUT = ("57014", "55P03")
 """query_canceled (statement_timeout), lock_not_available (lock_timeout)."""
 
 _FIRST_PAUSE_S = 5.0
-_DUTY = 10
-"""A dear query rests this many times as long as it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a statement may rest. What shows an incident each second must not be blind through it."""
+
+    duty: int = 10
+    """A dear query rests this many times as long as it took."""
+    longest_s: float = 300.0
+    """The longest pause after a timeout or an error."""
+
+
+EACH_SECOND = Patience(duty=2, longest_s=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +46,9 @@ class Refusal:
 class Guard:
     """Decides for one statement whether it may be sent now. Times are monotonic microseconds."""
 
-    def __init__(self, options: MonitorOptions, help_note: str) -> None:
+    def __init__(self, options: MonitorOptions, help_note: str, patience: Patience | None = None) -> None:
         self._options = options
+        self._patience = patience or Patience()
         self._help = help_note
         self._failures = 0
         self._until_us = 0
@@ -51,8 +63,9 @@ class Guard:
         self._failures = 0
         self._refusal = None
         if took_us > self._options.dear_s * 1e6:
-            self._until_us = now_us + took_us * _DUTY
-            took, rest = human_duration(took_us / 1e6), human_duration(took_us * _DUTY / 1e6)
+            rest_us = took_us * self._patience.duty
+            self._until_us = now_us + rest_us
+            took, rest = human_duration(took_us / 1e6), human_duration(rest_us / 1e6)
             self._refusal = Refusal("stale", f"its query took {took}, so it rests for {rest}")
 
     def failed(self, error: ServerError, now_us: int) -> Refusal:
@@ -62,7 +75,7 @@ class Guard:
         if refusal.status in ("denied", "unsupported"):
             pause_s = self._options.refused_again_s
         else:
-            pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), self._options.refused_again_s)
+            pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), self._patience.longest_s)
         self._until_us = now_us + int(pause_s * 1e6)
         self._refusal = refusal
         return refusal

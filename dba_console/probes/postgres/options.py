@@ -21,7 +21,8 @@ class MonitorOptions:
     """A server that owes an answer for longer than this is given up and the connection closed. Long, because each new
     connection to a server that hangs takes one more slot from it."""
     dear_s: float = 0.5
-    """A query that took longer than this is asked more rarely, so that it costs at most a tenth of the time."""
+    """A query that took longer than this is asked more rarely, so that it costs a tenth of the time at most, or a
+    third where it is asked each second."""
     refused_again_s: float = 300.0
     """A query refused for a privilege or an object that is not there is asked again after this: each refusal is a line
     in the server's log."""

@@ -31,6 +31,9 @@ PLANS: dict[str, PartPlan] = {
 }
 """Every part of this room."""
 
+FAST = ("activity", "locks", "progress")
+"""Statements asked each second."""
+
 NEEDS_ALL_STATS = ("pg.activity", "pg.replication", "pg.horizon")
 """Parts that answer without pg_monitor, but with columns of other roles' sessions left out."""
 

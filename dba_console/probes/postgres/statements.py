@@ -18,11 +18,12 @@ _FILE = re.compile(r"(?P<name>[a-z_]+?)(?:_(?P<floor>\d{6}))?\.sql")
 
 
 @cache
-def _floors() -> dict[str, dict[int, Path]]:
-    found: dict[str, dict[int, Path]] = {}
+def _floors() -> dict[str, dict[int, bytes]]:
+    # All at once, at the start: when the disk hangs it is too late to read them.
+    found: dict[str, dict[int, bytes]] = {}
     for path in sorted(_DIRECTORY.iterdir()):
         if match := _FILE.fullmatch(path.name):
-            found.setdefault(match["name"], {})[int(match["floor"] or 0)] = path
+            found.setdefault(match["name"], {})[int(match["floor"] or 0)] = path.read_bytes()
     return found
 
 
@@ -35,7 +36,7 @@ def statement(name: str, version_num: int) -> bytes | None:
     """The text of a statement for a server, None where this version has no such thing. Raises KeyError on a typo."""
     floors = _floors()[name]
     fitting = [floor for floor in floors if floor <= version_num]
-    return floors[max(fitting)].read_bytes() if fitting else None
+    return floors[max(fitting)] if fitting else None
 
 
 def needs_version(name: str) -> int:
