@@ -14,7 +14,7 @@ from dba_console.session.index import BlockIndex
 from dba_console.session.source import Source
 from dba_console.session.tailblock import TailBlock
 
-CACHE_BYTES = 12 << 20
+CACHE_BYTES = 8 << 20
 """Decoded blocks kept, by their estimated weight: a console has 60 MB for all it does."""
 CACHE_LEAST = 2
 

@@ -26,7 +26,7 @@ _encode = msgspec.msgpack.encode
 class Column:
     """One stream of values; its children are the fields below it, made when first seen."""
 
-    __slots__ = ("children", "data", "ids", "known", "last", "order", "tags")
+    __slots__ = ("children", "data", "ids", "keys", "known", "last", "numbers", "order", "tags")
 
     def __init__(self) -> None:
         self.tags = bytearray()
@@ -35,6 +35,9 @@ class Column:
         self.children: dict[object, Column] = {}
         self.ids: dict[object, int] = {}
         """Table: identity of a row -> its number in this block."""
+        self.keys: list[Any] = []
+        self.numbers: list[int] = []
+        """Table: first fields and numbers of the rows in the reading before."""
         self.known: list[Any] = []
         """Table: the row last seen under each number."""
         self.order: list[int] = []
@@ -99,9 +102,14 @@ class TreeWriter:
             self._string(column, tags.PACKED, _encode(new))
 
     def _int(self, column: Column, old: Any, new: int) -> None:
-        reference = old if type(old) is int else column.last
-        tag = tags.INT_OLD if type(old) is int else tags.INT_LAST
-        delta = new - reference
+        tag, delta = tags.INT_LAST, new - column.last
+        if type(old) is int:
+            tag, delta = tags.INT_OLD, new - old
+            if -64 < delta < 64 and new < tags.STAMP_FROM:  # the usual case: one byte
+                column.last = new
+                column.tags.append(tag)
+                column.data.append(delta << 1 if delta >= 0 else (-delta << 1) - 1)
+                return
         if tag == tags.INT_OLD and not delta & 1023 and delta:
             tag, delta = tags.INT_KB, delta >> 10
         elif abs(delta) > 63:
@@ -152,8 +160,9 @@ class TreeWriter:
                 mask |= 1 << index
                 changed.append(index)
         put(column.data, mask)
+        children = column.children
         for index in changed:
-            self._value(self.child(column, index), old[index], new[index])
+            self._value(children.get(index) or self.child(column, index), old[index], new[index])
 
     def _map(self, column: Column, old: Any, new: dict[str, Any]) -> None:
         keys = list(new)
@@ -185,6 +194,9 @@ class TreeWriter:
 
     def _row_numbers(self, column: Column, rows: list[list[Any]]) -> list[int]:
         """The number of each row: the same key and the same occurrence of it is the same row."""
+        keys = [row[0] if row else None for row in rows]
+        if keys == column.keys:
+            return column.numbers
         ids, numbers = column.ids, []
         seen: dict[object, int] = {}
         for row in rows:
@@ -198,6 +210,7 @@ class TreeWriter:
             if number is None:
                 number = ids[key] = len(ids)
             numbers.append(number)
+        column.keys, column.numbers = keys, numbers
         return numbers
 
     def _row_order(self, column: Column, table: Column, numbers: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from dba_console.samples.event import Event
 from dba_console.session.blockformat import unpack
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.blockwriter import BlockWriter
+from dba_console.session.recording import Recording
 from dba_console.session.verify import verify
 from tests.unit.session.making import put, recorder, ticks
 
@@ -71,3 +73,20 @@ def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
     found = verify(session)
     assert found.first_bad is not None
     assert found.first_bad.startswith("block 11: it is not the one")
+
+
+def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: Path) -> None:
+    made = recorder(tmp_path / "a")
+    put(made, ticks(20) + ticks(5, first=700))
+    left = tmp_path / made.directory.name
+    shutil.copytree(made.directory, left)
+    made.close("done")
+    recording = Recording.open(left)
+    beats = [event for event in recording.events() if event.kind == "heartbeat"]
+    recording.close()
+    assert [list(beat.details["blocks"]) for beat in beats] == [["1", "11"]]
+    assert verify(left).ok
+    assert any("not closed" in note for note in verify(left).notes)
+    _change(left, "DELETE FROM blocks WHERE first_seq = 1")
+    _change(left, "DELETE FROM block_data WHERE first_seq = 1")
+    assert verify(left).first_bad == "block 1: missing"
