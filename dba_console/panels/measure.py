@@ -10,7 +10,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-
 _REMEMBERED = 8192
 """Signs whose fate is kept: more than any one place writes with, and a bound for text made to fill memory."""
 

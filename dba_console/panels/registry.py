@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, PanelFrame
@@ -21,6 +21,7 @@ from dba_console.panels import (
     sessions,
 )
 from dba_console.panels.cells import Detail, Line
+from dba_console.panels.tables import arranged
 
 Compact = Callable[[Frame, int, int, History], list[Line]]
 Full = Callable[[Frame, int, History], Detail]
@@ -29,13 +30,18 @@ Full = Callable[[Frame, int, History], Detail]
 @dataclass(frozen=True, slots=True)
 class PanelKind:
     """A panel. `compact(frame, width, height, history)` gives its few lines for the overview, the most important
-    first; `detail(frame, width, history)` everything that is known."""
+    first; `full(frame, width, history)` everything that is known."""
 
     name: str
     title: str
     key: str
     compact: Compact
-    detail: Full
+    full: Full
+
+    def detail(self, frame: Frame, width: int, history: History) -> Detail:
+        """Everything that is known, its tables arranged for a screen of `width` cells."""
+        detail = self.full(frame, width, history)
+        return replace(detail, tables=tuple(arranged(table, width) for table in detail.tables))
 
     def state(self, frame: Frame) -> PanelFrame | None:
         """How well it is known; None for the console's own panel, which has no probe behind it."""

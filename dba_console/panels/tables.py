@@ -1,10 +1,15 @@
-"""A table as lines of text, for `show` and for reports. The screen draws tables itself, from the same declaration."""
+"""A table as lines of text, and what gives way where a line is too short for all columns.
+
+The screen draws tables itself, from the same declaration.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
 
-from dba_console.panels.cells import Cell, Column, Line, Row, Span, fit
+from dba_console.panels.cells import Cell, Column, Line, Row, Span, Table, fit
 from dba_console.panels.cells import width as cells_of
 
 _GROW_LEAST = 30
@@ -16,7 +21,7 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
 
     Where that is too much, the widest columns of words give way; numbers never do.
     """
-    cells = [_needed(column, rows, index) for index, column in enumerate(columns)]
+    cells = [_needed(*one, rows) for one in enumerate(columns)]
     left = width - sum(cells) - max(0, len(cells) - 1)
     for index, column in enumerate(columns):
         if column.grow and left > 0:
@@ -31,7 +36,7 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
     return cells
 
 
-def _needed(column: Column, rows: Sequence[Row], index: int) -> int:
+def _needed(index: int, column: Column, rows: Sequence[Row]) -> int:
     """What the column needs, at most what it declares; a growing one asks for little and may get more."""
     return min(_longest(column, rows, index), _GROW_LEAST if column.grow else column.width)
 
@@ -53,15 +58,34 @@ def filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column]
 
 def fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[Column], list[Row]]:
     """The table without the spare columns for which `width` has no room, the sparest first."""
-    needed = [_needed(column, rows, index) for index, column in enumerate(columns)]
-    over = sum(needed) + len(needed) - 1 - width
-    dropped: set[int] = set()
+    return _without(columns, rows, _spared(columns, [_needed(*one, rows) for one in enumerate(columns)], width))
+
+
+def arranged(table: Table, width: int) -> Table:
+    """The table with the spare columns that do not fit behind the others: one scrolls to them, they are not in the way.
+
+    Goes by the declared widths, so that columns keep their places while what stands in them changes.
+    """
+    columns = table.columns
+    moved = _spared(columns, [_GROW_LEAST if column.grow else column.width for column in columns], width)
+    if not moved:
+        return table
+    order = [*(index for index in range(len(columns)) if index not in moved), *sorted(moved)]
+    pick = itemgetter(*order)
+    rows = tuple([Row(row.key, pick(row.cells), row.detail, row.indent) for row in table.rows])
+    return replace(table, columns=tuple(columns[index] for index in order), rows=rows)
+
+
+def _spared(columns: Sequence[Column], cells: Sequence[int], width: int) -> set[int]:
+    """The columns to do without so that the rest fits, the sparest first."""
+    over = sum(cells) + len(cells) - 1 - width
+    spared: set[int] = set()
     for index in sorted(range(len(columns)), key=lambda index: -columns[index].spare):
         if over <= 0 or columns[index].spare == 0:
             break
-        dropped.add(index)
-        over -= needed[index] + 1
-    return _without(columns, rows, dropped)
+        spared.add(index)
+        over -= cells[index] + 1
+    return spared
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Line]:

@@ -49,7 +49,7 @@ def show_text(
 
 
 def _panel(name: str, view: View, width: int) -> list[Line]:
-    detail = PANELS[name].detail(view.frame, max(20, width), view.history)
+    detail = PANELS[name].full(view.frame, max(20, width), view.history)
     lines = [_rule(title(name, view), width), *detail.head]
     for table in detail.tables:
         lines += _table(table, "" if table.title == detail.title else table.title, width)

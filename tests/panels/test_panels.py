@@ -31,7 +31,7 @@ def compact(name: str, frame: Frame, width: int = 78, height: int = 6) -> list[s
 
 
 def table(name: str, frame: Frame, which: str) -> Table:
-    detail = PANELS[name].detail(frame, 120, History())
+    detail = PANELS[name].full(frame, 120, History())
     return next(one for one in detail.tables if one.id == which)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.panels.cells import Cell, Column, Row, line_width, plain
-from dba_console.panels.tables import filled, table_lines
+from dba_console.panels.cells import Cell, Column, Row, Table, line_width, plain
+from dba_console.panels.tables import arranged, filled, table_lines
 
 COLUMNS = (
     Column("pid", "pid", 8, right=True),
@@ -48,3 +48,15 @@ def test_an_unknown_value_keeps_its_column_a_blank_one_does_not() -> None:
 
 def test_a_table_without_rows_keeps_its_columns() -> None:
     assert text(120, rows=[])[0].split() == ["pid", "client", "read", "query"]
+
+
+def test_a_screen_too_narrow_keeps_the_query_in_sight_and_the_rest_behind_it() -> None:
+    table = arranged(Table("sessions", COLUMNS, tuple(ROWS), sort="read"), 60)
+    assert [column.id for column in table.columns] == ["pid", "read", "query", "client"]
+    assert [cell.text for cell in table.rows[1].cells] == ["7", "?", "commit", "[local]"]
+    assert (table.sort, table.rows[0].key) == ("read", "1")
+
+
+def test_a_table_that_fits_is_left_as_it_is() -> None:
+    table = Table("sessions", COLUMNS, tuple(ROWS))
+    assert arranged(table, 200) is table
