@@ -11,9 +11,10 @@ from dba_console.tui.grid_lines import grid_lines, table_width, title_line
 from dba_console.tui.keys import Where
 from dba_console.tui.paint import wrap_line
 from dba_console.tui.panels import kind_of
+from dba_console.tui.shares import shares
 from dba_console.tui.view import Scene
 
-MIN_TABLE = 5
+MIN_TABLE = 6
 """Lines the table keeps when facts or the row in full want more."""
 _ROW_LINES = 8
 _SIDEWAYS = 10
@@ -23,7 +24,6 @@ class DetailView:
     """One panel. Its tables keep their order, filter and selection for as long as the view lives."""
 
     where: Where = "detail"
-    hints: tuple[str, ...] = ("back", "row", "filter", "sort_next", "space", "time", "help", "quit")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,14 @@ class DetailView:
         self._frame: Frame | None = None
         self._head: list[Line] = []
         self._width = 0
-        self._table_top = 0
+        self._tops: dict[str, int] = {}
+        """The line each table shown begins at."""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Actions for the footer; turning tables only where there are several."""
+        turn = ("table_next",) if len(self._grids) > 1 else ()
+        return ("back", "row", *turn, "filter", "sort_next", "space", "time", "help", "quit")
 
     @property
     def grid(self) -> Grid | None:
@@ -49,11 +56,29 @@ class DetailView:
         if grid is None:
             return self._head[:height]
         pane = self._pane(grid, width, height)
-        head = self._head[: max(0, height - len(pane) - 1 - MIN_TABLE)]
-        self._table_top = len(head) + 2
-        others = [other.table.title or name for name, other in self._grids.items() if name != self._current]
-        body = grid_lines(grid, width, max(2, height - len(head) - len(pane) - 1))
-        return [*head, title_line(grid, others, width), *body, *pane][:height]
+        head = self._head[: max(0, height - len(pane) - MIN_TABLE)]
+        body = self._tables(len(head), width, max(3, height - len(head) - len(pane)))
+        return [*head, *body, *pane][:height]
+
+    def _tables(self, top: int, width: int, height: int) -> list[Line]:
+        """The table the keys act on, and as much of the others as there is room for."""
+        names = list(self._grids)
+        current = names.index(self._current) if self._current in names else 0
+        given = shares([len(grid.rows) for grid in self._grids.values()], current, height)
+        hidden = [self._title(name) for name, lines in zip(names, given, strict=True) if not lines]
+        self._tops = {}
+        body: list[Line] = []
+        for name, lines in zip(names, given, strict=True):
+            if lines:
+                self._tops[name] = top + len(body)
+                in_use = name == self._current
+                grid = self._grids[name]
+                body.append(title_line(grid, hidden if in_use else (), width, in_use=in_use and len(names) > 1))
+                body += grid_lines(grid, width, lines - 1)
+        return body
+
+    def _title(self, name: str) -> str:
+        return self._grids[name].table.title or name
 
     # Keys
 
@@ -124,8 +149,11 @@ class DetailView:
         return self.grid is not None and self.grid.sort_key(key)
 
     def click(self, row: int) -> str | None:
-        if self.grid is not None and row >= self._table_top:
-            self.grid.select(self.grid.top + row - self._table_top)
+        for name, top in self._tops.items():
+            if row >= top:
+                self._current = name
+        if self.grid is not None and self._current is not None:
+            self.grid.select(self.grid.top + row - self._tops.get(self._current, row) - 2)
         return None
 
     def wheel(self, rows: int) -> None:

@@ -53,9 +53,10 @@ def _scrolled(spans: Line, left: int) -> Line:
     return (*spans[:2], *shift(spans[2:], left)) if left else spans
 
 
-def title_line(grid: Grid, others: Sequence[str], cells: int) -> Line:
+def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = False) -> Line:
     """What the table is, how much of it is shown, by what it is sorted and filtered, and if the selection is gone."""
-    parts: list[str | Span] = [Span(f" {grid.table.title or grid.table.id}", "title"), f"  {_extent(grid)}"]
+    mark = ">" if in_use else " "
+    parts: list[str | Span] = [Span(f"{mark}{grid.table.title or grid.table.id}", "title"), f"  {_extent(grid)}"]
     if column := next((column for column in grid.table.columns if column.id == grid.sort), None):
         parts.append(f" · by {column.title.strip()} {'▼' if grid.descending else '▲'}")
     if grid.filter:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 from dba_console.tui.keys import Key, keys_of
 from dba_console.tui.panels import panel_titles
@@ -28,13 +29,13 @@ class KeyCommands(Provider):
 
     async def discover(self) -> Hits:
         for text, help_text, key in self._commands():
-            yield DiscoveryHit(text, partial(self._act, key), text=text, help=help_text or None)
+            yield DiscoveryHit(Content(text), partial(self._act, key), text=text, help=help_text or None)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for text, help_text, key in self._commands():
             if (score := matcher.match(f"{text} {help_text}")) > 0:
-                yield Hit(score, text, partial(self._act, key), text=text, help=help_text or None)
+                yield Hit(score, Content(text), partial(self._act, key), text=text, help=help_text or None)
 
     def _act(self, key: Key) -> None:
         cast("ConsoleApp", self.app).act(key)

@@ -1,0 +1,94 @@
+"""A panel in full: its tables share the screen, its selected row is told in full, and it closes from the inside out."""
+
+from __future__ import annotations
+
+import build
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.panels.cells import line_width, plain
+from dba_console.panels.registry import PANELS
+from dba_console.tui.detail import DetailView
+from dba_console.tui.shares import MIN_CURRENT, shares
+from dba_console.tui.view import Scene
+
+SCENE = Scene(build.busy_frame(), build.busy_history(), "")
+
+
+def shown(view: DetailView, width: int = 80, height: int = 22) -> str:
+    return "\n".join(plain(spans) for spans in view.lines(SCENE, width, height))
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.data(), st.integers(3, 60))
+def test_tables_share_exactly_the_room_there_is_and_the_one_in_use_is_always_shown(
+    rows: list[int], data: st.DataObject, height: int
+) -> None:
+    current = data.draw(st.integers(0, len(rows) - 1))
+    given_lines = shares(rows, current, height)
+    assert sum(given_lines) == height
+    assert given_lines[current] >= min(height, 3)
+    if sum(2 + max(1, count) for count in rows) > height >= MIN_CURRENT:
+        assert given_lines[current] >= MIN_CURRENT
+
+
+@given(st.sampled_from(sorted(PANELS)), st.integers(40, 200), st.integers(8, 60), st.booleans())
+def test_a_panel_fits_its_place_at_any_size(name: str, width: int, height: int, opened: bool) -> None:
+    view = DetailView(name)
+    view.lines(SCENE, width, height)
+    if opened:
+        view.do_row()
+    lines = view.lines(SCENE, width, height)
+    assert len(lines) <= height
+    assert all(line_width(spans) <= width for spans in lines)
+
+
+def test_both_tables_of_a_panel_are_shown_where_there_is_room() -> None:
+    text = shown(DetailView("replication"), 120, 40)
+    assert "Standbys" in text and "old_sub" in text
+
+
+def test_tab_turns_to_the_next_table_and_its_keys_act_there() -> None:
+    view = DetailView("replication")
+    shown(view)
+    view.do_table_next()
+    view.do_row_down()
+    assert view.grid is not None and view.grid.table.title == "Slots" and view.grid.selected is not None
+    assert "table_next" in view.hints and "table_next" not in DetailView("sessions").hints
+
+
+def test_a_press_on_the_other_tables_row_selects_it_there() -> None:
+    view = DetailView("replication")
+    rows = shown(view, 120, 40).splitlines()
+    place = next(number for number, text in enumerate(rows) if "old_sub" in text)
+    view.click(place)
+    assert view.grid is not None and view.grid.last is not None
+    assert view.grid.last.cells[0].text == "old_sub"
+
+
+def test_the_selected_sessions_whole_query_is_shown_wrapped() -> None:
+    view = DetailView("sessions")
+    shown(view)
+    view.set_filter("8123")
+    view.do_row()
+    assert "alter table orders add column note text" in shown(view)
+
+
+def test_escape_closes_the_row_then_the_selection_then_the_filter_then_the_panel() -> None:
+    view = DetailView("sessions")
+    shown(view)
+    view.set_filter("app")
+    view.do_row()
+    steps = [(view.row_open, bool(view.grid and view.grid.selected), bool(view.grid and view.grid.filter))]
+    while view.back():
+        steps.append((view.row_open, bool(view.grid and view.grid.selected), bool(view.grid and view.grid.filter)))
+    assert steps == [(True, True, True), (False, True, True), (False, False, True), (False, False, False)]
+
+
+def test_keys_on_the_same_frame_do_not_lay_the_tables_out_again() -> None:
+    view = DetailView("sessions")
+    shown(view)
+    assert view.grid is not None
+    table = view.grid.table
+    view.do_row_down()
+    shown(view)
+    assert view.grid.table is table
