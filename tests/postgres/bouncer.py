@@ -14,7 +14,7 @@ from tests.requirements import require_tool
 
 
 @contextmanager
-def bouncer(cluster: Cluster, mode: str, *, admin: bool) -> Iterator[str]:
+def bouncer(cluster: Cluster, mode: str, *, admin: bool, max_clients: int = 100) -> Iterator[str]:
     """The conninfo of the pooler; `admin` lets everybody ask its admin console."""
     program = require_tool("pgbouncer")
     directory = cluster.base / f"bouncer-{mode}-{admin}"
@@ -27,7 +27,7 @@ def bouncer(cluster: Cluster, mode: str, *, admin: bool) -> Iterator[str]:
         f"[databases]\n* = host={cluster.socket_directory} port={cluster.port} user=postgres\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
         f"auth_file = {directory}/users.txt\npool_mode = {mode}\ndefault_pool_size = 2\n"
-        + ("admin_users = postgres\n" if admin else "")
+        f"max_client_conn = {max_clients}\n" + ("admin_users = postgres\n" if admin else "")
     )
     for path in (directory, *directory.iterdir()):
         if cluster.account.switched:

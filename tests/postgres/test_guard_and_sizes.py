@@ -54,9 +54,10 @@ def test_what_is_asked_each_second_never_rests_for_long() -> None:
     one = Guard(OPTIONS, "GRANT it", EACH_SECOND)
     for _ in range(9):
         one.failed(ServerError("57014", "canceled"), 0)
-    assert one.refusal(10 * S) is None
-    one.succeeded(S, 20 * S)
-    assert one.refusal(22 * S) is None
+    assert one.refusal(5 * S) is None
+    one.succeeded(60 * S, 100 * S)
+    assert one.refusal(104 * S) is not None
+    assert one.refusal(105 * S) is None
 
 
 def test_an_answer_makes_earlier_failures_forgotten() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
+from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.probe import PostgresProbe
 from tests.background import idle_in_transaction
 from tests.postgres.bouncer import bouncer
 from tests.postgres.probing import connected, probing, read, reading
@@ -51,6 +55,16 @@ def test_our_manners_do_not_stay_on_a_borrowed_connection(cluster: Cluster) -> N
                 seen.add(row)
                 read(probe, "pg.activity")
     assert seen == {("0", "off", "off", '"$user", public', 0)}
+
+
+def test_a_full_pooler_says_that_its_own_slots_are_gone(cluster: Cluster) -> None:
+    with bouncer(cluster, "session", admin=False, max_clients=2) as conninfo, ExitStack() as clients:
+        with pytest.raises(psycopg.OperationalError, match="no more connections"):
+            for _ in range(3):
+                clients.enter_context(psycopg.connect(conninfo))
+        with pytest.raises(ConnectFailed) as failure:
+            PostgresProbe(conninfo).connect()
+    assert (failure.value.kind, failure.value.limit) == ("no_slots", "pooler")
 
 
 def test_a_pooler_brings_no_warning_into_the_log(cluster: Cluster) -> None:

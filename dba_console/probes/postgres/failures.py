@@ -19,6 +19,8 @@ _SQLSTATE = re.compile(r"^(.*?:\s+)(?=[A-Z]*\d)([0-9A-Z]{5}): (.*)$", re.M)
 _LOCATION = re.compile(r"^LOCATION:\s+(?:(\w+), )?.*$\n?", re.M)
 _LIMITS = {"InitializeSessionUserId": "role", "CheckMyDatabase": "database"}
 """Functions of miscinit.c and postinit.c that refuse for a CONNECTION LIMIT; every other 53300 is the server's."""
+_POOLER_FULL = "no more connections allowed"
+"""What PgBouncer says beyond max_client_conn, with a code that says nothing (08P01)."""
 _HINTS: dict[ConnectKind, str | None] = {
     "no_slots": "superusers have a reserve, and from 16 on members of pg_use_reserved_connections",
     "starting": "wait for it: a server in crash recovery accepts connections when its WAL is replayed",
@@ -32,7 +34,8 @@ _HINTS: dict[ConnectKind, str | None] = {
 
 
 class ConnectFailed(ConnectError):
-    """No connection. `kind` says why; with no_slots `limit` says whose are gone: server, role or database."""
+    """No connection. `kind` says why; with no_slots `limit` says whose are gone: server, role, database
+    or pooler."""
 
     def __init__(
         self, kind: ConnectKind, message: str, *, sqlstate: str | None = None, limit: str | None = None
@@ -62,8 +65,14 @@ def connect_failed(raw: str) -> ConnectFailed:
     functions = [function for function in _LOCATION.findall(raw) if function]
     sqlstate = codes[-1][1] if codes else None
     kind = _kind_of(sqlstate, raw)
-    limit = (_LIMITS.get(functions[-1], "server") if functions else "server") if kind == "no_slots" else None
+    limit = _limit_of(functions, raw) if kind == "no_slots" else None
     return ConnectFailed(kind, plain(raw), sqlstate=sqlstate, limit=limit)
+
+
+def _limit_of(functions: list[str], raw: str) -> str:
+    if _POOLER_FULL in raw:
+        return "pooler"
+    return _LIMITS.get(functions[-1], "server") if functions else "server"
 
 
 def plain(raw: str) -> str:
@@ -74,7 +83,7 @@ def plain(raw: str) -> str:
 
 
 def _kind_of(sqlstate: str | None, raw: str) -> ConnectKind:
-    if sqlstate == "53300":
+    if sqlstate == "53300" or _POOLER_FULL in raw:
         return "no_slots"
     if sqlstate == "57P03":
         return "starting"

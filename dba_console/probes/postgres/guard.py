@@ -29,10 +29,10 @@ class Patience:
     duty: int = 10
     """A dear query rests this many times as long as it took."""
     longest_s: float = 300.0
-    """The longest pause after a timeout or an error."""
+    """The longest rest, whatever for; a server that was frozen made every query dear that was under way."""
 
 
-EACH_SECOND = Patience(duty=2, longest_s=10.0)
+EACH_SECOND = Patience(duty=2, longest_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Guard:
         self._failures = 0
         self._refusal = None
         if took_us > self._options.dear_s * 1e6:
-            rest_us = took_us * self._patience.duty
+            rest_us = min(took_us * self._patience.duty, int(self._patience.longest_s * 1e6))
             self._until_us = now_us + rest_us
             took, rest = human_duration(took_us / 1e6), human_duration(rest_us / 1e6)
             self._refusal = Refusal("stale", f"its query took {took}, so it rests for {rest}")

@@ -160,7 +160,7 @@ class Wire:
 
         prepared = due.preparing.popleft() if due.preparing else None
         if result.status == ExecStatus.TUPLES_OK:
-            due.answer.rows.append(self._loader.rows(result))
+            self._decode(due.answer, result)
         elif result.status == ExecStatus.COMMAND_OK and prepared is not None:
             self._prepared[prepared[0]] = prepared[1]
         elif result.status == ExecStatus.FATAL_ERROR and due.answer.error is None:
@@ -168,6 +168,13 @@ class Wire:
             if due.answer.error.sqlstate in _STALE_PLAN:
                 for command in due.segment.commands:
                     self._prepared.pop(command.name, None)
+
+    def _decode(self, answer: Answer, result: PGresult) -> None:
+        try:
+            answer.rows.append(self._loader.rows(result))
+        except Exception as error:
+            # A value psycopg cannot read costs its statement, not the connection.
+            answer.error = answer.error or ServerError("", f"its answer could not be decoded ({type(error).__name__})")
 
     def _error_of(self, result: PGresult) -> ServerError:
         from psycopg.pq import DiagnosticField

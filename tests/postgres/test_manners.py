@@ -1,0 +1,86 @@
+"""The monitor's connection is polite: limits, read-only, named, and nothing said in the log about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.clock import SYSTEM
+from dba_console.demo.cluster import Cluster
+from dba_console.probes.postgres.connection import connect
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.segment import Answer, Command, Segment
+from tests.conftest import FreshCluster
+from tests.postgres.probing import probing, reading
+
+POLITE = {
+    "application_name": "dba-console",
+    "client_encoding": "SQL_ASCII",
+    "statement_timeout": "2s",
+    "lock_timeout": "100ms",
+    "default_transaction_read_only": "on",
+    "idle_in_transaction_session_timeout": "0",
+    "search_path": "pg_catalog",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+
+
+def asked(conninfo: str, sql: str) -> Answer:
+    """The answer to one query over a connection made as the probe makes it."""
+    connection = connect(conninfo, MonitorOptions(), SYSTEM)
+    try:
+        connection.wire.send([Segment("test", (Command("test", sql.encode()),))])
+        [answer] = connection.wire.collect(SYSTEM.mono_us() + 5_000_000)
+        return answer
+    finally:
+        connection.wire.close()
+
+
+@pytest.mark.parametrize("user", ["postgres", "modest"])
+def test_the_session_is_polite_whoever_it_is(server: Cluster, user: str) -> None:
+    server.psql("drop role if exists modest; create role modest login")
+    before = server.log_text()
+    query = "select " + ", ".join(f"current_setting('{name}')" for name in POLITE)
+    answer = asked(server.dsn(user=user), query)
+    server.psql("drop role modest")
+    assert dict(zip(POLITE, (value.decode() for value in answer.rows[0][0]), strict=True)) == POLITE
+    assert server.log_text().count("ERROR") == before.count("ERROR")
+
+
+def test_it_can_change_nothing(cluster: Cluster) -> None:
+    error = asked(cluster.dsn(), "create table public.ours (n int)").error
+    assert error is not None
+    assert error.sqlstate == "25006"
+
+
+def test_its_queries_are_not_tracked_where_that_may_be_set(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"shared_preload_libraries": "pg_stat_statements"})
+    cluster.psql("create role modest login")
+    setting = "select current_setting('pg_stat_statements.track')"
+    assert asked(cluster.dsn(), setting).rows == [[(b"none",)]]
+    assert asked(cluster.dsn(user="modest"), setting).rows == [[(b"top",)]]
+
+
+def test_options_the_operator_wrote_are_heard_but_not_the_name(cluster: Cluster) -> None:
+    conninfo = cluster.dsn(application_name="theirs", options="-c work_mem=1MB")
+    answer = asked(conninfo, "select current_setting('work_mem'), current_setting('application_name')")
+    assert answer.rows == [[(b"1MB", b"dba-console")]]
+
+
+def test_one_failing_query_hides_no_other(cluster: Cluster) -> None:
+    connection = connect(cluster.dsn(), MonitorOptions(), SYSTEM)
+    try:
+        queries = {"good": b"select 1", "bad": b"select 1/0", "worse": b"nonsense", "fine": b"select 2"}
+        connection.wire.send([Segment(name, (Command(name, sql),)) for name, sql in queries.items()])
+        answers = {answer.key: answer for answer in connection.wire.collect(SYSTEM.mono_us() + 5_000_000)}
+    finally:
+        connection.wire.close()
+    assert [answers[name].rows for name in ("good", "fine")] == [[[(1,)]], [[(2,)]]]
+    failures = [answers[name].error for name in ("bad", "worse")]
+    assert [failure.sqlstate for failure in failures if failure is not None] == ["22012", "42601"]
+
+
+def test_the_console_is_one_session_and_is_seen_as_itself(cluster: Cluster) -> None:
+    with probing(cluster) as probe:
+        rows = [row for row in reading(probe, "pg.activity").rows if row.application == "dba-console"]
+        assert [row.pid for row in rows] == [probe.backend_pid]
