@@ -48,9 +48,10 @@ class Collector:
         names = [*due(HOST_PARTS, self._tick, self.interval_s), *due(("host.mounts",), self._tick, self.interval_s)]
         self.server.begin()
         parts: list[Part] = []
-        if self._tick == 0:
-            # Whether the host may be shown is known only after the server has said who it is.
-            parts += self.server.finish(until)
+        if not self.server.connected:
+            # Whether the host may be shown is known only after the server has said who it is; and an attempt of ours
+            # that is being refused should be over before connections are counted by their processes.
+            parts += self.server.finish(until if self._tick == 0 else min(until, started + 200_000))
             self.host.begin(names, self.server)
             until = max(until, self._clock.mono_us() + 300_000)
         else:

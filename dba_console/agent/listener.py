@@ -112,6 +112,9 @@ class Listener:
         self._selector.register(self._server, selectors.EVENT_READ)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve; consoles that came before wait in the socket's backlog."""
         self._thread.start()
 
     @property

@@ -54,6 +54,7 @@ class Agent:
         recording.announce = self._show
         recording.begin(self._collector.boot)
         self._collector.host.session = recording.directory
+        self._listener.start()
 
     def run(self, for_s: float | None) -> None:
         """Tick until asked to end, `for_s` seconds are over, or nobody has watched for the grace time."""

@@ -109,10 +109,10 @@ class ServerSide:
         try:
             parts = pending.result(until_us)
         except ConnectFailed as error:
-            self._fail(error.kind, str(error))
+            self._fail(error.kind, error.message)
             return self._missing("error")
         except ConnectionLost as error:
-            self._fail("lost", str(error))
+            self._fail("lost", error.message)
             return self._missing("error")
         self._succeeded(parts)
         return parts

@@ -52,6 +52,7 @@ class Desk:
             path, self.clock, welcome=self._welcome, request=lambda _, message: self.requests.put(message),
             left=self.gone.put,
         )  # fmt: skip
+        self.listener.start()
 
     def _welcome(self, _: Peer) -> tuple[Hello, list[bytes]]:
         hello = Hello(
