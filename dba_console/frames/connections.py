@@ -126,7 +126,7 @@ def _from_titles(facts: Facts) -> Connections:
     if titles is None:
         return panel
     add_note(panel, "counted from process titles: there is no connection to the server")
-    rows = [row for row in titles.rows if row.kind == CLIENT]
+    rows = [row for row in _settled(facts, titles) if row.kind == CLIENT]
     panel.used = len(rows)
     if titles.unreadable:
         add_note(panel, f"{titles.unreadable} processes could not be read and are not counted")
@@ -137,6 +137,15 @@ def _from_titles(facts: Facts) -> Connections:
     panel.by_user = _title_groups(rows, "user", _role_limits(facts))
     panel.by_database = _title_groups(rows, "database", _database_limits(facts))
     return panel
+
+
+def _settled(facts: Facts, titles: host.Titles) -> list[host.Title]:
+    """Processes that were there a reading ago too. One that was not may be an attempt being refused, like our own."""
+    before = facts.picture.before("host.titles", host.Titles)
+    if before is None:
+        return titles.rows
+    known = {(row.pid, row.start_ticks) for row in before.rows}
+    return [row for row in titles.rows if (row.pid, row.start_ticks) in known]
 
 
 def _title_is_active(row: host.Title) -> bool:
