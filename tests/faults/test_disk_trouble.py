@@ -84,5 +84,6 @@ def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tm
                     assert watch.next_frame().io.procs_blocked is not None
                 finally:
                     subprocess.run([freeze, "-u", str(place)], check=True)
-                writer.pgconn.get_result()
+                while writer.pgconn.get_result() is not None:
+                    pass
             steady(watch, 2)
