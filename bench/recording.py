@@ -117,7 +117,7 @@ def _shifted(samples: list[Sample], seq: int, wall_us: int) -> list[Sample]:
 
 
 def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
-    writer = BlockWriter()
+    writer = BlockWriter()  # the real blocks have their key samples where this one wants them
     for sample in samples:
         writer.add(sample)
     head = Head(writer.samples, writer.first_seq, writer.first_us, writer.last_us)

@@ -19,6 +19,8 @@ MAGIC = b"DBCB"
 VERSION = 1
 LEVEL = 12
 """zstd level. The payload is small already (some 100 kB a minute), so a high one costs milliseconds."""
+SEGMENT_SAMPLES = 30
+"""Samples of a segment: what a seek decodes at most."""
 PAYLOAD_LIMIT = 128 << 20
 """A larger payload is not unpacked: a recording may come from anywhere, and memory is not its to ask for."""
 

@@ -39,14 +39,15 @@ class OpenBlock:
         self._last_seq = 0
 
     def add(self, sample: Sample, encoded: bytes) -> None:
-        """Take a sample in. The first of a block becomes its key sample."""
+        """Take a sample in. The first of each segment of a block becomes a key sample."""
         self._picture = self._picture.absorb(sample)
         if self._walls and sample.wall_us < self._walls[-1]:
             self.seal()  # the clock was set back: within a block times ascend
         if self._block.samples == 0:
+            self._mono_us = sample.mono_us
+        if self._block.wants_key:
             sample = key_sample(sample, self._picture)
             encoded = encode_sample(sample)
-            self._mono_us = sample.mono_us
         self._block.add(sample)
         self._walls.append(sample.wall_us)
         self._points.append(self._point())

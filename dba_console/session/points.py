@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import zstandard
 
+from dba_console.frames.picture import Picture
 from dba_console.session.damage import Damaged
 from dba_console.session.varint import put_signed, take_signed
 
 Point = dict[str, float]
 
-_MAGIC = b"DBCP"
+MAGIC = b"DBCP"
 _LEVEL = 12
 _LIMIT = 16 << 20
 _WHOLE_LIMIT = float(1 << 53)
@@ -43,6 +44,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
+def default_point_of() -> Callable[[Picture], Point]:
+    """The chart values the screen uses; loaded when first needed."""
+    from dba_console.frames.points import point_of
+
+    return point_of
+
+
 def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
     """The points of consecutive ticks; `walls` are their wall times in microseconds."""
     names = sorted({name for point in points for name in point})
@@ -55,13 +63,13 @@ def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
         packed.gaps.append(_gaps(values))
         packed.columns.append(_whole_column([int(value) for value in known]) if whole else _float_column(known))
     body = zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(packed))
-    return _MAGIC + _word.pack(zlib.crc32(body)) + body
+    return MAGIC + _word.pack(zlib.crc32(body)) + body
 
 
 def unpack_points(data: bytes) -> list[tuple[int, Point]]:
     """Wall time and point of every tick. Raises Damaged."""
     body = data[8:]
-    if data[:4] != _MAGIC or len(data) < 8 or zlib.crc32(body) != _word.unpack_from(data, 4)[0]:
+    if data[:4] != MAGIC or len(data) < 8 or zlib.crc32(body) != _word.unpack_from(data, 4)[0]:
         raise Damaged("the chart values of a block do not match their checksum")
     try:
         if zstandard.frame_content_size(body) > _LIMIT:

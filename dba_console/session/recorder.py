@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from dba_console.clock import SYSTEM, Clock
@@ -23,25 +23,19 @@ from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import SessionLock
 from dba_console.session.meta import SessionMeta
 from dba_console.session.openblock import BLOCK_SAMPLES, OpenBlock
-from dba_console.session.points import Point
+from dba_console.session.points import Point, default_point_of
 from dba_console.session.standing import LAGGING_US as LAGGING_US
 from dba_console.session.standing import RecorderStatus as RecorderStatus
 from dba_console.session.standing import judge
 from dba_console.session.store import Store
 from dba_console.session.ticks import TickWatch
+from dba_console.session.voice import Voice
 from dba_console.session.writer import Writer, explain
 
 QUEUE = 120
 """Samples that may wait for the recorder's thread: two minutes at 1 Hz; normally none waits."""
 EVENT_QUEUE = 2000
 HEARTBEAT_US = 600_000_000
-
-
-def default_point_of() -> Callable[[Picture], Point]:
-    """The chart values the screen uses."""
-    from dba_console.frames.points import point_of
-
-    return point_of
 
 
 class Recorder:
@@ -63,7 +57,6 @@ class Recorder:
         self.directory = directory
         self.meta = meta
         self._clock = clock
-        self._announce = announce
         private_dir(directory)
         self._lock = SessionLock(directory)
         if (directory / DATABASE).is_file():
@@ -75,6 +68,7 @@ class Recorder:
             self._lock.release()
             raise SessionError(explain(error, directory), hint="name another directory with --sessions") from error
         self._backlog = Backlog()
+        self._voice = Voice(self._backlog, clock, announce)
         self._writer = Writer(store, self._backlog, clock, self._tell_recovered)
         self._block = OpenBlock(self._backlog, point_of or default_point_of(), block_samples)
         self._ticks = TickWatch(meta.interval_us)
@@ -87,7 +81,7 @@ class Recorder:
         self._refused = 0
         self._lagging = False
         self._beat_us = clock.mono_us()
-        self._tell("session.start", f"recording {meta.target} on {meta.host}", {"program": meta.program_version})
+        self._voice.tell("session.start", f"recording {meta.target} on {meta.host}", {"program": meta.program_version})
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
@@ -140,7 +134,7 @@ class Recorder:
             self._closing = True
             self._awake.notify_all()
         self._thread.join(timeout_s)
-        self._tell("session.end", f"recording ended: {reason}", {})
+        self._voice.tell("session.end", f"recording ended: {reason}", {})
         self._drain_events()
         self._writer.end(reason)
         ended = self._writer.ended.wait(timeout_s)
@@ -165,7 +159,7 @@ class Recorder:
             for gap in self._ticks.next(sample, self._queue_dropped):
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
-                self._tell("gap", f"not recorded: {gap.reason}", details)
+                self._voice.tell("gap", f"not recorded: {gap.reason}", details)
             try:
                 self._block.add(sample, encoded)
             except Exception as error:
@@ -178,7 +172,7 @@ class Recorder:
         self._block.restart()
         reason = f"a sample could not be taken in ({type(error).__name__})"
         self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
-        self._tell("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
+        self._voice.tell("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
 
     def _take(self) -> tuple[Sample, bytes] | None:
         """The next sample; until it is asked for again, the one before counts as in hand."""
@@ -202,27 +196,17 @@ class Recorder:
         self._beat_us = sample.mono_us
         status = self.status()
         text = f"recording: {status.recorded} samples, {status.dropped} dropped"
-        self._backlog.put_event(self._event("heartbeat", text, {}))
+        self._voice.tell("heartbeat", text, {}, aloud=False)
 
     def _watch_lag(self) -> None:
         status = self.status()
         if status.state != "ok" and not self._lagging:
             self._lagging = True
-            self._tell("recording.lagging", f"recording lags: {status.note}", {}, severity="warning")
+            self._voice.tell("recording.lagging", f"recording lags: {status.note}", {}, severity="warning")
         elif status.state == "ok" and self._lagging and self._writer.failure is None:
             self._lagging = False
-            self._tell("recording.recovered", f"recording keeps up again, {status.dropped} samples dropped", {})
+            self._voice.tell("recording.recovered", f"recording keeps up again, {status.dropped} samples dropped", {})
 
     def _tell_recovered(self, failure: str) -> None:
         with self._awake:
             self._awake.notify_all()
-
-    def _tell(self, kind: str, text: str, details: Mapping[str, object], severity: str = "info") -> None:
-        event = self._event(kind, text, details, severity)
-        self._backlog.put_event(event)
-        if self._announce is not None:
-            self._announce(event)
-
-    def _event(self, kind: str, text: str, details: Mapping[str, object], severity: str = "info") -> Event:
-        wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
-        return Event(wall_us=wall_us, mono_us=mono_us, kind=kind, text=text, severity=severity, details=dict(details))

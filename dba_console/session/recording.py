@@ -22,8 +22,7 @@ from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import is_live
 from dba_console.session.meta import SessionMeta
 from dba_console.session.opening import check_header, connect
-from dba_console.session.points import Point, unpack_points
-from dba_console.session.recorder import default_point_of
+from dba_console.session.points import Point, default_point_of, unpack_points
 from dba_console.session.rescue import RescuedSource
 from dba_console.session.salvage import PageSource
 from dba_console.session.source import Source, SqlSource, session_meta

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dba_console.errors import SessionError
-from dba_console.session import blockformat, tail
+from dba_console.session import blockformat, points, tail
 from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row
@@ -54,7 +54,7 @@ class PageSource:
         match columns:
             case [_, bytes(data)] if data.startswith(blockformat.MAGIC):
                 self._take_block(place, data)
-            case [_, bytes(data)] if data.startswith(b"DBCP"):
+            case [_, bytes(data)] if data.startswith(points.MAGIC):
                 self._points[rowid] = place
             case [_, int(), bytes(data)] if data.startswith(tail.MAGIC):
                 self._take_row(data)

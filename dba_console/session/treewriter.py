@@ -17,31 +17,11 @@ from typing import Any
 import msgspec
 
 from dba_console.session import tags
+from dba_console.session.column import Column
 from dba_console.session.varint import put, put_signed
 
 _pack_float = struct.Struct("<d").pack
 _encode = msgspec.msgpack.encode
-
-
-class Column:
-    """One stream of values; its children are the fields below it, made when first seen."""
-
-    __slots__ = ("children", "data", "ids", "keys", "known", "last", "numbers", "order", "tags")
-
-    def __init__(self) -> None:
-        self.tags = bytearray()
-        self.data = bytearray()
-        self.last = 0
-        self.children: dict[object, Column] = {}
-        self.ids: dict[object, int] = {}
-        """Table: identity of a row -> its number in this block."""
-        self.keys: list[Any] = []
-        self.numbers: list[int] = []
-        """Table: first fields and numbers of the rows in the reading before."""
-        self.known: list[Any] = []
-        """Table: the row last seen under each number."""
-        self.order: list[int] = []
-        """Table: the numbers of the rows as they stood in the reading before."""
 
 
 class TreeWriter:

@@ -14,6 +14,7 @@ from dba_console.samples.sample import Part, Sample, encode_sample
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.blockwriter import BlockWriter
 from dba_console.session.damage import Damaged
+from dba_console.session.keysample import key_sample
 from tests.unit.session.making import live_pictures, same_picture, ticks
 
 scalars = st.one_of(
@@ -76,10 +77,10 @@ def _plain(sample: Sample) -> Any:
     return msgspec.msgpack.decode(encode_sample(sample), strict=False)
 
 
-def _sealed(samples: list[Sample]) -> bytes:
+def _sealed(samples: list[Sample], *, keyed: bool = False) -> bytes:
     writer = BlockWriter()
-    for sample in samples:
-        writer.add(sample)
+    for sample, picture in zip(samples, live_pictures(samples), strict=True):
+        writer.add(key_sample(sample, picture) if keyed and writer.wants_key else sample)
     return writer.seal()
 
 
@@ -103,8 +104,8 @@ def test_an_idle_tick_costs_only_what_changed() -> None:
 
 
 def test_every_picture_of_a_block_is_the_one_seen_live() -> None:
-    samples = ticks(40)
-    block = BlockReader(_sealed(samples))
+    samples = ticks(70)
+    block = BlockReader(_sealed(samples, keyed=True))
     for index, live in enumerate(live_pictures(samples)):
         assert same_picture(block.picture(index), live)
 
@@ -118,12 +119,13 @@ def test_a_picture_starts_anew_where_the_agent_was_restarted() -> None:
 
 
 def test_the_tick_at_a_time_is_the_last_one_not_after_it() -> None:
-    samples = ticks(10)
+    samples = ticks(70)
     block = BlockReader(_sealed(samples))
     assert block.index_at(samples[3].wall_us) == 3
     assert block.index_at(samples[3].wall_us + 999_999) == 3
     assert block.index_at(samples[0].wall_us - 1) == -1
-    assert block.index_at(samples[9].wall_us + 10**9) == 9
+    assert block.index_at(samples[69].wall_us + 10**9) == 69
+    assert [block.index_at(sample.wall_us) for sample in samples] == list(range(70))
 
 
 @settings(deadline=None, max_examples=200)
