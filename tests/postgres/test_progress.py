@@ -11,6 +11,7 @@ from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.probes.postgres.readings.progress import measure
 from dba_console.samples.postgres import Operation
 from tests.background import idle_in_transaction, session, waiting_for_lock
+from tests.conftest import FreshCluster
 from tests.postgres.probing import probing, reading
 
 
@@ -83,3 +84,15 @@ def test_an_index_build_is_measured_by_what_its_phase_counts(
 
 def test_a_view_of_a_version_to_come_is_shown_without_a_measure() -> None:
     assert measure("defragment", {"phase": "thinking"}) == (None, None, "blocks")
+
+
+def test_a_progress_view_not_known_here_is_found_in_the_catalog(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"allow_system_table_mods": "on"})
+    cluster.psql(
+        "create view pg_catalog.pg_stat_progress_thaw as"
+        " select 42 as pid, 0::oid as datid, 'melting' as phase, 7 as floes_done, true as warm"
+    )
+    with probing(cluster) as probe:
+        row = operation(probe, 42)
+    assert (row.kind, row.phase, row.database, row.done) == ("thaw", "melting", None, None)
+    assert row.detail == {"floes_done": 7, "warm": "True"}
