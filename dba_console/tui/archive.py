@@ -14,7 +14,8 @@ from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.redact import redact
 from dba_console.samples.event import Event
-from dba_console.tui.feed import At, Edge, Mailbox, MomentArrived, Named, Point, Question, Refused, Sign, Step
+from dba_console.tui.feed import Mailbox, MomentArrived, Point, Refused
+from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
 
 HISTORY_US = 600_000_000
 """Charts reach ten minutes back."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import Detail, Line, Row, Span, line
+from dba_console.panels.cells import Detail, Line, Span, line
 from dba_console.tui.grid import Grid
 from dba_console.tui.grid_lines import grid_lines, table_width, title_line
 from dba_console.tui.keys import Where
-from dba_console.tui.paint import wrap_line
+from dba_console.tui.paint import wrap_lines
 from dba_console.tui.panels import kind_of
+from dba_console.tui.row_pane import row_pane
 from dba_console.tui.shares import shares
 from dba_console.tui.view import Scene
 
 MIN_TABLE = 6
 """Lines the table keeps when facts or the row in full want more."""
-_ROW_LINES = 8
 _SIDEWAYS = 10
 
 
@@ -55,7 +53,7 @@ class DetailView:
         grid = self.grid
         if grid is None:
             return self._head[:height]
-        pane = self._pane(grid, width, height)
+        pane = row_pane(grid, width, height, opened=self.row_open)
         head = self._head[: max(0, height - len(pane) - MIN_TABLE)]
         body = self._tables(len(head), width, max(3, height - len(head) - len(pane)))
         return [*head, *body, *pane][:height]
@@ -168,7 +166,7 @@ class DetailView:
             return
         self._frame, self._width = frame, width
         detail = kind_of(self.name).detail(frame, width, scene.history)
-        self._head = _wrapped(detail.head, width)
+        self._head = wrap_lines(detail.head, width)
         self._update(detail)
 
     def _update(self, detail: Detail) -> None:
@@ -183,19 +181,6 @@ class DetailView:
         self._grids = grids
         if self._current not in grids:
             self._current = next(iter(grids), None)
-
-    def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
-        """The selected row in full, under its rule; empty where none is selected or there is no room."""
-        if grid.last is None:
-            return []
-        room = height // 2 if self.row_open else min(_ROW_LINES, height // 3)
-        lines = _row_lines(grid.last, gone=grid.gone, width=width)
-        if room < 2:
-            return []
-        kept = lines[: room - 1]
-        if len(lines) > len(kept) and not self.row_open:
-            kept = [*kept[:-1], line(Span(" … enter: all of it", "dim"))]
-        return [line(Span("─" * width, "dim")), *kept]
 
     def _move(self, rows: int) -> None:
         if self.grid is not None:
@@ -213,14 +198,3 @@ class DetailView:
     def _scroll(self, cells: int) -> None:
         if self.grid is not None:
             self.grid.scroll_sideways(cells, max(0, table_width(self.grid, self._width) - self._width))
-
-
-def _wrapped(lines: Sequence[Line], width: int) -> list[Line]:
-    return [piece for spans in lines for piece in wrap_line(spans, width)]
-
-
-def _row_lines(row: Row, *, gone: bool, width: int) -> list[Line]:
-    lines = _wrapped(row.detail, width)
-    if gone:
-        lines.insert(0, line(Span(" gone since; this is how it was last seen", "warn")))
-    return lines

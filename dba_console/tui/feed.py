@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
+from dba_console.tui.questions import Question
 
 SAMPLES, OTHERS = 64, 512
 """Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
@@ -130,50 +131,6 @@ class Asker(Protocol):
 
     def ask(self, question: Question) -> int: ...
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """The moment at a wall time."""
-
-    wall_us: int
-    since_us: int | None = None
-    """Playing: points up to here are at hand, only later ones are wanted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The sample after (+1) or before (-1)."""
-
-    from_us: int
-    direction: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """The mark, note, finding or trouble after (+1) or before (-1)."""
-
-    from_us: int
-    direction: int
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """The start (-1) or the end (+1) of the recording."""
-
-    direction: int
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A TIME as the operator wrote it."""
-
-    text: str
-    now_us: int | None = None
-    """What `-10m` counts from; None: the end of the recording."""
-
-
-Question = At | Step | Sign | Edge | Named
 
 
 class Feed(Protocol):

@@ -10,67 +10,34 @@ from dataclasses import replace
 from typing import Literal
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.errors import ConsoleError
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
-from dba_console.samples.event import Event
 from dba_console.tui import cursor as places
-from dba_console.tui.feed import (
-    At,
-    Edge,
-    EventArrived,
-    Feed,
-    LinkChanged,
-    LinkState,
-    MomentArrived,
-    Named,
-    NoticeArrived,
-    Question,
-    Refused,
-    SampleArrived,
-    Sign,
-    Step,
-)
+from dba_console.tui.feed import Feed, LinkChanged, LinkState, MomentArrived, Refused
+from dba_console.tui.inquiry import Inquiry
 from dba_console.tui.moment import Moment
-from dba_console.tui.present import Present
+from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
+from dba_console.tui.reception import Reception
 
 MINUTE_US = 60_000_000
-SLOW_ANSWER_US = 1_000_000
-"""A recording that takes longer is said to be slow."""
 CONTINUE_US = 120_000_000
 """While playing, up to this far the charts are continued instead of read again."""
 
 
-class Navigator:
-    """Holds the cursor, the present, and the moment shown.
-
-    `notice` is the newest sentence for the operator, until it is taken away by the screen; `link` says how the feed
-    stands, with `link_text` the sentence why it is lost.
-    """
+class Navigator(Reception):
+    """Holds the cursor and the moment shown."""
 
     def __init__(self, feed: Feed, clock: Clock = SYSTEM, *, begin_at: str | None = None) -> None:
+        super().__init__(clock)
         self._feed = feed
-        self._clock = clock
         self._begin_at = begin_at
+        self._inquiry = Inquiry(feed, clock)
         self.cursor = places.start(has_present=feed.has_present)
-        self.present = Present()
-        self.notice: str | None = None
-        self.link: LinkState = "connecting"
-        self.link_text = ""
-        self.awaited: str | None = None
-        """The text of a mark or note sent and not yet seen among the events."""
-        self.failure: ConsoleError | None = None
-        """Why there is no console to open at all."""
         self._moment: Moment | None = None
         self._frame: Frame | None = None
-        self._asked: tuple[int, int] | None = None
-        self._recall: int | None = None
-        self._recall_wanted = False
         self._played_us = 0
         self._last_us: int | None = None
         self._damage: str | None = None
-        self.heard_us: int | None = None
-        """Monotonic time of the newest sample's arrival."""
 
     # What is shown
 
@@ -103,12 +70,7 @@ class Navigator:
     @property
     def waiting(self) -> bool:
         """True while the recording is slow to answer."""
-        return self._asked is not None and self._clock.mono_us() - self._asked[1] > SLOW_ANSWER_US
-
-    @property
-    def silent_s(self) -> float | None:
-        """Seconds since the agent was last heard of; None where there is none, or nothing came yet."""
-        return None if self.heard_us is None else (self._clock.mono_us() - self.heard_us) / 1e6
+        return self._inquiry.slow
 
     # What arrives
 
@@ -117,83 +79,43 @@ class Navigator:
         arrivals, missed = self._feed.mailbox.take()
         shown = False
         for arrival in arrivals:
-            shown |= self._taken(arrival)
+            if isinstance(arrival, MomentArrived | Refused):
+                shown |= self._answered(arrival)
+            else:
+                shown |= self.receive(arrival) and self.cursor.live
+                if isinstance(arrival, LinkChanged):
+                    self._linked(arrival.state)
         if missed:
-            self._ask_recall()
+            self._inquiry.recall()
         if shown:
             self._frame = None
         return shown
 
-    def _taken(self, arrival: object) -> bool:
-        match arrival:
-            case SampleArrived(data):
-                self.present.absorb(data)
-                self.heard_us = self._clock.mono_us()
-                return self.cursor.live
-            case EventArrived(event):
-                self.present.happened(event)
-                self._acknowledge(event)
-                return self.cursor.live
-            case NoticeArrived(text):
-                self.notice = text
-            case LinkChanged():
-                self._linked(arrival)
-            case MomentArrived():
-                return self._arrived(arrival)
-            case Refused(serial, text):
-                self._refused(serial, text)
-        return False
-
-    def _acknowledge(self, event: Event) -> None:
-        """Say that the operator's own mark or note is recorded, once the agent tells of it."""
-        if self.awaited is not None and event.kind in ("mark", "note") and event.text == (self.awaited or "mark"):
-            self.notice, self.awaited = f"{event.kind} recorded: {event.text}", None
-
-    def _linked(self, change: LinkChanged) -> None:
-        self.failure = change.error or self.failure
-        self.link, self.link_text = change.state, change.text
-        if change.state == "attached":
-            self._ask_recall()
-        elif change.state == "recording":
+    def _linked(self, state: LinkState) -> None:
+        if state == "attached":
+            self._inquiry.recall()
+        elif state == "recording":
             self._ask(Named(self._begin_at) if self._begin_at else Edge(-1))
 
-    def _ask_recall(self) -> None:
-        """Ask for the ten minutes before; what the operator waits for goes first."""
-        self._recall_wanted = True
-        if self._feed.archive is not None and self._asked is None:
-            self._recall = self._feed.archive.ask(Edge(1))
-
-    def _arrived(self, answer: MomentArrived) -> bool:
-        if answer.serial == self._recall:
-            self._recall, self._recall_wanted = None, False
+    def _answered(self, answer: MomentArrived | Refused) -> bool:
+        whose = self._inquiry.settle(answer)
+        if isinstance(answer, Refused):
+            self.notice = answer.text if whose == "operator" else self.notice
+            return False
+        if whose == "charts":
             self.present.recall(answer)
             return self.cursor.live
-        if self._asked is None or answer.serial != self._asked[0]:
-            return False
-        self._asked = None
-        self._last_us = answer.last_us
-        self._tell_damage(answer.damage)
-        if answer.continues and self._moment is not None:
-            history = self._moment.history
-        else:
-            history = History()
-        history.extend(answer.points)
-        self._show(Moment(answer.picture, history, answer.events), answer.at_us)
-        return True
+        if whose == "operator":
+            self._show_past(answer)
+        return whose is not None
 
-    def _tell_damage(self, damage: str | None) -> None:
-        if damage is not None and damage != self._damage:
-            self._damage = self.notice = damage
-
-    def _refused(self, serial: int, text: str) -> None:
-        if serial == self._recall:
-            self._recall, self._recall_wanted = (
-                None,
-                False,
-            )  # a recording that is not there yet costs the older charts, which needs no words
-        elif self._asked is not None and serial == self._asked[0]:
-            self._asked = None
-            self.notice = text
+    def _show_past(self, past: MomentArrived) -> None:
+        self._last_us = past.last_us
+        if past.damage is not None and past.damage != self._damage:
+            self._damage = self.notice = past.damage
+        history = self._moment.history if past.continues and self._moment is not None else History()
+        history.extend(past.points)
+        self._show(Moment(past.picture, history, past.events), past.at_us)
 
     # Where to go
 
@@ -215,10 +137,8 @@ class Navigator:
     def live(self) -> None:
         """Back to the present; in a recording, to its end."""
         if self.cursor.has_present:
-            self._asked = None
             self._turn(places.to_live(self.cursor))
-            if self._recall_wanted:
-                self._ask_recall()
+            self._inquiry.give_up()
         else:
             self._ask(Edge(1))
 
@@ -274,7 +194,7 @@ class Navigator:
         """Go on playing, called some times a second. True where another moment is shown."""
         now_us = self._clock.mono_us()
         target_us = places.advanced(self.cursor, now_us - self._played_us)
-        if target_us is None or self._asked is not None:
+        if target_us is None or self._inquiry.open:
             return False
         self._played_us = now_us
         if self.cursor.has_present and target_us >= (self.present.at_us or 0):
@@ -317,14 +237,10 @@ class Navigator:
         moment = self.present.moment_at(at_us)
         if moment is None:
             return False
-        self._asked = None
+        self._inquiry.give_up()
         self._show(moment, at_us)
         return True
 
     def _ask(self, question: Question) -> None:
-        archive = self._feed.archive
-        if archive is None:
+        if not self._inquiry.ask(question):
             self.notice = "nothing is recorded, only the last minutes are in memory"
-            return
-        self._recall = None
-        self._asked = (archive.ask(question), self._clock.mono_us())

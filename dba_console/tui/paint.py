@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual.strip import Strip
@@ -92,6 +94,11 @@ def wrap_line(spans: Line, cells: int) -> list[Line]:
         return [spans]
     text = "".join(span.text for span in spans)
     return [_slice(spans, start, end) for start, end in breaks(text, cells)]
+
+
+def wrap_lines(lines: Iterable[Line], cells: int) -> list[Line]:
+    """Every line broken to `cells` cells."""
+    return [piece for spans in lines for piece in wrap_line(spans, cells)]
 
 
 def _slice(spans: Line, start: int, end: int) -> Line:

@@ -57,15 +57,17 @@ class Present:
 
     def happened(self, event: Event) -> None:
         """Take in an event; one that is known already (read from the recording as well) counts once."""
-        if not event.seq or all(known.seq != event.seq for known in self._events):
+        if not event.seq or all(_same(known) != _same(event) for known in self._events):
             self._events.append(event)
 
     def recall(self, past: MomentArrived) -> None:
         """Put what the recording knows behind what was seen: after attaching, or after samples were missed."""
-        history = History()
+        # What this console saw of an agent run before the recording began is nowhere else.
+        history = self._history.until(past.points[0][0] - 1) if past.points else History()
         history.extend(past.points)
-        seen = [event for event in self._events if all(event.seq != known.seq for known in past.events)]
-        self._events = deque([*past.events, *seen], maxlen=EVENTS)
+        known = {_same(event) for event in past.events}
+        seen = [event for event in self._events if _same(event) not in known]
+        self._events = deque(sorted([*past.events, *seen], key=lambda event: event.wall_us), maxlen=EVENTS)
         picture = past.picture
         for sample in self._ring.samples():
             if sample.wall_us > picture.wall_us:
@@ -94,3 +96,8 @@ class Present:
     def sign(self, from_us: int, direction: int) -> int | None:
         """The mark or finding after or before, among the events at hand."""
         return next_sign(tuple(self._events), from_us, direction)
+
+
+def _same(event: Event) -> tuple[int, int]:
+    """What makes an event the same one: numbers begin anew with every session."""
+    return (event.seq, event.wall_us)

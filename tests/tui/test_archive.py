@@ -10,18 +10,8 @@ from scenes import START_US, MemoryPast, S, after, tick
 from dba_console.errors import SessionError
 from dba_console.samples.event import Event
 from dba_console.tui.archive import Archive, Past, is_sign, next_sign
-from dba_console.tui.feed import (
-    Arrival,
-    At,
-    Edge,
-    Mailbox,
-    MomentArrived,
-    Named,
-    Question,
-    Refused,
-    Sign,
-    Step,
-)
+from dba_console.tui.feed import Arrival, Mailbox, MomentArrived, Refused
+from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
 
 EVENTS = (
     Event(wall_us=START_US + 2 * S, kind="mark", text="here", seq=1),

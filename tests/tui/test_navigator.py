@@ -295,3 +295,19 @@ def test_samples_lost_in_a_stall_are_read_back_from_the_recording() -> None:
     stand.give(*range(200))
     stand.answered()
     assert len(stand.navigator.history.series("connections.used")) == 200
+
+
+def test_another_agent_run_keeps_the_charts_and_tells_its_own_events() -> None:
+    """Events are numbered anew in each session; the charts a console has seen are recorded in the one before."""
+    past = MemoryPast(
+        [tick(number) for number in range(50, 60)], [Event(wall_us=START_US + 50 * S, kind="note", text="new", seq=1)]
+    )
+    stand = Stand(past)
+    stand.give(*range(40))
+    stand.feed.mailbox.put(EventArrived(Event(wall_us=START_US, kind="note", text="old", seq=1)))
+    stand.feed.start()
+    for _ in ("the event", "the link", "the answer"):
+        stand.answered()
+    moment = stand.navigator.moment
+    assert moment is not None and [event.text for event in moment.events] == ["old", "new"]
+    assert len(moment.history.series("connections.used")) == 50

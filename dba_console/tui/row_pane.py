@@ -1,0 +1,26 @@
+"""The selected row in full, below the table: all columns and the whole query, wrapped. Pure."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import Line, Span, line
+from dba_console.tui.grid import Grid
+from dba_console.tui.paint import wrap_lines
+
+_LINES = 8
+"""Lines the row has at most until it is opened; then it has half of the screen."""
+
+
+def row_pane(grid: Grid, width: int, height: int, *, opened: bool) -> list[Line]:
+    """The pane's lines, a rule first; none where no row is selected or there is no room on a screen of `height`."""
+    if grid.last is None:
+        return []
+    room = height // 2 if opened else min(_LINES, height // 3)
+    if room < 2:
+        return []
+    lines = wrap_lines(grid.last.detail, width)
+    if grid.gone:
+        lines.insert(0, line(Span(" gone since; this is how it was last seen", "warn")))
+    kept = lines[: room - 1]
+    if len(lines) > len(kept) and not opened:
+        kept = [*kept[:-1], line(Span(" … enter: all of it", "dim"))]
+    return [line(Span("─" * width, "dim")), *kept]
