@@ -123,8 +123,11 @@ class Archive:
         if isinstance(at_us, str):
             return Refused(serial, at_us)
         picture = past.picture_at(at_us)
+        if picture is None and (later_us := past.step(at_us, 1)) is not None:
+            # The recording begins later, or what lies there cannot be read: the next sample that can.
+            at_us, picture = later_us, past.picture_at(later_us)
         if picture is None:
-            return Refused(serial, "nothing is recorded at that time")
+            return Refused(serial, past.damage or "nothing is recorded at that time")
         since_us = question.since_us if isinstance(question, At) else None
         from_us = picture.wall_us - HISTORY_US if since_us is None else since_us + 1
         return MomentArrived(

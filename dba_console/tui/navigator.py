@@ -38,6 +38,8 @@ class Navigator(Reception):
         self._played_us = 0
         self._last_us: int | None = None
         self._damage: str | None = None
+        self.refusal: str | None = None
+        """Why the recording last gave no answer."""
 
     # What is shown
 
@@ -100,7 +102,8 @@ class Navigator(Reception):
     def _answered(self, answer: MomentArrived | Refused) -> bool:
         whose = self._inquiry.settle(answer)
         if isinstance(answer, Refused):
-            self.notice = answer.text if whose == "operator" else self.notice
+            if whose == "operator":
+                self.notice = self.refusal = answer.text
             return False
         if whose == "charts":
             self.present.recall(answer)

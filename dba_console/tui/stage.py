@@ -99,7 +99,7 @@ class Stage:
             return self._navigator.notice
         match self._navigator.link:
             case "recording":
-                return "reading the recording …"
+                return self._navigator.refusal or "reading the recording …"
             case "attached":
                 return "attached; waiting for the first sample …"
             case "lost":

@@ -83,6 +83,8 @@ def test_attaching_again_shows_what_was_recorded_meanwhile(cluster: Cluster, roo
         terminal.keys("q")
         terminal.wait_ended()
     with room.terminal("attach") as terminal:
+        terminal.wait_for(OVERVIEW)
+        terminal.keys("0")
         terminal.wait_for("before I left")
         terminal.type("[")
         terminal.wait_for("PAUSED")

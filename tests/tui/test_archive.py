@@ -8,6 +8,7 @@ from collections.abc import Callable
 from scenes import START_US, MemoryPast, S, after, tick
 
 from dba_console.errors import SessionError
+from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.tui.archive import Archive, Past, is_sign, next_sign
 from dba_console.tui.feed import Arrival, Mailbox, MomentArrived, Refused
@@ -122,3 +123,27 @@ def test_trouble_is_a_sign_as_a_finding_is() -> None:
     assert is_sign(Event(wall_us=1, kind="anything", text="", severity="critical"))
     assert not is_sign(Event(wall_us=1, kind="console.attach", text=""))
     assert next_sign((), 5, 1) is None
+
+
+def test_where_nothing_can_be_read_the_next_sample_that_can_is_shown() -> None:
+    class Spoiled(MemoryPast):
+        def picture_at(self, wall_us: int) -> Picture | None:
+            return None if wall_us < START_US + 3 * S else super().picture_at(wall_us)
+
+        def step(self, wall_us: int, direction: int) -> int | None:
+            return super().step(max(wall_us, START_US + 2 * S), direction)
+
+    past = Spoiled([tick(number) for number in range(10)], damage="the recording is damaged in places")
+    (moment,) = answers(lambda: past, Edge(-1))
+    assert isinstance(moment, MomentArrived)
+    assert moment.at_us == START_US + 3 * S and moment.damage == "the recording is damaged in places"
+
+
+def test_a_recording_of_which_nothing_can_be_read_says_what_is_wrong() -> None:
+    class Unreadable(MemoryPast):
+        def picture_at(self, wall_us: int) -> Picture | None:
+            return None
+
+    past = Unreadable([tick(0), tick(1)], damage="its blocks are damaged")
+    (refused,) = answers(lambda: past, Edge(-1))
+    assert isinstance(refused, Refused) and refused.text == "its blocks are damaged"
