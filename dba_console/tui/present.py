@@ -57,7 +57,7 @@ class Present:
 
     def happened(self, event: Event) -> None:
         """Take in an event; one that is known already (read from the recording as well) counts once."""
-        if not event.seq or all(_same(known) != _same(event) for known in self._events):
+        if all(_same(known) != _same(event) for known in self._events):
             self._events.append(event)
 
     def recall(self, past: MomentArrived) -> None:
@@ -98,6 +98,6 @@ class Present:
         return next_sign(tuple(self._events), from_us, direction)
 
 
-def _same(event: Event) -> tuple[int, int]:
-    """What makes an event the same one: numbers begin anew with every session."""
-    return (event.seq, event.wall_us)
+def _same(event: Event) -> tuple[int, str, str]:
+    """What makes an event the same one, told by the agent or read from the recording: only there it has a number."""
+    return (event.wall_us, event.kind, event.text)
