@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E402  # what follows must not have loaded what lean keeps out
+from dba_console.agent.lean import keep_out
+
+keep_out()
+
 import os
 import sys
 import traceback
