@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from dba_console.tui.terminal import ScreenOptions
 
 COMMANDS = frozenset(
-    {
-        "attach", "check", "config", "demo", "doctor", "record", "replay", "session", "show", "stamp", "runbook", "version",
-        "--help", "-h",
-    }
+    (
+        "attach", "check", "config", "demo", "doctor", "record", "replay", "runbook", "session", "show", "stamp",
+        "version", "--help", "-h",
+    )
 )  # fmt: skip
 """First words that are commands; anything else names a server to open the console on."""
 

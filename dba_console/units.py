@@ -77,10 +77,10 @@ def human_duration(seconds: float | None) -> str:
 
 
 def human_pct(pct: float | None) -> str:
-    """A share from 0 to 100: `2.1%`, `81%`, `?`. Never rounds up to 100 what is below it, nor down to 0 what is above.
+    """A share from 0 to 100: `2.1%`, `81%`, `?`. Never rounded up to 100 or down to 0.
 
-    >>> human_pct(2.14), human_pct(81.4), human_pct(99.97), human_pct(0.02), human_pct(0), human_pct(100), human_pct(None)
-    ('2.1%', '81%', '99.9%', '<0.1%', '0%', '100%', '?')
+    >>> [human_pct(share) for share in (2.14, 81.4, 99.97, 0.02, 0, 100, None)]
+    ['2.1%', '81%', '99.9%', '<0.1%', '0%', '100%', '?']
     """
     if pct is None:
         return UNKNOWN

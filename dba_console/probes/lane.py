@@ -82,11 +82,11 @@ class Pending(Generic[T]):
         self._answer = answer
 
     def ready(self, until_us: int) -> bool:
-        """True when the job has ended, waiting for it until monotonic `until_us`; a job that has not is left to go on."""
+        """True when the job has ended, waited for until monotonic `until_us`; one that has not is left to go on."""
         return self._answer.done.wait(max(0.0, (until_us - self._lane.clock.mono_us()) / 1e6))
 
     def result(self, until_us: int) -> T:
-        """What the job returned, or its exception. Raises LaneTimeout when it has not ended by monotonic `until_us`."""
+        """What the job returned, or its exception. Raises LaneTimeout when it has not ended by `until_us`."""
         if not self.ready(until_us):
             self._lane.abandon()
             raise LaneTimeout(self._lane.name)
