@@ -71,8 +71,10 @@ class DetailView:
                 self._tops[name] = top + len(body)
                 in_use = name == self._current
                 grid = self._grids[name]
-                body.append(title_line(grid, hidden if in_use else (), width, in_use=in_use and len(names) > 1))
-                body += grid_lines(grid, width, lines - 1)
+                # Rows first: only laid out does the table know how much of it is shown.
+                rows = grid_lines(grid, width, lines - 1)
+                title = title_line(grid, hidden if in_use else (), width, in_use=in_use and len(names) > 1)
+                body += [title, *rows]
         return body
 
     def _title(self, name: str) -> str:
