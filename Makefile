@@ -42,11 +42,11 @@ clean: ## remove what was built, the fetched servers included
 
 # A stamp is older than pyproject.toml when the dependencies may have changed; then pip looks again.
 $(VENV)/.for-demo: pyproject.toml | $(BIN)/pip
-	$(PIP) -e '.[demo]'
+	$(PIP) -e '.[demo]' --config-settings editable_mode=compat
 	@touch $@
 
 $(VENV)/.for-test: pyproject.toml | $(BIN)/pip
-	$(PIP) -e '.[demo,test,dev]'
+	$(PIP) -e '.[demo,test,dev]' --config-settings editable_mode=compat
 	@touch $@ $(VENV)/.for-demo
 
 $(BIN)/pip:
