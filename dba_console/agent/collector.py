@@ -24,6 +24,11 @@ from dba_console.units import parse_duration
 BUDGET = 0.7
 """Share of the interval a tick waits for its lanes."""
 
+FIRST_US = 1_500_000
+"""The first tick waits this long for the server: a picture without it would look like an outage."""
+ATTEMPT_US = 200_000
+"""Later ones wait this long for an attempt to connect before they count connections by their processes."""
+
 
 class Collector:
     """Reads a target once per `tick`. Used by one thread; needs no agent (`show` reads through it too)."""
@@ -51,7 +56,7 @@ class Collector:
         if not self.server.connected:
             # Whether the host may be shown is known only after the server has said who it is; and an attempt of ours
             # that is being refused should be over before connections are counted by their processes.
-            parts += self.server.finish(until if self._tick == 0 else min(until, started + 200_000))
+            parts += self.server.finish(started + (FIRST_US if self._tick == 0 else ATTEMPT_US))
             self.host.begin(names, self.server)
             until = max(until, self._clock.mono_us() + 300_000)
         else:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -22,12 +22,12 @@ from dba_console.probes.lane import Lane, LaneTimeout, Pending
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
 from dba_console.session.layout import directory_name
-from dba_console.session.listing import continued_by
 from dba_console.session.meta import SessionMeta, new_meta
-from dba_console.session.recorder import Recorder
-from dba_console.session.retention import prune
 from dba_console.target import Target
 from dba_console.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from dba_console.session.recorder import Recorder
 
 RETRY_US = 60_000_000
 """Between two tries to begin a recording that could not be begun."""
@@ -57,6 +57,7 @@ class RecordingSide:
         self._trouble: str | None = None
         self._begun_us = 0
         self._run = ""
+        self._to_open: Callable[[], None] | None = None
         self._opening: Pending[None] | None = None
         self.announce: Callable[[Event], None] = lambda event: None
         """Gets the events the recorder writes of itself: start, gaps, lagging, end. Called on its threads."""
@@ -64,7 +65,9 @@ class RecordingSide:
         """The session being written, or about to be; None where there can be none."""
 
     def begin(self, run: str) -> None:
-        """Begin a session for the agent run `run`, in a lane: the disk may be the thing that is stalled."""
+        """Name a session for the agent run `run`. It is opened with the first sample, once that has been shown: who
+        waits for the screen does not wait for a file.
+        """
         self._run, self._begun_us, self._trouble = run, self._clock.mono_us(), None
         meta = new_meta(
             target=self._target.name,
@@ -77,10 +80,7 @@ class RecordingSide:
         )
         path = self._sessions / directory_name(meta)
         self.directory = str(path)
-        try:
-            self._opening = self._lane.start(lambda: self._open(path, meta))
-        except LaneTimeout:
-            self._trouble = "not recording: the disk of the sessions does not answer"
+        self._to_open = lambda: self._open(path, meta)
 
     def put_sample(self, sample: Sample, encoded: bytes) -> None:
         if self._trouble is not None and sample.mono_us - self._begun_us > RETRY_US:
@@ -90,6 +90,8 @@ class RecordingSide:
                 self._early_samples.append((sample, encoded))
             else:
                 self._recorder.put_sample(sample, encoded)
+        if self._to_open is not None:
+            self._start_opening(self._to_open)
 
     def put_event(self, event: Event) -> None:
         with self._lock:
@@ -125,7 +127,19 @@ class RecordingSide:
         if self._recorder is not None:
             self._recorder.close(reason)
 
+    def _start_opening(self, call: Callable[[], None]) -> None:
+        # In a lane: the disk may be the thing that is stalled.
+        self._to_open = None
+        try:
+            self._opening = self._lane.start(call)
+        except LaneTimeout:
+            self._trouble = "not recording: the disk of the sessions does not answer"
+
     def _open(self, path: Path, meta: SessionMeta) -> None:
+        # Loaded here because it is not needed until now, and the first picture does not wait for it.
+        from dba_console.session.listing import continued_by
+        from dba_console.session.recorder import Recorder
+
         try:
             paths.private_dir(self._sessions)
             meta = structs.replace(meta, continues=continued_by(self._sessions, meta.target_key))
@@ -146,6 +160,8 @@ class RecordingSide:
 
     def _clear_away(self) -> None:
         """Remove what retention no longer keeps, after the recording runs: it may take long on a sick disk."""
+        from dba_console.session.retention import prune
+
         removed = prune(
             self._sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()
         ).removed
