@@ -34,6 +34,9 @@ def main() -> int:
         from dba_console.cli.app import run
 
         return run(arguments)
+    from dba_console.lean import begin_lean
+
+    begin_lean()
     from dba_console.cli.guard import guarded
 
     return guarded(lambda: _console(arguments), sys.argv)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# ruff: noqa: E402  # what follows must not have loaded what lean keeps out
-from dba_console.agent.lean import keep_out
+# ruff: noqa: E402  # what follows must not have loaded what is kept out
+from dba_console.lean import begin_lean
 
-keep_out()
+begin_lean()
 
 import os
 import sys

@@ -22,6 +22,7 @@ from dba_console.agent.watcher import Watcher
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
 from dba_console.errors import ConsoleError
+from dba_console.lean import loaded
 from dba_console.redact import redact
 from dba_console.samples.event import Event
 from dba_console.samples.own import Self
@@ -60,8 +61,9 @@ class Agent:
         """Tick until asked to end, `for_s` seconds are over, or nobody has watched for the grace time."""
         interval_us = int(self._collector.interval_s * 1e6)
         begun = due = self._clock.mono_us()
+        self._tick(0)
+        loaded()
         while True:
-            self._tick(self._clock.mono_us() - due)
             now = self._clock.mono_us()
             # Ticks that were missed are not made up for: they would all read the same moment.
             due += interval_us * max(1, -(-(now - due) // interval_us))
@@ -71,6 +73,7 @@ class Agent:
                 self.stop.ask("no console was attached for the grace time")
             if self.stop.wait((due - now) / 1e6):
                 return
+            self._tick(self._clock.mono_us() - due)
 
     def close(self) -> None:
         """End in order: consoles are told, the slot is given back, the recording is complete."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dba_console.errors import ConsoleError, ExitCode
+from dba_console.lean import loaded
 from dba_console.tui.feed import Feed
 from dba_console.tui.terminal import ScreenOptions, prepare, require_terminal
 
@@ -44,6 +45,7 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
     app = ConsoleApp(feed, options, colours)
     guard = app.guard = Guard(app.end_from_thread)
     guard.start()
+    loaded()
     try:
         code = app.run(mouse=options.mouse)
     finally:
