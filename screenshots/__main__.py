@@ -1,0 +1,65 @@
+"""`python -m screenshots`: makes every picture anew, in about two minutes.
+
+Upheld here: nothing on a picture is made up. What happened, happened on a server under load; what is seen was recorded
+by the agent, and is drawn by the console's own screen.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from dba_console.errors import ConsoleError
+from screenshots.incident import Incident
+from screenshots.png import convert, require_converters
+from screenshots.shots import SHOTS, take
+from screenshots.watching import Watching
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Record, take every picture, write NAME.svg and NAME.png beside this file. Returns an exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and directories are cleaned up
+    begun = time.monotonic()
+    try:
+        require_converters()
+        with tempfile.TemporaryDirectory(prefix="dbas-", dir="/tmp") as base:
+            session = _record(Path(base))
+            for shot in SHOTS:
+                _write(shot.name, take(shot, session))
+    except ConsoleError as error:
+        print(f"screenshots: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return int(error.code)
+    say(f"{len(SHOTS)} pictures in {time.monotonic() - begun:.0f} s")
+    return 0
+
+
+def _record(base: Path) -> Watching:
+    """Let the incident happen under the eyes of an agent; what is returned is the finished recording."""
+    with Incident(say) as incident:
+        watching = Watching(base, incident.dsn)
+        with watching:
+            incident.happen(watching)
+    return watching
+
+
+def _write(name: str, svg: str) -> None:
+    target = HERE / f"{name}.svg"
+    target.write_text(svg)
+    png = convert(target)
+    say(f"{name}: svg {target.stat().st_size // 1000} kB, png {png.stat().st_size // 1000} kB")
+
+
+def say(text: str) -> None:
+    """A word for the person who waits."""
+    print(f"screenshots: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The pictures: which screen, when, how large; and the real screen, opened on the recording without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rich.segment import Segment
+
+from dba_console.errors import ConsoleError
+from dba_console.tui.replay import ReplayFeed
+from dba_console.tui.terminal import ScreenOptions, prepare
+from screenshots.svg import drawing
+
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One picture. `keys` are pressed one after the other; `expects` must then be on the screen."""
+
+    name: str
+    size: tuple[int, int]
+    expects: str
+    keys: tuple[str, ...] = ()
+    moment: str = "peak"
+    command: tuple[str, ...] = ()
+    """Arguments of `replay SESSION --at TIME` for a picture of text; the screen otherwise."""
+
+
+SHOTS = (
+    Shot("overview", (160, 50), "─ Connections"),
+    Shot("overview-120x36", (120, 36), "─ Connections"),
+    Shot("overview-80x24", (80, 24), "─ Connections"),
+    Shot("connections", (120, 36), "shop-web-retry", ("1",)),
+    Shot("io", (120, 36), "iowait", ("2",)),
+    Shot("memory", (120, 36), "cached", ("3",)),
+    Shot("safety", (120, 36), "xid", ("4",)),
+    Shot("progress", (120, 24), "pg_dump", ("5",)),
+    Shot("locks", (120, 36), "alter table", ("6",)),
+    Shot("replication", (120, 30), "standby_1", ("7",)),
+    Shot("disks", (120, 30), "mount", ("8",)),
+    Shot("sessions", (160, 36), "shop-web", ("9",)),
+    Shot("events", (120, 24), "pages are slow", ("0",), moment="after"),
+    Shot("replay", (120, 36), "REPLAY", ("left_square_bracket", "plus"), moment="after"),
+    Shot("show", (100, 24), "alter table", command=("--show", "locks", "progress", "--width", "100")),
+)
+
+
+class Recorded(Protocol):
+    """A finished recording and its moments."""
+
+    moments: dict[str, str]
+
+    @property
+    def directory(self) -> Path: ...
+
+
+def take(shot: Shot, recorded: Recorded) -> str:
+    """The picture as SVG. Raises ConsoleError when the screen never showed what the picture is of."""
+    at = recorded.moments[shot.moment]
+    if shot.command:
+        return drawing(_text_rows(shot, recorded.directory, at), shot.size[0])
+    return drawing(asyncio.run(_screen_rows(shot, recorded.directory, at)), shot.size[0])
+
+
+async def _screen_rows(shot: Shot, directory: Path, at: str) -> list[list[Segment]]:
+    prepare("16")
+    from dba_console.tui.canvas import Canvas
+    from dba_console.tui.console import ConsoleApp
+
+    feed = ReplayFeed(directory, "shop")
+    app = ConsoleApp(feed, ScreenOptions(at=at), "16")
+    feed.start()
+    try:
+        async with app.run_test(size=shot.size) as pilot:
+            canvas = app.query_one(Canvas)
+
+            def rows() -> list[list[Segment]]:
+                return [list(canvas.render_line(y)) for y in range(canvas.size.height)]
+
+            await _until(lambda: app.navigator.frame() is not None, shot, rows)
+            for key in shot.keys:
+                await pilot.press(key)
+            await pilot.pause()
+            await _until(lambda: shot.expects in _plain(rows()), shot, rows)
+            return rows()
+    finally:
+        feed.close()
+
+
+async def _until(condition: Callable[[], bool], shot: Shot, rows: Callable[[], list[list[Segment]]]) -> None:
+    for _ in range(int(PATIENCE_S / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise ConsoleError(f"picture {shot.name}: {shot.expects!r} never came to the screen:\n{_plain(rows())}")
+
+
+def _plain(rows: list[list[Segment]]) -> str:
+    return "\n".join("".join(segment.text for segment in row) for row in rows)
+
+
+def _text_rows(shot: Shot, directory: Path, at: str) -> list[list[Segment]]:
+    command = [sys.executable, "-m", "dba_console", "replay", str(directory), "--at", at, *shot.command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    if done.returncode != 0 or shot.expects not in done.stdout:
+        raise ConsoleError(f"picture {shot.name}: {shot.expects!r} is not in its text:\n{done.stdout}{done.stderr}")
+    return [[Segment(text)] for text in done.stdout.rstrip().splitlines()]
