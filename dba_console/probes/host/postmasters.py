@@ -1,6 +1,7 @@
 """Which postmasters run on this host: found by their processes, told by their own files where these can be read.
 
-Used where no connection is to be had (blind mode) and to prove that a connected server runs here.
+Used where no connection is to be had (blind mode). That a connected server runs here is proven by
+probes/postgres/local.py.
 """
 
 from __future__ import annotations

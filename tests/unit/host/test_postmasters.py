@@ -1,12 +1,11 @@
-"""Which servers run on a host, and whether the one connected to is among them."""
+"""Which servers run on a host, and what is known of each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.probes.host.locality import locate
 from dba_console.probes.host.postmasters import Postmaster, find_postmasters, listening_sockets
-from tests.unit.host.trees import STAT, stat_line, write_tree
+from tests.unit.host.trees import stat_line, write_tree
 
 UNIX = """\
 Num       RefCount Protocol Flags    Type St Inode Path
@@ -18,14 +17,11 @@ START_S = 1_700_000_500
 
 
 def host(tmp_path: Path, *, cwd: bool = True) -> tuple[str, str]:
-    """A postmaster (100) with a backend (101), a shell and a client; gives /proc and the data directory."""
+    """A postmaster (100) with a backend (101), and a shell; gives /proc and the data directory."""
     data = tmp_path / "pg data"
     data.mkdir()
     files: dict[str, str | bytes] = {
-        "stat": STAT,
-        "1/stat": stat_line(1, command="systemd"),
         "50/stat": stat_line(50, command="bash"),
-        "60/stat": stat_line(60, parent=50, command="psql"),
         "100/stat": stat_line(100, start=50_000),
         "101/stat": stat_line(101, parent=100, start=50_100),
         "100/cmdline": f"/usr/bin/postgres\0-D\0{data}\0-c\0port=5432\0".encode(),
@@ -69,34 +65,3 @@ def test_a_stand_alone_backend_is_no_server(tmp_path: Path) -> None:
     proc, data = host(tmp_path)
     lock(data, pid=-100)
     assert find_postmasters(proc) == []
-
-
-def test_a_server_is_here_when_its_backend_and_its_start_agree(tmp_path: Path) -> None:
-    proc, data = host(tmp_path)
-    lock(data)
-    found = locate(101, START_S * 1_000_000 + 300_000, data, proc)
-    assert (found.local, found.postmaster_pid, found.data_directory) == (True, 100, data)
-
-
-def test_the_same_pid_of_another_servers_backend_is_not_taken_for_it(tmp_path: Path) -> None:
-    proc, data = host(tmp_path)
-    lock(data)
-    assert locate(101, (START_S - 3600) * 1_000_000, data, proc).local is False
-
-
-def test_a_pid_that_is_no_server_process_or_none_at_all_is_elsewhere(tmp_path: Path) -> None:
-    proc, _ = host(tmp_path)
-    assert locate(60, START_S * 1_000_000, None, proc).local is False
-    assert locate(4711, START_S * 1_000_000, None, proc).local is False
-
-
-def test_without_the_lock_file_the_kernels_account_of_the_start_counts(tmp_path: Path) -> None:
-    proc, _ = host(tmp_path, cwd=False)
-    assert locate(101, START_S * 1_000_000, None, proc).local is True
-    assert locate(101, (START_S + 3600) * 1_000_000, None, proc).local is False
-
-
-def test_where_processes_are_hidden_nothing_is_claimed(tmp_path: Path) -> None:
-    found = locate(101, START_S * 1_000_000, None, write_tree(tmp_path, {"stat": STAT}))
-    assert found.local is None
-    assert "hidepid" in found.note
