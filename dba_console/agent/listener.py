@@ -147,8 +147,8 @@ class Listener:
                     self._accept()
                 elif key.fd == self._wake_read:
                     self._distribute()
-                else:
-                    self._serve(self._peers[key.fd], events)
+                elif (peer := self._peers.get(key.fd)) is not None:  # gone already where an earlier event ended it
+                    self._serve(peer, events)
             self._drop_stalled()
         self._say_goodbye()
 

@@ -174,6 +174,19 @@ def test_a_reader_that_never_reads_is_disconnected_and_told_when_it_comes_back(d
         client.close()
 
 
+def test_consoles_that_leave_while_they_are_sent_to_harm_nobody(desk: Desk) -> None:
+    stays = attach(desk)
+    stays.receive(5)
+    for number in range(40):
+        leaving = [attach(desk) for _ in range(5)]
+        desk.listener.broadcast(pack_sample(bytes([number]) * 300_000), sample=True)
+        for client in leaving:
+            client.close()
+        got = stays.receive(5)
+        assert isinstance(got, SampleMessage) and got.data[0] == number
+    stays.close()
+
+
 def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "b.sock")
     client = attach(desk)
