@@ -62,6 +62,7 @@ def _ready() -> None:
     _answer(LaunchAnswer(ok=True))
     _let_go_of_input()
     os.dup2(0, 1)
+    os.chdir("/")
 
 
 def _answer(answer: LaunchAnswer) -> None:

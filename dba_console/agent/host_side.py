@@ -110,6 +110,9 @@ class HostSide:
             return place.local is True, place.note
         if server.server is not None and server.server.local is not True:
             return False, server.server.local_note
+        if server.server is not None:
+            # It was proven while it answered; that the server is down is when its host matters most.
+            return True, None
         if self._target.host_panels is not False:
             self._find_postmaster(server)
         if self.is_here:

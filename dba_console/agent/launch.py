@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
+import socket
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +27,7 @@ from dba_console.target import Target
 _COMMAND = [sys.executable, "-m", "dba_console.agent"]
 START_S = 15.0
 """Seconds a new agent may take until it listens: on a host with stalled disks Python itself loads slowly."""
+POLL_S = 0.05
 
 
 class LaunchRequest(msgspec.Struct, kw_only=True):
@@ -67,32 +69,58 @@ class RunningAgent:
 class Launch:
     """An agent being started; `wait` until it listens. The console loads its screen meanwhile."""
 
-    def __init__(self, process: subprocess.Popen[bytes] | None, path: Path) -> None:
-        self._process = process
-        self.path = path
+    def __init__(self, key: str, answer: int | None = None) -> None:
+        """`answer` is the pipe a new agent answers on, None where one was there already."""
+        self._key = key
+        self._answer = answer
+        self.path = socket_path(key)
 
     def wait(self) -> Path:
         """The socket, once the agent listens. Raises the agent's own error, or ConnectError when it says nothing."""
-        if self._process is None:
-            return self.path
-        output = self._process.stdout
-        assert output is not None  # given as PIPE below
-        try:
-            ready = select.select([output], [], [], START_S)[0]
-            text = output.readline() if ready else b""
-        finally:
-            output.close()
-        if not text:
-            raise ConnectError(
-                f"the agent did not start within {START_S:.0f} s" if not ready else "the agent ended at once",
-                hint=f"its log is {log_path()}",
-            )
-        answer = msgspec.json.decode(text, type=LaunchAnswer)
-        if not answer.ok:
-            error = ConsoleError(answer.message, hint=answer.hint)
-            error.code = ExitCode(answer.code)
-            raise error
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            _hear(answer)
+        self._until_it_listens()
         return self.path
+
+    def _until_it_listens(self) -> None:
+        """Another console may have started the agent a moment ago: it holds the lock before it has its socket."""
+        lock = TargetLock(self._key)
+        pause = threading.Event()
+        for _ in range(int(START_S / POLL_S)):
+            if _listens(self.path):
+                return
+            if lock.holder() is None:
+                break
+            pause.wait(POLL_S)
+        raise ConnectError("the agent does not listen", hint=f"its log is {log_path()}")
+
+
+def _hear(pipe: int) -> None:
+    """What the new agent says of its start. Raises its error, or ConnectError when it says nothing."""
+    try:
+        ready = select.select([pipe], [], [], START_S)[0]
+        text = os.read(pipe, 65536) if ready else b""
+    finally:
+        os.close(pipe)
+    if not text:
+        message = "the agent ended at once" if ready else f"the agent did not start within {START_S:.0f} s"
+        raise ConnectError(message, hint=f"its log is {log_path()}")
+    answer = msgspec.json.decode(text, type=LaunchAnswer)
+    if not answer.ok:
+        error = ConsoleError(answer.message, hint=answer.hint)
+        error.code = ExitCode(answer.code)
+        raise error
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 def log_path() -> Path:
@@ -107,26 +135,31 @@ def find_agent(target: Target) -> Path | None:
 
 def begin(target: Target, config: Config) -> Launch:
     """Start an agent for the target unless one runs; returns at once."""
-    path = find_agent(target)
-    if path is not None:
-        return Launch(None, path)
+    if find_agent(target) is not None:
+        return Launch(target.key)
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    request, answer = _memory_file(msgspec.json.encode(_request(target, config))), os.pipe()
     try:
-        process = subprocess.Popen(
+        # Nobody waits for it: it outlives this process, in a process session of its own.
+        os.posix_spawn(
+            _COMMAND[0],
             _COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env=_environment(),
+            _environment(),
+            setsid=True,
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate((request, answer[1], log))],
         )
     finally:
-        os.close(log)
-    assert process.stdin is not None  # given as PIPE above
-    process.stdin.write(msgspec.json.encode(_request(target, config)))
-    process.stdin.close()
-    return Launch(process, socket_path(target.key))
+        for descriptor in (request, answer[1], log):
+            os.close(descriptor)
+    return Launch(target.key, answer[0])
+
+
+def _memory_file(content: bytes) -> int:
+    """A file that only this process and its children ever see, at its beginning."""
+    descriptor = os.memfd_create("request")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def become(target: Target, config: Config, *, for_s: float | None = None, sessions: Path | None = None) -> NoReturn:
@@ -136,10 +169,7 @@ def become(target: Target, config: Config, *, for_s: float | None = None, sessio
     """
     request = _request(target, config)
     request.foreground, request.for_s, request.sessions = True, for_s, None if sessions is None else str(sessions)
-    descriptor = os.memfd_create("request", 0)
-    os.write(descriptor, msgspec.json.encode(request))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.dup2(descriptor, 0)
+    os.dup2(_memory_file(msgspec.json.encode(request)), 0)
     os.execve(sys.executable, _COMMAND, _environment())
 
 

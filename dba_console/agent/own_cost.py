@@ -6,6 +6,7 @@ import os
 import resource
 
 from dba_console.clock import Clock
+from dba_console.probes.host.procstat import stat_of
 from dba_console.samples.own import Self
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -47,9 +48,5 @@ def _resident() -> int:
 
 def _backend_cpu(pid: int) -> int | None:
     """Microseconds of CPU of a server process on this host, None where there is no such process to read."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) * 1_000_000 // _TICKS
+    stat = stat_of("/proc", pid)
+    return None if stat is None else (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS

@@ -1,0 +1,74 @@
+"""An agent is started by whoever comes first, and found by everybody else, at whatever moment they come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.client import AgentClient
+from dba_console.agent.launch import begin, list_agents
+from dba_console.config import AgentConfig, Config
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConsoleError
+from dba_console.target import Target, make_target
+from tests.agent.running import environment
+from tests.background import wait_until
+
+
+@pytest.fixture(autouse=True)
+def own_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    yield
+    for agent in list_agents():
+        os.kill(agent.pid, signal.SIGTERM)
+    wait_until(lambda: not list_agents(), 20, what="the agents' end")
+
+
+@pytest.fixture
+def target(cluster: Cluster) -> Target:
+    return make_target(cluster.dsn())
+
+
+def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
+    pids: list[int] = []
+
+    def console() -> None:
+        client = AgentClient.connect(begin(target, Config()).wait())
+        pids.append(client.hello.pid)
+        client.close()
+
+    threads = [threading.Thread(target=console) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(pids) == 5
+    assert len(set(pids)) == 1
+
+
+def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> None:
+    config = Config(agent=AgentConfig(grace="1s"))
+    client = AgentClient.connect(begin(target, config).wait())
+    pid = client.hello.pid
+    assert client.hello.grace_s == 1.0
+    client.close()
+    wait_until(lambda: not list_agents(), 20, what="the end of the grace time")
+    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 20, what="the end of the process")
+
+
+def test_an_agent_outlives_the_session_of_who_started_it(target: Target) -> None:
+    client = AgentClient.connect(begin(target, Config()).wait())
+    assert os.getsid(client.hello.pid) == client.hello.pid
+    assert os.getsid(client.hello.pid) != os.getsid(0)
+    client.close()
+
+
+def test_what_keeps_an_agent_from_starting_is_said_by_who_asked(target: Target) -> None:
+    with pytest.raises(ConsoleError, match="not a duration"):
+        begin(target, Config(agent=AgentConfig(grace="soon"))).wait()
