@@ -35,8 +35,6 @@ class SealedBlock(NamedTuple):
 
     head: Head
     last_seq: int
-    mono_us: int
-    """Monotonic time of its first sample."""
     data: bytes
     points: bytes
 
@@ -72,6 +70,8 @@ class Backlog:
         """Samples given up because the disk stalled for longer than the memory lasts."""
         self.dropped_events = 0
         self._blocks: deque[SealedBlock] = deque()
+        self._since: deque[int | None] = deque()
+        """For each block the monotonic time of its first sample that is in no row on the disk; None where all are."""
         self._rows: list[TailRow] = []
         self._events: deque[Event] = deque()
         self._gaps: deque[Gap] = deque(maxlen=EVENTS)
@@ -85,6 +85,7 @@ class Backlog:
     def put_block(self, block: SealedBlock) -> None:
         """A sealed block takes the place of the rows it is made of."""
         with self.changed:
+            self._since.append(self._rows[0].mono_us if self._rows else None)
             self._rows.clear()
             self._blocks.append(block)
             self._bytes += len(block.data) + len(block.points)
@@ -123,6 +124,7 @@ class Backlog:
             for block in batch.blocks:
                 if self._blocks and self._blocks[0] is block:
                     self._blocks.popleft()
+                    self._since.popleft()
                     self._bytes -= len(block.data) + len(block.points)
             done = {row.seq for row in batch.rows}
             self._rows = [row for row in self._rows if row.seq not in done]
@@ -140,12 +142,15 @@ class Backlog:
     def oldest_mono_us(self) -> int | None:
         """Monotonic time of the oldest sample not on the disk, None where all are."""
         with self.changed:
-            if self._blocks:
-                return self._blocks[0].mono_us
+            # A sealed block that waits is no lag by itself: its samples were written one by one.
+            waiting = [since for since in self._since if since is not None]
+            if waiting:
+                return waiting[0]
             return self._rows[0].mono_us if self._rows else None
 
     def _give_up_oldest(self) -> None:
         lost = self._blocks.popleft()
+        self._since.popleft()
         self._bytes -= len(lost.data) + len(lost.points)
         self.dropped += lost.head.samples
         reason = "the disk of the recording stalled for longer than the memory of the recorder lasts"

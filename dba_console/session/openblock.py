@@ -35,7 +35,6 @@ class OpenBlock:
         self._tail = TailWriter()
         self._walls: list[int] = []
         self._points: list[Point] = []
-        self._mono_us = 0
         self._last_seq = 0
 
     def add(self, sample: Sample, encoded: bytes) -> None:
@@ -43,8 +42,6 @@ class OpenBlock:
         self._picture = self._picture.absorb(sample)
         if self._walls and sample.wall_us < self._walls[-1]:
             self.seal()  # the clock was set back: within a block times ascend
-        if self._block.samples == 0:
-            self._mono_us = sample.mono_us
         if self._block.wants_key:
             sample = key_sample(sample, self._picture)
             encoded = encode_sample(sample)
@@ -65,7 +62,7 @@ class OpenBlock:
             return
         head = Head(block.samples, block.first_seq, block.first_us, block.last_us)
         points = pack_points(self._walls, self._points)
-        self._backlog.put_block(SealedBlock(head, self._last_seq, self._mono_us, block.seal(), points))
+        self._backlog.put_block(SealedBlock(head, self._last_seq, block.seal(), points))
         self.restart()
 
     def _point(self) -> Point:
