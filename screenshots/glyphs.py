@@ -53,7 +53,8 @@ def _middle() -> float:
 
 
 def _box(x: float, y: float, wide: float, high: float) -> str:
-    return f"M{number(x)} {number(y)}h{number(wide)}v{number(high)}h{number(-wide)}z"
+    # Both edges are rounded, not the distance between them: else hairs of the paper show between two cells.
+    return f"M{number(x)} {number(y)}H{number(x + wide)}V{number(y + high)}H{number(x)}z"
 
 
 def number(value: float) -> str:

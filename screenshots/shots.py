@@ -17,6 +17,7 @@ from dba_console.errors import ConsoleError
 from dba_console.tui.replay import ReplayFeed
 from dba_console.tui.terminal import ScreenOptions, prepare
 from screenshots.svg import drawing
+from screenshots.watching import NAME
 
 PATIENCE_S = 20.0
 
@@ -67,15 +68,16 @@ def take(shot: Shot, recorded: Recorded) -> str:
     at = recorded.moments[shot.moment]
     if shot.command:
         return drawing(_text_rows(shot, recorded.directory, at), shot.size[0])
-    return drawing(asyncio.run(_screen_rows(shot, recorded.directory, at)), shot.size[0])
+    return drawing(asyncio.run(screen_rows(shot, recorded.directory, at)), shot.size[0])
 
 
-async def _screen_rows(shot: Shot, directory: Path, at: str) -> list[list[Segment]]:
+async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) -> list[list[Segment]]:
+    """The lines the screen paints at the moment `at` of a recording, after the keys of the shot."""
     prepare("16")
     from dba_console.tui.canvas import Canvas
     from dba_console.tui.console import ConsoleApp
 
-    feed = ReplayFeed(directory, "shop")
+    feed = ReplayFeed(directory, name)
     app = ConsoleApp(feed, ScreenOptions(at=at), "16")
     feed.start()
     try:
@@ -89,7 +91,7 @@ async def _screen_rows(shot: Shot, directory: Path, at: str) -> list[list[Segmen
             for key in shot.keys:
                 await pilot.press(key)
             await pilot.pause()
-            await _until(lambda: shot.expects in _plain(rows()), shot, rows)
+            await _until(lambda: shot.expects in plain(rows()), shot, rows)
             return rows()
     finally:
         feed.close()
@@ -100,10 +102,11 @@ async def _until(condition: Callable[[], bool], shot: Shot, rows: Callable[[], l
         if condition():
             return
         await asyncio.sleep(0.02)
-    raise ConsoleError(f"picture {shot.name}: {shot.expects!r} never came to the screen:\n{_plain(rows())}")
+    raise ConsoleError(f"picture {shot.name}: {shot.expects!r} never came to the screen:\n{plain(rows())}")
 
 
-def _plain(rows: list[list[Segment]]) -> str:
+def plain(rows: list[list[Segment]]) -> str:
+    """The text of painted lines."""
     return "\n".join("".join(segment.text for segment in row) for row in rows)
 
 
