@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dba_console.demo.account import Account, clean_environment
 from dba_console.errors import ConnectError
+from dba_console.probes.host.procstat import stat_of
 
 _READY = ("ready", "standby")
 """Line 8 of postmaster.pid (LOCK_FILE_LINE_PM_STATUS in PostgreSQL's miscadmin.h), which pg_ctl waits for too."""
@@ -91,18 +92,8 @@ def is_ready(data_directory: Path, pid: int) -> bool:
 
 def children_of(pid: int) -> list[int]:
     """The process ids whose parent is `pid`, in no order."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_bytes()
-        except OSError:
-            continue  # it ended meanwhile
-        # The command in parentheses may hold anything; the parent is the second field after it (proc(5)).
-        if int(stat.rpartition(b")")[2].split()[1]) == pid:
-            found.append(int(entry))
-    return found
+    everyone = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [one for one in everyone if (stat := stat_of("/proc", one)) is not None and stat.parent == pid]
 
 
 def send_all(pids: Iterable[int], number: signal.Signals) -> None:

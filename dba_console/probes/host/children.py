@@ -9,19 +9,8 @@ from __future__ import annotations
 
 import os
 
-from dba_console.probes.host.files import HeldFile, read_once
-from dba_console.probes.host.procstat import ProcStat, parse_stat
-
-STAT_SIZE = 1024
-"""More than any /proc/PID/stat has: 52 numbers and a name of 64 bytes."""
-
-
-def stat_of(proc: str, pid: int) -> ProcStat | None:
-    """The process now, None where it has ended."""
-    try:
-        return parse_stat(read_once(f"{proc}/{pid}/stat", STAT_SIZE))
-    except (OSError, ValueError, IndexError):
-        return None
+from dba_console.probes.host.files import HeldFile
+from dba_console.probes.host.procstat import stat_of
 
 
 class Children:

@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.probes.host.children import stat_of
 from dba_console.probes.host.data_directory import read_lock_file
 from dba_console.probes.host.files import read_file, read_once
+from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.lane import Lane, LaneTimeout
 
 COMMANDS = frozenset(("postgres", "postmaster", "edb-postgres", "edb-postmaster"))

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dba_console.probes.host.children import STAT_SIZE, Children
+from dba_console.probes.host.children import Children
 from dba_console.probes.host.files import HeldFile, read_once
-from dba_console.probes.host.procstat import ProcStat, parse_io, parse_stat
+from dba_console.probes.host.procstat import STAT_SIZE, ProcStat, parse_io, parse_stat
 from dba_console.samples.host import Process, Processes
 
 TURNS = 20

@@ -1,4 +1,4 @@
-"""/proc/PID/stat and /proc/PID/io of one process (proc_pid_stat(5), proc_pid_io(5)).
+"""/proc/PID/stat and /proc/PID/io of one process (proc_pid_stat(5), proc_pid_io(5)): read, and understood.
 
 Neither takes the process's mmap lock, unlike its command line, so neither waits for what the process does.
 """
@@ -6,6 +6,11 @@ Neither takes the process's mmap lock, unlike its command line, so neither waits
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from dba_console.probes.host.files import read_once
+
+STAT_SIZE = 1024
+"""More than any /proc/PID/stat has: 52 numbers and a name of 64 bytes."""
 
 
 class ProcStat(NamedTuple):
@@ -19,6 +24,14 @@ class ProcStat(NamedTuple):
     start_ticks: int
     rss_pages: int
     blkio_ticks: int | None
+
+
+def stat_of(proc: str, pid: int) -> ProcStat | None:
+    """The process now, None where it has ended or is not visible."""
+    try:
+        return parse_stat(read_once(f"{proc}/{pid}/stat", STAT_SIZE))
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def parse_stat(data: bytes) -> ProcStat:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dba_console.clock import Clock
-from dba_console.probes.host.children import stat_of
 from dba_console.probes.host.files import read_once
+from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.host.titles import ParsedTitle, cluster_name, parse_title, titles_are_updated
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.samples.host import Title, Titles

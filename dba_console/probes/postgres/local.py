@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.postgres.route import Route
 
 _TOLERANCE_US = 2_500_000
@@ -102,18 +103,17 @@ def _lives_in(pid: int, evidence: Evidence, proc: str) -> bool:
 
 
 def _process(pid: int, proc: str) -> _Process | None:
-    """A process from /proc/PID/stat (proc_pid_stat(5)), None where it is not, or not visible."""
+    """A process of this host, None where it is not, or not visible."""
+    stat = stat_of(proc, pid)
+    if stat is None:
+        return None
     try:
-        with open(f"{proc}/{pid}/stat", "rb") as file:
-            # The command's name may hold anything, a parenthesis too; after the last one come plain fields.
-            fields = file.read().rpartition(b")")[2].split()
         with open(f"{proc}/{pid}/status", "rb") as file:
             names = next((line for line in file if line.startswith(b"NSpid:")), b"NSpid: 0")
-        boot_us = _boot_us(proc)
-        start_us = boot_us + int(fields[19]) * 1_000_000 // os.sysconf("SC_CLK_TCK")
-        return _Process(pid, int(fields[1]), start_us, len(names.split()) - 1)
+        start_us = _boot_us(proc) + stat.start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return None
+    return _Process(pid, stat.parent, start_us, len(names.split()) - 1)
 
 
 def _boot_us(proc: str) -> int:
