@@ -1,4 +1,4 @@
-"""`python -m screenshots`: makes every picture anew, in about two minutes.
+"""`python -m screenshots`: makes every picture anew, in about three minutes.
 
 Upheld here: nothing on a picture is made up. What happened, happened on a server under load; what is seen was recorded
 by the agent, and is drawn by the console's own screen.
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConsoleError, ExitCode
 from screenshots.incident import Incident
 from screenshots.png import convert, require_converters
 from screenshots.shots import SHOTS, take
@@ -36,6 +36,8 @@ def main() -> int:
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
         return int(error.code)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
     say(f"{len(SHOTS)} pictures in {time.monotonic() - begun:.0f} s")
     return 0
 

@@ -1,4 +1,4 @@
-"""What happens on the server while it is recorded: a release, a queue behind a forgotten transaction, a long backup.
+"""What happens while it is recorded: more and more sessions, a release that waits behind a dump, backups, lost cache.
 
 Everything is done by PostgreSQL's own programs and by real reads and writes; the seconds are those of the recording.
 """
@@ -6,25 +6,25 @@ Everything is done by PostgreSQL's own programs and by real reads and writes; th
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from dba_console.demo.account import clean_environment
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.cluster import make_standby
 from dba_console.demo.leash import end, on_leash
 from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.practice import PracticeGround
 
 Say = Callable[[str], None]
+# A hundred sessions are left for those that come during the incident.
 PLAN = LoadPlan(clients=20, rate_per_s=120, idle=110, scale=10)
 COPY_MB = 1500
 """Size of the file that is copied, dropped from the page cache and read again."""
 LINK_BYTES = 1_500_000
+"""What the link the dump goes over takes in a second; so it lasts into the incident on a fast machine too."""
 BURST, BURSTS, BURST_EVERY_S = 9, 10, 6
 """New sessions of the web servers: how many at a time, how often, and how far apart."""
 _ORDERS = """
@@ -36,10 +36,12 @@ alter table orders add primary key (id);
 create role dba_console login;
 grant pg_monitor to dba_console;
 """
+# An expression that takes its time: the build is still under way at the moment of the pictures.
 _INDEX = (
     "set max_parallel_maintenance_workers = 0",
     "create index orders_search_idx on orders (regexp_replace(reference, '([a-f]+)([0-9]+)', '\\2-\\1', 'g'))",
 )
+# Throttled, as a careful operator throttles it by day.
 _VACUUM = ("set vacuum_cost_delay = '40ms'", "set vacuum_cost_limit = 40", "vacuum pgbench_accounts")
 _RELEASE = ("alter table pgbench_history add column note text",)
 
@@ -47,8 +49,11 @@ _RELEASE = ("alter table pgbench_history add column note text",)
 class Witness(Protocol):
     """Who watches, as far as an incident needs to know."""
 
-    def mark(self, text: str) -> None: ...
-    def remember(self, moment: str) -> None: ...
+    def mark(self, text: str) -> None:
+        """Mark this moment in the recording."""
+
+    def remember(self, moment: str) -> None:
+        """Keep this moment, under a name, for pictures."""
 
 
 class Incident:
@@ -151,14 +156,12 @@ class Incident:
         self._program(str(self._cluster.binaries.program(name)), *arguments, *last)
 
     def _program(self, *command: str) -> None:
-        process = self._launched(command, self._cluster)
+        """Start a program as the server's user; it ends with the incident."""
+        base = self._cluster.base
+        with (base / "incident.log").open("ab") as log:
+            environment = clean_environment(str(base))
+            process = on_leash(command, output=log, environment=environment, spawn=self._cluster.account.spawn)
         self._around.callback(end, process)
-
-    @staticmethod
-    def _launched(command: Sequence[str], cluster: Cluster) -> subprocess.Popen[bytes]:
-        with Path(cluster.base / "incident.log").open("ab") as log:
-            environment = clean_environment(str(cluster.base))
-            return on_leash(command, output=log, environment=environment, spawn=cluster.account.spawn)
 
 
 def _cancel(application: str) -> str:
