@@ -125,7 +125,7 @@ def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
         writer.add(sample)
     head = Head(writer.samples, writer.first_seq, writer.first_us, writer.last_us)
     packed = pack_points([sample.wall_us for sample in samples], points)
-    return SealedBlock(head, samples[-1].seq, samples[0].mono_us, writer.seal(), packed)
+    return SealedBlock(head, samples[-1].seq, writer.seal(), packed)
 
 
 def _seeks(recording: Recording, times: list[int]) -> tuple[list[float], list[float]]:
