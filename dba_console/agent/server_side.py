@@ -25,6 +25,9 @@ HARD_LIMIT_S = 12.0
 """A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
 RETRY_S = (1.0, 1.0, 2.0, 2.0, 5.0)
 """Pauses between attempts to connect; the last one repeats. With no slot free it stays at the first."""
+TELLING = "pg.activity"
+"""The part that tells why there is no connection."""
+NO_CONNECTION = "no connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +176,16 @@ class ServerSide:
         self._fail("silent", "the server does not answer; its connection was given up")
 
     def _missing(self, status: str, note: str | None = None) -> list[Part]:
-        """Every part of the server, empty, with the reason: no panel may go on as if it were fed."""
+        """Every part of the server, empty, with the reason: no panel may go on as if it were fed.
+
+        The reason in full is the sessions' (`NO_CONNECTION` is the others'): ten times the same long sentence is none.
+        """
         now = self._clock.mono_us()
-        text = note or (self.outage.text if self.outage else "not read")
+        full = note or (self.outage.text if self.outage else "not read")
         return [
-            make_part(name, None, at_us=now, status="timeout" if status == "timeout" else "error", note=text)
+            make_part(
+                name, None, at_us=now, status="timeout" if status == "timeout" else "error",
+                note=full if note or name == TELLING else NO_CONNECTION,
+            )
             for name in PG_PARTS
-        ]
+        ]  # fmt: skip

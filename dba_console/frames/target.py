@@ -18,6 +18,8 @@ def derive_target(facts: Facts) -> TargetFrame:
     _identity(frame, facts)
     _host(frame, facts)
     frame.state, frame.note = _state(facts)
+    if frame.state == "disconnected":
+        frame.uptime_s = None  # whether it is up at all is the question
     return frame
 
 

@@ -59,7 +59,8 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     panel = frame.locks
     lines: list[Line] = []
     if panel.waiting == 0 and not panel.trees:
-        lines = [said("nobody waits for a lock", "dim")]
+        known = panel.status == "ok"
+        lines = [said("nobody waits for a lock" if known else "nobody waited for a lock when it was last read", "dim")]
     elif panel.waiting is not None or panel.trees:
         lines = [_summary(frame)]
         lines += [_node_line(place) for place in islice(walk(panel.trees), max(0, height - 1))]

@@ -39,7 +39,9 @@ def state_words(panel: PanelFrame) -> str:
         return ""
     # Even a status is cleaned: a recording may come from anywhere.
     words = [] if panel.status == "stale" else [clean(panel.status[:40])]
-    if panel.status in ("denied", "unsupported", "error") and has_readings(panel):
+    if panel.status == "error" and panel.age_s is not None and has_readings(panel):
+        words = []  # what is shown was well when it was read; how long ago is what counts
+    elif panel.status in ("denied", "unsupported", "error") and has_readings(panel):
         words = [f"partly {panel.status}"]
     if panel.age_s is not None and panel.status not in ("denied", "unsupported"):
         words.append(f"{human_duration(panel.age_s)} old")

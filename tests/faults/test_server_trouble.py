@@ -58,7 +58,11 @@ def test_a_killed_server_is_told_and_its_return_too(fresh_cluster: FreshCluster,
         lost = watch.event("server.lost")
         frame = watch.next_frame()
         assert frame.target.state != "connected"
-        assert frame.memory.free_bytes, "the host is still there"
+        for panel in (watch.next_frame().memory, watch.next_frame().io):
+            assert panel.age_s is not None
+            assert panel.status == "ok" and panel.age_s < 1.5, "the host is still there, and watched"
+        assert frame.target.uptime_s is None
+        assert frame.target.note != frame.replication.note == "no connection", "the reason stands once"
         cluster.start()
         assert "restarted" in watch.event("server.changed").text
         watch.until(connected)

@@ -67,6 +67,8 @@ def test_a_title_says_the_state_in_words() -> None:
     assert state_words(PanelFrame(status="stale", age_s=12.0)) == "12s old"
     assert state_words(PanelFrame(status="timeout", age_s=12.0)) == "timeout, 12s old"
     assert state_words(PanelFrame(status="denied")) == "denied"
+    assert state_words(Io(status="error", age_s=32.0, procs_blocked=0)) == "32s old"
+    assert state_words(Io(status="error", age_s=32.0)) == "error, 32s old"
     assert state_words(Io(status="unsupported", procs_blocked=0)) == "partly unsupported"
     assert state_words(PanelFrame(note="half of it could not be read")) == "!"
 
