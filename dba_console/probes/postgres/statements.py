@@ -23,8 +23,20 @@ def _floors() -> dict[str, dict[int, bytes]]:
     found: dict[str, dict[int, bytes]] = {}
     for path in sorted(_DIRECTORY.iterdir()):
         if match := _FILE.fullmatch(path.name):
-            found.setdefault(match["name"], {})[int(match["floor"] or 0)] = path.read_bytes()
+            found.setdefault(match["name"], {})[int(match["floor"] or 0)] = _bare(path.read_bytes())
     return found
+
+
+def _bare(text: bytes) -> bytes:
+    r"""The statement without the comment above it, which would stand in pg_stat_activity before what is asked.
+
+    >>> _bare(b"-- Why.\n-- And how.\nSELECT 1 -- one")
+    b'SELECT 1 -- one'
+    """
+    lines = text.splitlines(keepends=True)
+    while lines and lines[0].startswith(b"--"):
+        del lines[0]
+    return b"".join(lines)
 
 
 def names() -> list[str]:
