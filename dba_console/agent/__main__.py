@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from dba_console.agent.launch import LaunchAnswer, LaunchRequest
+from dba_console.agent.launch import LaunchAnswer, LaunchRequest, log_path
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.redact import redact
 from dba_console.target import Target
@@ -27,9 +27,8 @@ def main() -> int:
     except ConsoleError as error:
         return _refuse(request, error)
     except Exception as error:
-        # Without local variables, which may hold a connection string.
-        print(redact("".join(traceback.format_exception(error))), file=sys.stderr)
-        failure = ConsoleError(f"the agent failed: {type(error).__name__}", hint="its log has the report")
+        _report(error)
+        failure = ConsoleError(f"the agent failed: {type(error).__name__}", hint=f"{log_path()} has the report")
         failure.code = ExitCode.UNSUPPORTED
         return _refuse(request, failure)
 
@@ -55,6 +54,14 @@ def _refuse(request: LaunchRequest, error: ConsoleError) -> int:
     else:
         _answer(LaunchAnswer(ok=False, message=redact(error.message), hint=error.hint, code=int(error.code)))
     return int(error.code)
+
+
+def _report(error: Exception) -> None:
+    """What went wrong, for who mends it; without local variables, which may hold a connection string."""
+    text = redact("".join(traceback.format_exception(error)))
+    descriptor = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.write(descriptor, text.encode(errors="replace"))
+    os.close(descriptor)
 
 
 def _ready() -> None:
