@@ -15,7 +15,7 @@ T = TypeVar("T")
 Session = psycopg.Connection[tuple[object, ...]]
 
 
-def wait_until(condition: Callable[[], T], timeout: float = 10.0, *, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T | None], timeout: float = 10.0, *, what: str = "the condition") -> T:
     """The first true value of `condition`, asked again every 20 ms. Raises AssertionError after `timeout` seconds."""
     tick = threading.Event()
     asked = 0.0

@@ -159,13 +159,17 @@ def test_a_recording_cut_short_is_shown_as_far_as_it_goes(recorded: Console, tmp
 def test_a_pinned_session_survives_a_prune_that_takes_all_others(recorded: Console, tmp_path: Path) -> None:
     sessions = tmp_path / "sessions"
     shutil.copytree(recorded.sessions, sessions)
-    place = {"DBA_CONSOLE_SESSIONS": str(sessions), "DBA_CONSOLE_RECORDING_MAX_SIZE": "1kB"}
-    assert recorded.run("session", "pin", "last", **place).code == 0
-    assert recorded.run("session", "prune", **place).out == "nothing to remove\n"
-    assert recorded.run("session", "unpin", "last", **place).code == 0
-    assert "would remove" in recorded.run("session", "prune", "--dry-run", **place).out
+
+    def session(*arguments: str) -> Done:
+        place = str(sessions)
+        return recorded.run("session", *arguments, DBA_CONSOLE_SESSIONS=place, DBA_CONSOLE_RECORDING_MAX_SIZE="1kB")
+
+    assert session("pin", "last").code == 0
+    assert session("prune").out == "nothing to remove\n"
+    assert session("unpin", "last").code == 0
+    assert "would remove" in session("prune", "--dry-run").out
     assert len(list(sessions.iterdir())) == 1
-    assert "removed" in recorded.run("session", "prune", **place).out
+    assert "removed" in session("prune").out
     assert list(sessions.iterdir()) == []
 
 

@@ -16,8 +16,9 @@ from dba_console.session.recorder import Recorder
 from dba_console.session.recording import Recording
 from dba_console.session.verify import verify
 from dba_console.session.writer import Writer
+from tests.clocks import HeldClock
 from tests.requirements import require_tool
-from tests.unit.session.making import HeldClock, little_point, meta, put, recorder, ticks
+from tests.unit.session.making import little_point, meta, put, recorder, ticks
 
 pytestmark = pytest.mark.root
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import build
-
 from dba_console.frames.picture import Picture
 from dba_console.frames.points import point_of
 from dba_console.samples.event import Event
@@ -14,6 +12,7 @@ from dba_console.samples.postgres import Activity, Sessions
 from dba_console.samples.sample import Sample, encode_sample
 from dba_console.tui.archive import Archive
 from dba_console.tui.feed import LinkChanged, Mailbox, Point, SampleArrived, Session
+from tests import build
 
 S = 1_000_000
 START_US = build.NOW_US

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from scenes import START_US, MemoryPast, S, after, tick
-
 from dba_console.errors import SessionError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.tui.archive import Archive, Past, is_sign, next_sign
 from dba_console.tui.feed import Arrival, Mailbox, MomentArrived, Refused
 from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
+from tests.tui.scenes import START_US, MemoryPast, S, after, tick
 
 EVENTS = (
     Event(wall_us=START_US + 2 * S, kind="mark", text="here", seq=1),

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from scenes import START_US, HandFeed, MemoryPast, S, tick
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -16,6 +15,7 @@ from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import EventArrived
 from dba_console.tui.terminal import ScreenOptions
+from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 
 
 class Screen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import build
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from dba_console.panels.registry import PANELS
 from dba_console.tui.detail import DetailView
 from dba_console.tui.shares import MIN_CURRENT, shares
 from dba_console.tui.view import Scene
+from tests import build
 
 SCENE = Scene(build.busy_frame(), build.busy_history(), "")
 

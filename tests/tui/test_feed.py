@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from scenes import tick
-
 from dba_console.samples.event import Event
 from dba_console.samples.sample import decode_sample, encode_sample
 from dba_console.tui.feed import OTHERS, SAMPLES, EventArrived, Mailbox, NoticeArrived, SampleArrived
+from tests.tui.scenes import tick
 
 
 def test_everything_left_is_taken_once() -> None:

@@ -5,24 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from scenes import START_US, HandFeed, MemoryPast, S, tick
 
 from dba_console.samples.event import Event
 from dba_console.tui.feed import EventArrived, LinkChanged, NoticeArrived
 from dba_console.tui.navigator import Navigator
-
-
-class HeldClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now_us = 0
-
-    def wall_us(self) -> int:
-        return START_US + self.now_us
-
-    def mono_us(self) -> int:
-        return self.now_us
+from tests.clocks import HeldClock
+from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 
 
 class Stand:
@@ -137,7 +125,7 @@ def test_brackets_go_from_mark_to_mark() -> None:
     stand.give(*range(95, 100))
     seen = []
     for direction in (-1, -1, 1):
-        stand.navigator.sign(direction)  # type: ignore[arg-type]
+        stand.navigator.sign(direction)
         stand.answered()
         seen.append(stand.second)
     assert seen == [60, 20, 60]
@@ -203,16 +191,16 @@ def test_playing_goes_on_with_the_operators_time_and_stops_at_the_end() -> None:
     stand.answered()
     stand.answered()
     stand.navigator.space()
-    stand.clock.now_us += 3 * S
+    stand.clock.advance(3)
     stand.navigator.play()
     stand.answered()
     assert stand.second == 3
     stand.navigator.faster()
-    stand.clock.now_us += 2 * S
+    stand.clock.advance(2)
     stand.navigator.play()
     stand.answered()
     assert stand.second == 7
-    stand.clock.now_us += 60 * S
+    stand.clock.advance(60)
     stand.navigator.play()
     stand.answered()
     assert stand.second == 9 and not stand.navigator.cursor.playing
@@ -225,9 +213,9 @@ def test_playing_a_live_session_reaches_the_present_and_is_live() -> None:
     stand.navigator.step(-1)
     stand.navigator.step(-1)
     stand.navigator.space()
-    stand.clock.now_us += 1 * S
+    stand.clock.advance(1)
     assert stand.navigator.play() and stand.second == 8
-    stand.clock.now_us += 5 * S
+    stand.clock.advance(5)
     stand.navigator.play()
     assert stand.navigator.cursor.live
 
@@ -267,7 +255,7 @@ def test_a_slow_recording_is_said_to_be_slow() -> None:
     stand.give(5)
     stand.navigator.first()
     assert not stand.navigator.waiting
-    stand.clock.now_us += 2 * S
+    stand.clock.advance(2)
     assert stand.navigator.waiting
 
 

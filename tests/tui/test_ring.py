@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import build
-
 from dba_console.samples.postgres import Operation, Operations
 from dba_console.samples.sample import Sample
 from dba_console.tui.ring import Ring
+from tests import build
 
 S = 1_000_000
 

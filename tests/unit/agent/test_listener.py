@@ -28,17 +28,7 @@ from dba_console.agent.protocol import (
     pack_sample,
 )
 from dba_console.errors import ConnectError
-
-
-class HeldClock:
-    def __init__(self) -> None:
-        self.now = 0
-
-    def wall_us(self) -> int:
-        return self.now
-
-    def mono_us(self) -> int:
-        return self.now
+from tests.clocks import HeldClock
 
 
 class Desk:
@@ -141,7 +131,7 @@ def test_a_slow_reader_loses_old_samples_is_told_and_holds_nobody_up(desk: Desk)
         desk.listener.broadcast(packed, sample=True)
         got = quick.receive(5)
         assert isinstance(got, SampleMessage) and got.data[0] == number
-    messages = []
+    messages: list[Message] = []
     while not any(isinstance(message, SampleMessage) and message.data[0] == 11 for message in messages):
         message = slow.receive(5)
         assert message is not None
@@ -160,7 +150,7 @@ def test_a_reader_that_never_reads_is_disconnected_and_told_when_it_comes_back(d
         desk.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
     other = attach(desk)
     other.receive(5)  # the listener has been through its queue
-    desk.clock.now += int((STALLED_S + 1) * 1e6)
+    desk.clock.advance(STALLED_S + 1)
     desk.listener.broadcast(pack_sample(b"tick"), sample=True)
     assert desk.gone.get(timeout=5).pid == os.getpid()
     assert desk.listener.slow_dropped == 1

@@ -14,6 +14,7 @@ from dba_console.agent.protocol import (
     Deframer,
     Greeting,
     Mark,
+    Message,
     Note,
     ProtocolError,
     SampleMessage,
@@ -21,7 +22,7 @@ from dba_console.agent.protocol import (
     pack_sample,
 )
 
-MESSAGES = [
+MESSAGES: list[Message] = [
     Greeting(protocol=PROTOCOL, version="1", login="anna from 10.0.0.1"),
     SampleMessage(data=b"\x00" * 5000),
     Mark(text="failover begins"),
@@ -33,7 +34,8 @@ MESSAGES = [
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=30))
 def test_messages_come_out_whole_however_they_are_cut(cuts: list[int]) -> None:
     stream = b"".join(pack(message) for message in MESSAGES)
-    deframer, out, position = Deframer(), [], 0
+    deframer, position = Deframer(), 0
+    out: list[Message] = []
     for cut in [*cuts, len(stream)]:
         out += deframer.feed(stream[position : position + cut])
         position += cut

@@ -13,24 +13,8 @@ from dba_console.session.meta import SessionMeta, new_meta
 from dba_console.session.points import Point
 from dba_console.session.recorder import Recorder
 from tests.build import NOW_US
+from tests.clocks import HeldClock
 from tests.readings import busy_server
-
-
-class HeldClock:
-    """A clock that moves when told to."""
-
-    def __init__(self, wall_us: int = NOW_US, mono_us: int = 1_000_000_000) -> None:
-        self.wall, self.mono = wall_us, mono_us
-
-    def wall_us(self) -> int:
-        return self.wall
-
-    def mono_us(self) -> int:
-        return self.mono
-
-    def advance(self, seconds: float) -> None:
-        self.wall += int(seconds * 1e6)
-        self.mono += int(seconds * 1e6)
 
 
 def ticks(count: int, *, sessions: int = 10, first: int = 1, boot: str = "run1") -> list[Sample]:

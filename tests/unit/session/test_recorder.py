@@ -17,7 +17,8 @@ from dba_console.session.backlog import Batch
 from dba_console.session.layout import session_directory
 from dba_console.session.recording import Recording
 from dba_console.session.store import Store
-from tests.unit.session.making import HeldClock, meta, put, record, recorder, ticks
+from tests.clocks import HeldClock
+from tests.unit.session.making import meta, put, record, recorder, ticks
 
 
 def _mark(text: str) -> Event:
