@@ -1,7 +1,6 @@
-"""Text in the cells of a terminal: made harmless, measured, cut.
+"""Text in the cells of a terminal: measured, padded, cut.
 
-Every string that came from a server or a kernel enters through `clean`: control characters, escapes and bidirectional
-overrides become visible, harmless signs, so no terminal can be driven by what a session calls itself.
+It is measured after `clean` (harmless.py) made one line of printable signs of it: a control has no width to count.
 """
 
 from __future__ import annotations
@@ -9,44 +8,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-
-_REMEMBERED = 8192
-"""Signs whose fate is kept: more than any one place writes with, and a bound for text made to fill memory."""
-
-
-class _Harmless(dict[int, int | str | None]):
-    """What each sign becomes, found out once: pictures for C0 controls, a blank for odd blanks, nothing for variation
-    selectors (terminals disagree on their width), U+FFFD for what hides, reorders or cannot be shown."""
-
-    def __missing__(self, code: int) -> int | str | None:
-        sign = chr(code)
-        answer: int | str | None
-        if code < 32 or code == 127:
-            answer = 0x2421 if code == 127 else 0x2400 + code
-        elif 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF:
-            answer = None
-        elif sign.isprintable():
-            answer = code
-        else:
-            answer = " " if unicodedata.category(sign) == "Zs" else 0xFFFD
-        if len(self) < _REMEMBERED:
-            self[code] = answer
-        return answer
-
-
-_HARMLESS = _Harmless()
-
-
-def clean(text: str) -> str:
-    """`text` as one line of printable signs: controls become their pictures, what hides or reorders becomes U+FFFD.
-
-    >>> clean("select 1;\\n\\x1b[2J\\x00"), clean("a\\u202eb")
-    ('select 1;␊␛[2J␀', 'a�b')
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return text.translate(_HARMLESS)
-
 
 _NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u21ff\u2400-\u2426\u2500-\u25fc]*")
 """Signs known to take one cell: what the panels draw with, so that most lines are measured by their length."""

@@ -15,17 +15,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dba_console.harmless import clean
 from dba_console.redact import redact
 from dba_console.samples.event import Event
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
-_HARMLESS = str.maketrans({**{code: 0x2400 + code for code in range(32)}, 127: 0x2421})
-# C1 controls, direction overrides and isolates, zero-width signs, line separators: U+FFFD, which nothing obeys.
-_HIDDEN_CODES = (
-    *range(0x80, 0xA0), 0xAD, 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070),
-    *range(0xD800, 0xE000), 0xFEFF,
-)  # fmt: skip
-_HIDDEN = str.maketrans(dict.fromkeys(_HIDDEN_CODES, "\ufffd"))
 _TEXT_LIMIT = 8000
 """Signs of one event's text. What is longer belongs into a file of its own."""
 
@@ -48,14 +42,13 @@ class Row(NamedTuple):
     """Hexadecimal."""
 
 
-def harmless(text: str) -> str:
-    """One line no terminal and no line-based tool can be misled by; what was there stays recognisable.
+def one_line(text: str) -> str:
+    """One line that misleads neither a terminal nor a line-based tool, of a length a log can bear.
 
-    >>> harmless("a\\nNov 20 00:00:00 db2 X: forged\\x1b[2J")
+    >>> one_line("a\\nNov 20 00:00:00 db2 X: forged\\x1b[2J")
     'a␊Nov 20 00:00:00 db2 X: forged␛[2J'
     """
-    if not (text.isascii() and text.isprintable()):
-        text = text.translate(_HARMLESS).translate(_HIDDEN)
+    text = clean(text)
     return text if len(text) <= _TEXT_LIMIT else text[:_TEXT_LIMIT] + "…"
 
 
@@ -69,11 +62,11 @@ def tidy(event: Event) -> Event:
     return Event(
         wall_us=event.wall_us,
         kind=_word(event.kind),
-        text=harmless(redact(event.text)),
+        text=one_line(redact(event.text)),
         mono_us=event.mono_us,
         tag=_word(event.tag),
         severity=_word(event.severity),
-        who=None if event.who is None else harmless(event.who),
+        who=None if event.who is None else one_line(event.who),
         occurred_us=event.occurred_us,
         details=_plain(event.details),
     )
@@ -122,7 +115,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def _word(text: str) -> str:
-    return harmless(text).replace(" ", "_").replace(":", "_")[:64]
+    return one_line(text).replace(" ", "_").replace(":", "_")[:64]
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Store:
     def finish(self, reason: str) -> None:
         """Mark the session closed and fold the log into the file, so that it opens read-only anywhere."""
         connection = self._open()
-        closed = json.dumps({"reason": journal.harmless(reason), "events": self._seq, "head": self._head})
+        closed = json.dumps({"reason": journal.one_line(reason), "events": self._seq, "head": self._head})
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
         # Refused while a console has it open; that is not worth waiting for.
         connection.execute("PRAGMA busy_timeout=100")

@@ -1,29 +1,12 @@
-"""The small words: harmless text, bars, wrapped sentences, titles."""
+"""The small words: bars, wrapped sentences, titles."""
 
 from __future__ import annotations
 
-import pytest
-
 from dba_console.frames.model import Io, PanelFrame
-from dba_console.panels.cells import Lines, Span, clean, fit, plain, width
+from dba_console.panels.cells import Lines, Span, fit, plain, width
 from dba_console.panels.phrases import ahead, bar, change, first_fitting, join, join_fitting, reflow, said, wrap
 from dba_console.panels.states import body, state_words
 from dba_console.panels.times import from_rfc3339, stopwatch
-
-
-@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\x9b31m", "a\u202eb", "\u200b", "\ud800", "\U000e0041", "\x7f"])
-def test_what_drives_a_terminal_becomes_a_sign(text: str) -> None:
-    assert clean(text).isprintable()
-    assert clean(clean(text)) == clean(text)
-
-
-def test_odd_blanks_become_blanks_and_variation_selectors_vanish() -> None:
-    assert clean("a\u3000b\u00a0c") == "a b c"
-    assert clean("❤\ufe0f") == "❤"
-
-
-def test_text_in_any_script_stays_readable() -> None:
-    assert clean("заказы 表 طلب") == "заказы 表 طلب"
 
 
 def test_wide_signs_are_cut_so_that_cells_line_up() -> None:

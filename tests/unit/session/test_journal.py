@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dba_console.samples.event import Event
-from dba_console.session.journal import chained, event_of, first_hash, harmless, link, log_line, tidy
+from dba_console.session.journal import chained, event_of, first_hash, link, log_line, one_line, tidy
 
 HOSTILE = "a\r\nNov 20 00:00:00 db2 DBACONSOLE: forged\x1b]0;title\x07\x00\x9b2J\u202e\u2028\ud800 end"
 
@@ -28,7 +28,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def test_hostile_text_becomes_one_line_that_drives_nothing() -> None:
-    line = harmless(HOSTILE)
+    line = one_line(HOSTILE)
     assert line.isprintable()
     assert "forged" in line
     line.encode()

@@ -1,0 +1,35 @@
+"""Whatever others call themselves, it drives no terminal and stays to be recognised."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+
+from dba_console.harmless import clean
+
+EVERY_SIGN = [chr(code) for code in range(sys.maxunicode + 1)]
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\x9b31m", "a\u202eb", "\u200b", "\ud800", "\U000e0041", "\x7f"])
+def test_what_drives_a_terminal_becomes_a_sign(text: str) -> None:
+    assert clean(text).isprintable()
+    assert clean(clean(text)) == clean(text)
+
+
+def test_no_sign_there_is_comes_through_that_is_not_printable() -> None:
+    assert clean("".join(EVERY_SIGN)).isprintable()
+
+
+def test_every_blank_there_is_becomes_the_blank() -> None:
+    blanks = [sign for sign in EVERY_SIGN if unicodedata.category(sign) == "Zs"]
+    assert clean("".join(blanks)) == " " * len(blanks)
+
+
+def test_variation_selectors_vanish() -> None:
+    assert clean("❤\ufe0f") == "❤"
+
+
+def test_text_in_any_script_stays_readable() -> None:
+    assert clean("заказы 表 طلب") == "заказы 表 طلب"
