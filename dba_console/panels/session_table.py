@@ -1,8 +1,12 @@
-"""The table of sessions, made for a thousand rows every second."""
+"""The table of sessions, made for a thousand rows every second.
+
+Most of what a thousand sessions show is the same few texts: their cells are made once and kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from dba_console.frames.model import SessionRow
 from dba_console.panels.cells import Cell, Column, Line, Lines, Row, Span, Style, Table, clean
@@ -26,10 +30,13 @@ def age_of(row: SessionRow) -> float | None:
 
 
 def age_style(row: SessionRow) -> Style:
-    age = age_of(row)
+    return _style_of(age_of(row), row.state)
+
+
+def _style_of(age: float | None, state: str | None) -> Style:
     if age is None:
         return "stale"
-    if row.state == "idle" or row.state is None:
+    if state == "idle" or state is None:
         return ""
     return "crit" if age >= 600 else "warn" if age >= 60 else ""
 
@@ -77,14 +84,14 @@ def _row(row: SessionRow) -> Row:
             _text(row.client),
             Cell(_SHORT_STATES.get(state) or clean(state), state) if state is not None else _text(row.backend_type),
             _text(row.wait, "warn" if row.blocked_by else ""),
-            _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
+            _BLANK if age is None else Cell(human_duration(age), age, _style_of(age, state)),
             _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
             _BLANK if not row.blocked_by else Cell(",".join(map(str, row.blocked_by)), row.blocked_by[0], "warn"),
             _UNKNOWN if row.cpu_pct is None else Cell(f"{row.cpu_pct:.0f}", row.cpu_pct),
             _bytes(row.read_bytes_per_s, per_s=True),
             _bytes(row.write_bytes_per_s, per_s=True),
             _bytes(row.rss_bytes),
-            _BLANK if not query else Cell(statement(query, QUERY_SHOWN), query[:80]),
+            _BLANK if not query else _query(query),
         ),
         Lines(lambda: _more(row)),
     )
@@ -97,10 +104,16 @@ _SHORT_STATES = {
 }
 
 
+@lru_cache(4096)
 def _text(value: str | None, style: Style = "") -> Cell:
     if not value:
         return _BLANK
     return Cell(clean(value), value, style)
+
+
+@lru_cache(2048)
+def _query(query: str) -> Cell:
+    return Cell(statement(query, QUERY_SHOWN), query[:80])
 
 
 def _bytes(value: float | None, *, per_s: bool = False) -> Cell:
