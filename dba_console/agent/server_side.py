@@ -25,8 +25,8 @@ HARD_LIMIT_S = 12.0
 """A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
 RETRY_S = (1.0, 1.0, 2.0, 2.0, 5.0)
 """Pauses between attempts to connect; the last one repeats. With no slot free it stays at the first."""
-TELLING = "pg.activity"
-"""The part that tells why there is no connection."""
+TELLING = "pg.server"
+"""The part that tells why there is no connection; the frame's target takes its note."""
 NO_CONNECTION = "no connection"
 
 
@@ -178,7 +178,7 @@ class ServerSide:
     def _missing(self, status: str, note: str | None = None) -> list[Part]:
         """Every part of the server, empty, with the reason: no panel may go on as if it were fed.
 
-        The reason in full is the sessions' (`NO_CONNECTION` is the others'): ten times the same long sentence is none.
+        Only one part gives the reason in full: ten times the same long sentence reads as none.
         """
         now = self._clock.mono_us()
         full = note or (self.outage.text if self.outage else "not read")

@@ -125,6 +125,9 @@ def _from_titles(facts: Facts) -> Connections:
     titles = facts.picture.now("host.titles", host.Titles)
     if titles is None:
         return panel
+    if panel.status == "unsupported":
+        panel.status, panel.age_s = "stale", None  # the server is gone: what its processes said once is no count
+        return panel
     add_note(panel, "counted from process titles: there is no connection to the server")
     rows = [row for row in _settled(facts, titles) if row.kind == CLIENT]
     panel.used = len(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dba_console.frames.facts import Facts
 from dba_console.frames.heads import is_fresh, part_state
 from dba_console.frames.model import TargetFrame
+from dba_console.frames.picture import Picture
 from dba_console.frames.times import age_s
 from dba_console.samples import host, postgres
 
@@ -66,4 +67,10 @@ def _state(facts: Facts) -> tuple[str, str | None]:
         # The connection is there; it is the answer that is not.
         return "connected", note
     state = "blind" if is_fresh(picture, "host.titles") else "disconnected"
-    return state, note
+    return state, _reason(picture) or note
+
+
+def _reason(picture: Picture) -> str | None:
+    """Why the last attempt to connect failed: it stands in the part that says who the server is."""
+    latest = picture.latest.get("pg.server")
+    return None if latest is None or latest.part.status != "error" else latest.part.note

@@ -58,9 +58,9 @@ def overview(frame: Frame, history: History, width: int, height: int, *, ascii: 
     if width < 1 or height < 1:
         return []
     view = View(frame, history)
-    alerts = _alerts(frame, width - 1)[: max(1, height // 4)]
-    room = height - len(alerts)
-    lines = [fit_line(one, width) for one in alerts]
+    doubts = alerts(frame, width - 1)[: max(1, height // 4)]
+    room = height - len(doubts)
+    lines = [fit_line(one, width) for one in doubts]
     if width < NARROW or height < SHORT:
         lines += [fit_line(one, width) for one in _brief(view, width, room)]
     else:
@@ -93,7 +93,7 @@ def _brief(view: View, width: int, height: int) -> list[Line]:
     return lines + content("happenings", view, width, height - len(lines)) if len(lines) < height else lines
 
 
-def _alerts(frame: Frame, width: int) -> list[Line]:
+def alerts(frame: Frame, width: int) -> list[Line]:
     """What puts everything below in doubt: no connection, a recording that fails."""
     lines: list[Line] = []
     if frame.target.state != "connected" and frame.target.note:

@@ -13,7 +13,7 @@ from dba_console.frames.model import Frame
 from dba_console.panels.bands import View, title
 from dba_console.panels.cells import Line, Span, Table, fit_line, line_width, plain
 from dba_console.panels.header import Showing, header
-from dba_console.panels.overview import BROAD, WIDE, overview
+from dba_console.panels.overview import BROAD, WIDE, alerts, overview
 from dba_console.panels.registry import PANELS
 from dba_console.panels.signs import ascii_text
 from dba_console.panels.tables import table_lines
@@ -40,6 +40,7 @@ def show_text(
     past = history if history is not None else History()
     lines: list[Line] = [header(frame, _TEXT, width)]
     if names:
+        lines += alerts(frame, width)
         for name in panel_names(names):
             lines += _panel(name, View(frame, past), width)
     else:

@@ -29,7 +29,7 @@ from dba_console.samples.sample import Part, Status, make_part
 
 CONTROL_DEADLINE_S = 0.3
 
-NO_POSTMASTER = "no server process of this target is known on this host yet"
+NO_POSTMASTER = "no server process of this target is found on this host"
 NO_PSI = (
     "this kernel has no pressure stall information: it came with 4.20 and may need psi=1 on the kernel's command line"
 )

@@ -133,6 +133,15 @@ def test_blind_mode_without_ever_a_connection_takes_the_limit_from_the_control_f
     assert (panel.max, panel.used, panel.usable, panel.used_pct) == (100, 1, None, None)
 
 
+def test_a_server_whose_processes_are_gone_has_no_count() -> None:
+    seen = picture(
+        sample(part("host.titles", titles(title(1, "idle")), at_s=1), at_s=1),
+        sample(part("host.titles", None, at_s=2, status="unsupported", note="no server process is found"), at_s=2),
+    )
+    panel = connections(seen)
+    assert (panel.status, panel.used, panel.active, panel.note) == ("stale", None, None, "no server process is found")
+
+
 def test_titles_without_state_leave_the_states_unknown() -> None:
     panel = connections(series({"host.titles": [titles(title(1, None), updated=False)]}))
     assert (panel.used, panel.active, panel.idle) == (1, None, None)

@@ -151,6 +151,13 @@ def test_titles_without_an_answer_of_the_server_are_blind_mode() -> None:
     assert (target.state, target.note) == ("blind", "no slot is free")
 
 
+def test_why_there_is_no_connection_is_told_of_the_target_and_not_of_every_panel() -> None:
+    lost = [part(name, None, status="error", note="no connection") for name in ("pg.activity", "pg.locks")]
+    seen = frame(picture(sample(*lost, part("pg.server", None, status="error", note="connection refused"))))
+    assert (seen.target.state, seen.target.note) == ("disconnected", "connection refused")
+    assert seen.locks.note == seen.sessions.note == "no connection"
+
+
 def test_a_server_that_does_not_answer_in_time_is_still_connected() -> None:
     slow = part("pg.activity", None, at_s=2, status="timeout", note="no answer in 2 s")
     target = frame(picture(sample(slow, at_s=2))).target
