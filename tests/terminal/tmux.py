@@ -43,11 +43,12 @@ class Tmux:
         configuration.write_text(
             f"set -g default-terminal {term}\nset -g status off\nset -g remain-on-exit on\nset -g escape-time 0\n"
             "set -g history-limit 2000\n"
+            "set -g default-shell /bin/sh\n"  # the account's own may be nologin
         )
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
         self._environment = {**clean, "LC_ALL": "C.UTF-8", **(environment or {})}
         size = ["-x", str(columns), "-y", str(lines)]
-        self._run("-f", str(configuration), "new-session", "-d", *size, shlex.join(command))
+        self._run("-f", str(configuration), "new-session", "-d", *size, f"exec {shlex.join(command)}")
 
     def __enter__(self) -> Self:
         return self
