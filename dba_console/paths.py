@@ -1,7 +1,8 @@
 """Where things lie: sessions, sockets, configuration, crash reports.
 
-Directories made here are 0700 and belong to the caller; anything else found in their place is refused, because a
-session holds query text and a socket in a shared directory could be somebody else's.
+Directories made here are 0700 and belong to the caller; one found in their place is taken as it is if nobody else can
+write into it, else refused, because a socket in a shared directory could be somebody else's. No mode is ever changed:
+the directory may be one that others need.
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ def runtime_dir() -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """Make `path` as a 0700 directory of this user, or raise PermissionDenied saying why it cannot be trusted."""
+    """`path`, made 0700 where it is missing.
+
+    Raises PermissionDenied where it is another user's or others may write into it, ConfigError where it is a link or no
+    directory at all.
+    """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(path)
         status = os.lstat(path)
     except OSError as error:
         raise PermissionDenied(
@@ -74,6 +79,20 @@ def private_dir(path: Path) -> Path:
             f"{path} belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})",
             hint="remove it, or name another directory",
         )
-    if status.st_mode & 0o077:
-        os.chmod(path, 0o700)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionDenied(
+            f"others may write into {path}, so what lies there may be theirs",
+            hint=f"name a directory below it, or `chmod go-w {path}`",
+        )
     return path
+
+
+def _make(path: Path) -> None:
+    """Make `path` and what is missing above it, all of it 0700 whatever the umask allows others."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        _make(path.parent)
+        _make(path)
