@@ -6,6 +6,7 @@ import os
 import pwd
 import select
 import socket
+import struct
 from pathlib import Path
 
 from dba_console import __version__
@@ -46,12 +47,13 @@ class AgentClient:
     def connect(cls, path: Path | str, *, role: str = "console", timeout_s: float = 3.0) -> AgentClient:
         """Attach to the agent listening at `path`.
 
-        Raises ConnectError when nobody listens there, it does not answer in time, or it refuses.
+        Raises ConnectError when nobody listens there, it does not answer in time, it refuses, or it is another user's.
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(timeout_s)
         try:
             connection.connect(str(path))
+            _require_own(connection, path)
             connection.sendall(
                 pack(Greeting(protocol=PROTOCOL, version=__version__, login=login(), role=role, pid=os.getpid()))
             )
@@ -109,6 +111,26 @@ class AgentClient:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def trusted(listener: int, caller: int) -> bool:
+    """Whether the user id `caller` believes an agent of `listener`: a socket in a shared directory can be anybody's.
+
+    >>> trusted(1000, 1000), trusted(0, 1000), trusted(26, 0), trusted(1001, 1000)
+    (True, True, True, False)
+    """
+    return listener in (caller, 0) or caller == 0
+
+
+def _require_own(connection: socket.socket, path: Path | str) -> None:
+    """Raises ConnectError where the listener is not to be trusted; the kernel says who called listen() (unix(7))."""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    if not trusted(uid, os.geteuid()):
+        raise ConnectError(
+            f"the agent at {path} belongs to uid {uid}, not to you (uid {os.geteuid()})",
+            hint="attach as that user, as in `sudo -u postgres dba-console attach`",
+        )
 
 
 def login() -> str:
