@@ -1,0 +1,176 @@
+"""What scripts rely on, through a real agent, on every major version: each field is there, and known where it can be.
+
+Names are those of the contract. Fields a kernel may lack (pressure, NUMA) must be there and may be null.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.agent.running import agent, environment
+from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
+from tests.conftest import FreshCluster
+from tests.servers import MAJORS
+
+KNOWN = {
+    "connections": "max reserved_superuser reserved_role usable used active idle idle_in_transaction waiting "
+    "by_application by_user by_database source",
+    "io": "iowait_pct procs_blocked read_bytes_per_s write_bytes_per_s devices",
+    "memory": "total_bytes free_bytes available_bytes cached_bytes dirty_bytes writeback_bytes swap_used_bytes "
+    "swap_in_per_s swap_out_per_s cached_change_bytes_per_s free_change_bytes_per_s reclaim_kswapd_bytes_per_s "
+    "reclaim_direct_bytes_per_s alloc_stalls_per_s refault_bytes_per_s",
+    "safety": "data_checksums checksum_failures checksum_databases xid_age xid_stop_age xid_pct mxid_age mxid_pct "
+    "databases tables horizon",
+    "progress": "operations",
+    "locks": "waiting longest_wait_s trees",
+    "replication": "role slots wal_bytes_per_s archive_age_s archive_failed_count archive_ready_count "
+    "last_archived_wal",
+    "disks": "mounts",
+    "sessions": "rows",
+    "events": "rows",
+}
+"""Fields that have a value, and lists that have rows, on the server that `busy` makes."""
+
+MAY_BE_UNKNOWN = {
+    "connections": "growth_per_min full_in_s",
+    "io": "psi_some_avg10 psi_full_avg10",
+    "memory": "compact_stalls_per_s drop_pagecache_count psi_some_avg10 psi_full_avg10 zone_reclaim_mode thp "
+    "huge_pages_total huge_pages_used numa_nodes",
+    "safety": "checksum_last_failure xids_per_s autovacuum_freeze_in_s warn_in_s stop_in_s",
+    "replication": "lag_bytes lag_s standbys last_failed_wal",
+    "disks": "warnings",
+}
+"""Trends of minutes, standbys that are not there, failures that never were, and what not every kernel has."""
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("major", MAJORS, ids=[f"pg{major}" for major in MAJORS])
+def test_every_field_of_the_contract_is_there_and_known(
+    major: int, fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
+    with busy(cluster), agent(cluster.dsn(), tmp_path) as running:
+        running.watch().until(lambda frame: frame.locks.trees and frame.progress.operations, what="a busy server")
+        shown = show_json(cluster)
+    target, panels = shown["target"], shown["panels"]
+    assert (target["role"], target["timeline"], target["local"]) == ("primary", 1, True)
+    assert target["server_version"] // 10000 == major
+    assert target["system_identifier"] == cluster.psql("select system_identifier from pg_control_system()")
+    assert {name: panel["status"] for name, panel in panels.items()} == dict.fromkeys(KNOWN, "ok")
+    assert unknown(panels) == []
+    assert absent(panels) == []
+    assert [name for name, value in shown["self"].items() if value is None] == ["recording_note"]
+    assert complaints(cluster) == []
+
+
+@pytest.mark.parametrize("major", MAJORS, ids=[f"pg{major}" for major in MAJORS])
+def test_rows_tell_the_same_on_every_version(major: int, fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
+    with busy(cluster) as pids, agent(cluster.dsn(), tmp_path) as running:
+        running.watch().until(lambda frame: frame.locks.trees and frame.progress.operations, what="a busy server")
+        panels = show_json(cluster)["panels"]
+    [tree] = panels["locks"]["trees"]
+    assert (tree["pid"], tree["state"]) == (pids["holder"], "idle in transaction")
+    [waiter] = tree["waiters"]
+    assert (waiter["pid"], waiter["application"], waiter["mode"]) == (pids["waiter"], "waiter", "AccessExclusiveLock")
+    [copy] = panels["progress"]["operations"]
+    assert (copy["kind"], copy["pid"], copy["database"], copy["grade"]) == ("copy", pids["copy"], "postgres", "unknown")
+    [slot] = panels["replication"]["slots"]
+    assert (slot["name"], slot["kind"], slot["active"], slot["wal_status"]) == ("kept", "physical", False, "reserved")
+    assert slot["retained_bytes"] > 0
+    assert any(row["kind"] == "backend" and row["xid_age"] is not None for row in panels["safety"]["horizon"])
+    holder = next(row for row in panels["sessions"]["rows"] if row["pid"] == pids["holder"])
+    assert holder["process_state"] == "S"
+    assert holder["rss_bytes"] > 0
+    data = [mount for mount in panels["disks"]["mounts"] if "data" in mount["holds"]]
+    assert [("wal" in mount["holds"], mount["used_bytes"] > 0) for mount in data] == [(True, True)]
+
+
+@contextmanager
+def busy(cluster: Cluster) -> Iterator[dict[str, int]]:
+    """A server with a bit of everything: a lock wait, a copy, a slot, an archived file. Gives the processes' ids."""
+    cluster.psql("create table accounts (id int)")
+    cluster.psql("select pg_create_physical_replication_slot('kept', true)")
+    cluster.psql("select pg_switch_wal()")
+    wait_until(lambda: cluster.psql("select last_archived_wal from pg_stat_archiver"), what="an archived file")
+    wait_until(lambda: nothing_to_archive(cluster), what="an archiver that is done")
+    with (
+        idle_in_transaction(cluster, "insert into accounts select pg_current_xact_id()::text::int", name="holder") as a,
+        waiting_for_lock(cluster, "truncate accounts") as b,
+        copying(cluster) as c,
+    ):
+        yield {"holder": a, "waiter": b, "copy": c}
+
+
+def nothing_to_archive(cluster: Cluster) -> bool:
+    return cluster.psql("select count(*) from pg_ls_archive_statusdir() where name like '%.ready'") == "0"
+
+
+@contextmanager
+def copying(cluster: Cluster) -> Iterator[int]:
+    """A COPY that goes on, row by row, until the block ends."""
+    connection = session(cluster, name="copier")
+
+    def run() -> None:
+        try:
+            connection.execute("copy (select n, pg_sleep(0.01) from generate_series(1, 1000000) n) to '/dev/null'")
+        except psycopg.Error:
+            pass  # cancelled at the end
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: cluster.psql("select 1 from pg_stat_progress_copy"), what="a copy under way")
+        yield connection.info.backend_pid
+    finally:
+        connection.cancel_safe()
+        thread.join(10)
+        connection.close()
+
+
+def show_json(cluster: Cluster) -> dict[str, Any]:
+    """What `show --json` prints, read from the running agent."""
+    command = [sys.executable, "-m", "dba_console", "show", "--json", cluster.dsn()]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    [line] = done.stdout.splitlines()
+    return dict(json.loads(line))
+
+
+def unknown(panels: dict[str, Any]) -> list[str]:
+    return [
+        f"{name}.{field}"
+        for name, fields in KNOWN.items()
+        for field in fields.split()
+        if panels[name].get(field) in (None, [])
+    ]
+
+
+def absent(panels: dict[str, Any]) -> list[str]:
+    return [
+        f"{name}.{field}"
+        for name, fields in MAY_BE_UNKNOWN.items()
+        for field in fields.split()
+        if field not in panels[name]
+    ]
+
+
+def complaints(cluster: Cluster) -> list[str]:
+    """Lines of the server's log that a monitor should not cause; the test's own sessions end by being cancelled."""
+    lines = [line for line in cluster.log_text().splitlines() if "due to user request" not in line]
+    return [line for line in lines if any(word in line for word in ("ERROR", "FATAL", "WARNING"))]
