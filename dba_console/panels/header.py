@@ -65,10 +65,21 @@ def _left(frame: Frame, showing: Showing) -> list[_Piece]:
         pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))
     if target.uptime_s is not None:
         pieces.append(_Piece(8, (Span(f"up {human_duration(target.uptime_s)}"),)))
+    pieces += _reach(frame)
     if showing.mode == "text":
         pieces.append(_Piece(4, (Span(moment(frame.at_us)),)))
     elif showing.mode != "replay":
         pieces.append(_Piece(4, (Span(clock(frame.at_us)),)))
+    return pieces
+
+
+def _reach(frame: Frame) -> list[_Piece]:
+    """What stands between: a pooler, and a host that is not this one, whose panels are empty then."""
+    pieces = []
+    if frame.target.through:
+        pieces.append(_Piece(5, (Span(f"via {name_of(frame.target.through, 32)}", "warn"),)))
+    if frame.target.server_version is not None and frame.target.local is not True:
+        pieces.append(_Piece(4, (Span("SQL only", "warn"),)))
     return pieces
 
 
@@ -78,6 +89,10 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
         pieces.append(_Piece(0, (Span("BLIND: no connection", "crit"),)))
     elif frame.target.state != "connected":
         pieces.append(_Piece(0, (Span("NO CONNECTION", "crit"),)))
+    elif frame.connections.status == "timeout":
+        age_s = frame.connections.age_s
+        since = "" if age_s is None else f" for {human_duration(age_s)}"
+        pieces.append(_Piece(0, (Span(f"NO ANSWER{since}", "crit"),)))
     if showing.mode == "live" and showing.age_s is not None and showing.age_s > 2 * showing.interval_s:
         pieces.append(_Piece(0, (Span(f"data {human_duration(showing.age_s)} old", "crit"),)))
     if frame.own.stuck_lanes:

@@ -51,6 +51,26 @@ def test_paused_says_how_far_behind_and_replay_which_moment_and_how_fast() -> No
     assert "stopped" in line(busy_frame(), Showing("replay", speed=0.0))
 
 
+def test_a_pooler_between_is_named() -> None:
+    frame = busy_frame()
+    frame.target.through = "PgBouncer 1.21.0 (transaction)"
+    assert "via PgBouncer 1.21.0 (transaction)" in line(frame, LIVE, 120)
+
+
+def test_a_server_that_is_not_proven_to_be_here_is_sql_only() -> None:
+    frame = busy_frame()
+    assert "SQL only" not in line(frame, LIVE)
+    for place in (False, None):
+        frame.target.local = place
+        assert "SQL only" in line(frame, LIVE)
+
+
+def test_a_connection_that_is_kept_and_answers_nothing_is_told() -> None:
+    frame = busy_frame()
+    frame.connections.status, frame.connections.age_s = "timeout", 13.0
+    assert "NO ANSWER for 13s" in line(frame, LIVE, 80)
+
+
 def test_stuck_lanes_and_drops_are_words_with_their_number() -> None:
     frame = busy_frame()
     frame.own.stuck_lanes, frame.own.dropped = 2, 17
