@@ -76,10 +76,16 @@ def _limit_of(functions: list[str], raw: str) -> str:
 
 
 def plain(raw: str) -> str:
-    """A verbose message as people know it, on one line: without code and place."""
+    """A verbose message as people know it, on one line: without code and place, and without libpq's own advice.
+
+    >>> plain("a failed: refused\\n\\tIs the server running?\\nb failed: FATAL:  3D000: no database")
+    'a failed: refused; b failed: FATAL: no database'
+    """
     text = _LOCATION.sub("", raw)
     text = _SQLSTATE.sub(r"\1\3", text)
-    return " ".join(text.split())
+    # libpq indents its advice by a tab (fe-connect.c); for each kind of failure there is a hint of our own.
+    said = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
+    return "; ".join(" ".join(line.split()) for line in said)
 
 
 def _kind_of(sqlstate: str | None, raw: str) -> ConnectKind:
