@@ -9,8 +9,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from dba_console.cli.crash import CRASHED, report_crash, say
+from dba_console.cli.stderr import crash_lines, say
 from dba_console.cli.stdout import ReaderGone
+from dba_console.crash import CRASHED
 from dba_console.errors import ConsoleError, ExitCode
 
 UNKNOWN = 3
@@ -34,7 +35,7 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
         return int(ExitCode.OK)
     except Exception as error:
         _flush_or_let_go()
-        say(report_crash(error, argv))
+        say(crash_lines(error, argv))
         return CRASHED
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
-from dba_console.cli.crash import say
 from dba_console.cli.options import Dsn, SessionsOption, new_app
 from dba_console.cli.place import refused_reason
+from dba_console.cli.stderr import say
 from dba_console.cli.targeting import resolve_target
 from dba_console.config import Config
 from dba_console.errors import SessionError

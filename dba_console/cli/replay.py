@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
-from dba_console.cli.crash import say
 from dba_console.cli.options import Json, SessionsOption, new_app
+from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.config import Config
 from dba_console.errors import ExitCode, SessionError, UsageError

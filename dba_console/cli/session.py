@@ -10,10 +10,10 @@ import msgspec
 import typer
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
-from dba_console.cli.crash import say
 from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.output import columns, put_json
 from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
+from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, PermissionDenied, Unsupported
 from dba_console.session.listing import list_sessions, pin, row_of

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.config_file import load_config
-from dba_console.cli.crash import say
 from dba_console.cli.framing import Framer, json_of, known_panel, refuse_without_json, terminal_width, text_of
 from dba_console.cli.live import first_view, open_live
 from dba_console.cli.notes import split_note
 from dba_console.cli.options import Json, new_app
+from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.clock import SYSTEM, Clock

@@ -73,7 +73,8 @@ def _duration(seconds: float) -> str:
 
 
 def _crashed(error: BaseException) -> int:
-    from dba_console.tui.crash import farewell, report_text, write_report
+    from dba_console.crash import CRASHED
+    from dba_console.tui.crash import farewell
 
-    print(farewell(error, write_report(report_text(error))), file=sys.stderr)
-    return 1
+    print(farewell(error), file=sys.stderr)
+    return CRASHED

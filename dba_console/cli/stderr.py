@@ -1,0 +1,31 @@
+"""The one place that writes to stderr: sentences and hints, and what is said of a command that failed by itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from dba_console.crash import summary, write_report
+from dba_console.errors import ConsoleError
+from dba_console.redact import redact
+
+
+def say(text: str) -> None:
+    """One diagnostic on stderr. Never raises: a lost stderr must not hide the exit code."""
+    try:
+        print(redact(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
+def crash_lines(error: BaseException, argv: Sequence[str]) -> str:
+    """Write the report of a defect; the three lines that tell of it. Never raises."""
+    try:
+        told = f"its report, with secrets masked, is {write_report(error, argv)}"
+    except (OSError, ConsoleError) as refused:
+        told = f"its report could not be written: {(str(refused).splitlines() or [''])[0]}"
+    return (
+        f"error: dba-console itself failed ({summary(error, argv)})\n"
+        f"{told}\n"
+        "hint: this is a defect; what was recorded is kept; please send the report to the maintainers"
+    )
