@@ -24,7 +24,7 @@ def _home() -> Path:
 def sessions_dir() -> Path:
     """The default directory of sessions: $DBA_CONSOLE_SESSIONS, else /var/lib for root, else the XDG state home."""
     if explicit := os.environ.get("DBA_CONSOLE_SESSIONS"):
-        return Path(explicit)
+        return Path(explicit).absolute()
     if state := os.environ.get("XDG_STATE_HOME"):
         return Path(state) / "dba-console" / "sessions"
     if os.geteuid() == 0:
@@ -50,7 +50,7 @@ def config_file() -> Path:
 def runtime_dir() -> Path:
     """Where sockets and locks of agents live: memory-backed, per user, gone at reboot."""
     if explicit := os.environ.get("DBA_CONSOLE_RUNTIME"):
-        return Path(explicit)
+        return Path(explicit).absolute()
     if os.geteuid() == 0:
         return Path("/run/dba-console")
     if (base := os.environ.get("XDG_RUNTIME_DIR")) and os.path.isdir(base):
