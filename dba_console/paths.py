@@ -89,10 +89,8 @@ def private_dir(path: Path) -> Path:
 
 def _make(path: Path) -> None:
     """Make `path` and what is missing above it, all of it 0700 whatever the umask allows others."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        _make(path.parent)
-        _make(path)
+    for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        try:
+            os.mkdir(missing, 0o700)
+        except FileExistsError:
+            pass  # made by another process meanwhile, or a link to nowhere, which is refused after this

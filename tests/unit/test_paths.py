@@ -52,6 +52,8 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
         private_dir(tmp_path / "file")
     with pytest.raises(PermissionDenied, match="cannot make the directory"):
         private_dir(tmp_path / "file" / "below")
+    with pytest.raises(PermissionDenied, match="cannot make the directory"):
+        private_dir(Path("/proc/none/below"))
 
 
 @pytest.mark.root
