@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dba_console.agent.retry import USUAL_S, pause_s, pauses, told
 from dba_console.agent.schedule import due
 from dba_console.clock import Clock
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
@@ -23,8 +24,8 @@ from dba_console.samples.sample import Part, make_part
 PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
 HARD_LIMIT_S = 12.0
 """A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
-RETRY_S = (1.0, 1.0, 2.0, 2.0, 5.0)
-"""Pauses between attempts to connect; the last one repeats. With no slot free it stays at the first."""
+RESOLVING_S = 1.0
+"""An attempt to connect that lasts so much longer than its limit hangs where it cannot be bounded: in the resolver."""
 TELLING = "pg.server"
 """The part that tells why there is no connection; the frame's target takes its note."""
 NO_CONNECTION = "no connection"
@@ -112,7 +113,7 @@ class ServerSide:
         try:
             parts = pending.result(until_us)
         except ConnectFailed as error:
-            self._fail(error.kind, error.message)
+            self._fail(error.kind, told(error), pauses(error))
             return self._missing("error")
         except ConnectionLost as error:
             self._fail("lost", error.message)
@@ -148,11 +149,11 @@ class ServerSide:
         since = self.outage.since_us if self.outage is not None else self._clock.mono_us()
         return Outage("silent", sessions.note or "the server does not answer", since)
 
-    def _fail(self, kind: str, text: str) -> None:
+    def _fail(self, kind: str, text: str, schedule: tuple[float, ...] = USUAL_S) -> None:
         now = self._clock.mono_us()
         since = self.outage.since_us if self.outage is not None else now
         self.outage = Outage(kind, text, since)
-        pause = RETRY_S[0] if kind == "no_slots" else RETRY_S[min(self._attempts, len(RETRY_S) - 1)]
+        pause = pause_s(schedule, self._attempts)
         self._attempts += 1
         # Half a tick less, so that the attempt falls on the tick and not on the one after it.
         self._next_attempt_us = now + int((pause - self._interval_s / 2) * 1e6)
@@ -164,9 +165,20 @@ class ServerSide:
             self._abandon()
         elif waited < self._interval_s:
             return []  # it may still come within its tick's successor; a slow answer is not an outage
+        if not self._probe.connected:
+            return self._connecting(waited)
         if self.outage is None:
             self.outage = Outage("silent", "the server does not answer on the open connection", self._pending_since)
-        return self._missing("timeout", f"the server has not answered for {waited:.0f} s")
+        silent_s = (now - self.outage.since_us) / 1e6
+        return self._missing("timeout", f"the server has not answered for {silent_s:.0f} s")
+
+    def _connecting(self, waited: float) -> list[Part]:
+        """An attempt to connect is under way: the reason of the last one holds, and the first has none yet."""
+        if self.outage is None or self.outage.kind != "new":
+            return self._missing("error")
+        if waited < self._options.connect_timeout_s + RESOLVING_S:
+            return []
+        return self._missing("error", f"not connected after {waited:.0f} s: does the host's name resolve?")
 
     def _abandon(self) -> None:
         self._queries = self.counters()
