@@ -59,6 +59,8 @@ class Guard:
         self._poke()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.hung_up:
+            _let_go_of_the_terminal()
 
     def _signal(self, number: int, frame: FrameType | None) -> None:
         # Runs in the main thread even while that is blocked in a write; the guard's thread does the rest.
@@ -102,6 +104,15 @@ class Guard:
             # A description of our own: non-blocking here leaves the shell's one as it is.
             own = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
             os.write(own, _RESTORE)
+
+
+def _let_go_of_the_terminal() -> None:
+    # The interpreter flushes both once more at exit; what a dead terminal did not take would change the exit code.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _attributes(descriptor: int) -> list[int | list[bytes | int]] | None:

@@ -127,6 +127,32 @@ def test_a_hang_up_without_a_signal_ends_the_console_too(cluster: Cluster, room:
         assert console.process.wait(10) == 130
 
 
+LEFT_OVER = """
+import sys, threading
+from dba_console.tui.guard import Guard
+
+ended = threading.Event()
+guard = Guard(ended.set)
+guard.start()
+sys.stderr.write("LIVE")
+sys.stderr.flush()
+sys.stdout.write("not flushed before the terminal went")
+ended.wait(20)
+guard.finish()
+sys.exit(130)
+"""
+
+
+def test_what_a_dead_terminal_did_not_take_changes_no_exit_code() -> None:
+    console = Pty([PROGRAM[0], "-c", LEFT_OVER], {**os.environ, "PYTHONUNBUFFERED": ""})
+    try:
+        console.read_until(b"LIVE")
+        os.close(console.master)
+        assert console.process.wait(20) == 130
+    finally:
+        console.close()
+
+
 def test_leaving_turns_every_terminal_mode_off_again(cluster: Cluster, room: Room) -> None:
     with bare(room, cluster.dsn()) as console:
         console.read_until(b"LIVE")
