@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -41,7 +40,7 @@ class Screen:
             await self._pilot.pause()
             if wanted() if callable(wanted) else wanted in self.text:
                 return
-            await asyncio.sleep(0.01)
+            await self._pilot.pause(0.01)
         raise AssertionError(f"{wanted!r} never came:\n{self.text}")
 
     def palette_offers(self, text: str) -> bool:
