@@ -9,7 +9,6 @@ begin_lean()
 
 import os
 import sys
-import traceback
 from pathlib import Path
 
 import msgspec
@@ -58,6 +57,8 @@ def _refuse(request: LaunchRequest, error: ConsoleError) -> int:
 
 def _report(error: Exception) -> None:
     """What went wrong, for who mends it; without local variables, which may hold a connection string."""
+    import traceback  # and all it loads, only where it is needed
+
     text = redact("".join(traceback.format_exception(error)))
     descriptor = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     os.write(descriptor, text.encode(errors="replace"))

@@ -180,8 +180,10 @@ def _request(target: Target, config: Config) -> LaunchRequest:
 
 
 def _environment() -> dict[str, str]:
-    # One arena: by default each lane's thread gets a heap of its own, megabytes that are touched once.
-    return {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    # One arena: by default each lane's thread gets a heap of its own, megabytes that are touched once. Fixed thresholds
+    # (mallopt(3)): else glibc learns to keep what a block's compression needed for a moment each minute.
+    ours = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+    return {**os.environ, **ours}
 
 
 def list_agents() -> list[RunningAgent]:

@@ -53,7 +53,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         "synchronous=NORMAL",
         f"wal_autocheckpoint={WAL_PAGES}",
         f"journal_size_limit={WAL_BYTES}",
-        "cache_size=-1000",
+        "cache_size=-250",
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}")
