@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from dba_console.clock import SYSTEM
@@ -37,6 +38,8 @@ def _refused(directory: Path) -> str | None:
         return "it lies in a file system of the kernel's own"
     if nearest == directory and directory.stat().st_uid != os.geteuid():
         return f"it belongs to uid {directory.stat().st_uid}"
+    if nearest == directory and directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write into it: name a directory below it"
     if os.statvfs(nearest).f_flag & os.ST_RDONLY:
         return "its file system is read-only"
     return None

@@ -154,3 +154,8 @@ def test_a_real_directory_is_found_on_its_mount(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert refused_reason(tmp_path / "file") == f"{tmp_path}/file is not a directory"
+
+
+def test_a_directory_others_may_write_into_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert refused_reason(tmp_path) == "others may write into it: name a directory below it"
