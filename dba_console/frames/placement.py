@@ -10,7 +10,12 @@ FULL_WARN_PCT = 80.0
 FULL_CRIT_PCT = 90.0
 _SERVER = ("data", "wal")
 _BESIDE = ("archive", "backup", "session")
-_VOLATILE = ("tmpfs", "ramfs")
+
+MEMORY = frozenset({"tmpfs", "ramfs"})
+NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "afs", "lustre", "gpfs")
+)
+"""File systems whose locks and shared memory SQLite's log cannot rely on (sqlite.org, "Write-Ahead Logging")."""
 
 
 def mount_warnings(mounts: list[MountRow]) -> list[str]:
@@ -29,8 +34,10 @@ def _of(mount: MountRow) -> Iterator[str]:
             f"{_names(beside)} and {_names(server)} share {mount.path}: "
             "filling it, or removing a large file there, stops the server"
         )
-    if mount.fstype in _VOLATILE and server:
+    if mount.fstype in MEMORY and server:
         yield f"{_names(server)} on {mount.fstype} ({mount.path}): lost with the next reboot"
+    if mount.fstype in NETWORK and "session" in mount.holds:
+        yield f"sessions on {mount.fstype} ({mount.path}): the recording stalls with the network, and may be damaged"
     if "discard" in options:
         yield f"{mount.path} is mounted with discard: removing a large file can stall the device"
     if "ro" in options and server:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from dba_console.cli.doctor.check import Check, missing, ok, unknown
 from dba_console.errors import ExitCode
+from dba_console.frames.placement import MEMORY, NETWORK
 from dba_console.samples.host import Mount
-from dba_console.session.place import MEMORY, NETWORK
 from dba_console.units import human_bytes
 
 SESSIONS = "sessions"

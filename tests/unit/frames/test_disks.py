@@ -82,6 +82,11 @@ def test_wal_in_memory_is_warned_of() -> None:
     assert warned(holds=["wal"], fstype="tmpfs") == ["WAL on tmpfs (/data): lost with the next reboot"]
 
 
+def test_a_recording_on_a_network_file_system_is_warned_of_and_a_backup_there_is_not() -> None:
+    assert "sessions on nfs4 (/data)" in warned(holds=["session"], fstype="nfs4")[0]
+    assert warned(holds=["backup"], fstype="nfs4") == []
+
+
 def test_discard_is_warned_of_and_nodiscard_is_not() -> None:
     assert len(warned(holds=["data"], options="rw,discard,noatime")) == 1
     assert warned(holds=["data"], options="rw,nodiscard") == []
