@@ -37,16 +37,3 @@ def redact(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
-
-
-class Secret(str):
-    """A string that must not be seen: its repr is a mask, so a traceback or a log shows nothing.
-
-    >>> Secret("s3cret")
-    Secret('********')
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"Secret('{MASK}')"

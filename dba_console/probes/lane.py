@@ -101,8 +101,6 @@ class Lane:
     def __init__(self, name: str, clock: Clock = SYSTEM) -> None:
         self.name = name
         self.clock = clock
-        self.timeouts = 0
-        """Jobs abandoned since the start."""
         self._worker: _Worker | None = None
         self._lost: list[_Worker] = []
 
@@ -132,7 +130,6 @@ class Lane:
             self._worker.abandoned = True
             self._lost.append(self._worker)
             self._worker = None
-            self.timeouts += 1
 
     def close(self) -> None:
         """Let an idle thread end. A stuck one is a daemon and does not keep the process."""

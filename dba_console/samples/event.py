@@ -9,7 +9,6 @@ from msgspec import Struct
 KINDS = (
     "session.start",
     "session.end",
-    "session.recovered",
     "session.pruned",
     "console.attach",
     "console.detach",

@@ -40,8 +40,6 @@ class PageSource:
         self._tail: dict[int, bytes] = {}
         self._journal: dict[int, Row] = {}
         self._gaps: set[Gap] = set()
-        self.broken_blocks = 0
-        """Blocks found whose checksum does not hold."""
         for number, at, rowid, columns in self._pages.rows():
             self._sort_in((number, at), rowid, columns)
         self._drop_sealed_rows()
@@ -67,7 +65,6 @@ class PageSource:
 
     def _take_block(self, place: tuple[int, int], data: bytes) -> None:
         if not blockformat.whole(data):
-            self.broken_blocks += 1
             return
         head = blockformat.read_head(data)
         self._entries[head.first_seq] = BlockEntry(head.first_seq, head.samples, head.first_us, head.last_us)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
-from typing import Protocol
 
 from dba_console.errors import UsageError
 from dba_console.samples.event import Event
@@ -43,26 +42,6 @@ def parse_when(text: str, *, first_us: int, last_us: int, events: Sequence[Event
         return _microseconds(moment)
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"not a time: {text!r}", hint=_HINT) from None
-
-
-class Timed(Protocol):
-    """A recording, as far as a TIME needs it."""
-
-    @property
-    def first_us(self) -> int: ...
-    @property
-    def last_us(self) -> int: ...
-    def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> list[Event]: ...
-
-
-def resolve_when(recording: Timed, text: str, *, now_us: int | None = None) -> int:
-    """Wall microseconds of TIME in a recording; `now_us` stands for its end where the session goes on.
-
-    Raises UsageError naming the text.
-    """
-    events = recording.events() if text.strip().startswith(("finding:", "mark:")) else ()
-    last_us = recording.last_us if now_us is None else now_us
-    return parse_when(text, first_us=recording.first_us, last_us=last_us, events=events)
 
 
 def _of_event(kind: str, text: str, events: Sequence[Event]) -> int:

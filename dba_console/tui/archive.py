@@ -20,7 +20,7 @@ from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
 HISTORY_US = 600_000_000
 """Charts reach ten minutes back."""
 EVENTS = 200
-_SIGN_KINDS = ("mark", "note", "finding", "gap", "clock.jump", "server.lost", "server.changed", "session.recovered")
+_SIGN_KINDS = ("mark", "note", "finding", "gap", "clock.jump", "server.lost", "server.changed")
 
 
 class Past(Protocol):

@@ -16,11 +16,6 @@ SILENT_TICKS = 2.5
 _SEPARATOR = "  "
 
 
-def mode_span(cursor: Cursor, label: str) -> Span:
-    """The word for the mode: what is not the present catches the eye."""
-    return Span(label, "ok" if cursor.live else "warn")
-
-
 def trouble(navigator: Navigator, interval_s: float) -> str | None:
     """What keeps the screen from being up to date, None where nothing does."""
     if navigator.link == "lost":

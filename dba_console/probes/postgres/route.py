@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`peer` is the address at the other end, None for a unix socket; `peer_pid` is the process that listens there, as
-    this host numbers it, where the kernel tells (unix sockets only)."""
+    """`peer` is the address at the other end, None for a unix socket."""
 
     peer: str | None
     stays_here: bool
     """The other end is a unix socket, loopback, or an address of this host. A tunnel or a container's published port
     looks the same."""
-    peer_pid: int | None = None
 
 
 def route_of(descriptor: int) -> Route:
     """The route of a connected socket; the descriptor stays open."""
     with socket.socket(fileno=os.dup(descriptor)) as connected:
         if connected.family == socket.AF_UNIX:
-            return Route(None, True, _listener(connected))
+            return Route(None, True)
         peer, own = connected.getpeername()[0], connected.getsockname()[0]
         # The kernel takes the destination as source only when the destination is an address of its own.
         return Route(peer, peer == own or _loopback(peer))
@@ -32,13 +29,3 @@ def route_of(descriptor: int) -> Route:
 
 def _loopback(address: str) -> bool:
     return address.startswith("127.") or address in ("::1", "::ffff:127.0.0.1")
-
-
-def _listener(connected: socket.socket) -> int | None:
-    """SO_PEERCRED, unix(7): whoever called listen(); 0 when it is not visible in our pid namespace."""
-    try:
-        raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    except OSError:
-        return None
-    pid, _, _ = struct.unpack("3i", raw)
-    return pid or None
