@@ -1,7 +1,7 @@
 """The same seconds seen by vmstat, iostat, free and df: they must agree on every number both have.
 
-Our readings lie around the tool's run, a few hundredths of a second longer than what it measured, and other processes
-work meanwhile: hence the tolerances, which are far below what a wrong column or unit would give.
+We read when the tool prints its first report, and again when it prints the next: the same two seconds, but for the
+moment until its line has come. Hence the tolerances, which are far below what a wrong column or unit would give.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from tests.requirements import lacking
 
 NAMES = ["host.cpu", "host.memory", "host.vmstat", "host.disks"]
 Readings = dict[str, Any]
+Reading = tuple[Readings, int]
 Tool = Callable[[str], str]
 
 
-def read(probe: HostProbe) -> tuple[Readings, int]:
+def read(probe: HostProbe) -> Reading:
     """All readings by name, and when."""
     parts = probe.read(NAMES, HostContext())
     assert {part.status for part in parts} == {"ok"}
@@ -37,6 +38,20 @@ def read(probe: HostProbe) -> tuple[Readings, int]:
 def run(*command: str) -> str:
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=30).stdout
+
+
+def read_beside(probe: HostProbe, is_report: Callable[[str], bool], *command: str) -> tuple[list[Reading], list[str]]:
+    """Our readings at the tool's first two reports, each taken when its line came, and all lines it printed."""
+    ours, lines = [], []
+    environment = {**os.environ, "LC_ALL": "C"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as tool:
+        assert tool.stdout is not None
+        for line in tool.stdout:
+            if is_report(line):
+                ours.append(read(probe))
+            lines.append(line)
+    assert len(ours) == 2, lines
+    return ours, lines
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +71,9 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_vmstat_agrees(device: str, require_tool: Tool) -> None:
     vmstat = require_tool("vmstat")
     probe = HostProbe()
-    before, began = read(probe)
-    lines = run(vmstat, "-n", "2", "2").splitlines()
-    after, ended = read(probe)
+    [(before, began), (after, ended)], lines = read_beside(
+        probe, lambda line: line.split()[0].isdigit(), vmstat, "2", "2"
+    )
     probe.close()
     theirs = dict(zip(lines[1].split(), map(int, lines[-1].split()), strict=True))
     seconds = (ended - began) / 1e6
@@ -86,11 +101,13 @@ def cpu_shares(old: Cpu, new: Cpu) -> dict[str, float]:
 def test_iostat_agrees(device: str, require_tool: Tool) -> None:
     iostat = require_tool("iostat")
     probe = HostProbe()
-    before, began = read(probe)
-    report = json.loads(run(iostat, "-x", "-y", "-o", "JSON", "-d", device, "2", "1"))
-    after, ended = read(probe)
+    [(before, began), (after, ended)], lines = read_beside(
+        probe, lambda line: line.startswith(device), iostat, "-x", "-d", device, "2", "2"
+    )
     probe.close()
-    [theirs] = report["sysstat"]["hosts"][0]["statistics"][0]["disk"]
+    columns = next(line.split() for line in lines if line.startswith("Device"))
+    last = next(line.split() for line in reversed(lines) if line.startswith(device))
+    theirs = dict(zip(columns[1:], map(float, last[1:]), strict=True))
     old, new = disk(before, device), disk(after, device)
     milliseconds = (ended - began) / 1e3
     reads, writes = new.reads - old.reads, new.writes - old.writes
@@ -103,7 +120,7 @@ def test_iostat_agrees(device: str, require_tool: Tool) -> None:
     )
     assert (new.read_ms - old.read_ms) / reads == pytest.approx(theirs["r_await"], rel=0.3, abs=0.3)
     assert (new.write_ms - old.write_ms) / writes == pytest.approx(theirs["w_await"], rel=0.3, abs=0.3)
-    assert (new.io_ms - old.io_ms) / milliseconds * 100 == pytest.approx(theirs["util"], rel=0.2, abs=5)
+    assert (new.io_ms - old.io_ms) / milliseconds * 100 == pytest.approx(theirs["%util"], rel=0.2, abs=5)
     assert (new.weighted_ms - old.weighted_ms) / milliseconds == pytest.approx(theirs["aqu-sz"], rel=0.3, abs=0.2)
 
 
