@@ -17,6 +17,7 @@ from dba_console.session.blockformat import Head
 BLOCK_BYTES = 4 << 20
 """Sealed blocks kept in memory: some two hours at 600 bytes a second."""
 EVENTS = 2000
+"""Events, and gaps, kept in memory while the disk does not take them."""
 BLOCKS_AT_ONCE = 16
 """Blocks of one transaction, so that catching up does not make one giant write."""
 
@@ -69,6 +70,7 @@ class Backlog:
         self.dropped = 0
         """Samples given up because the disk stalled for longer than the memory lasts."""
         self.dropped_events = 0
+        """Events given up because more of them waited for the disk than EVENTS."""
         self._blocks: deque[SealedBlock] = deque()
         self._since: deque[int | None] = deque()
         """For each block the monotonic time of its first sample that is in no row on the disk; None where all are."""

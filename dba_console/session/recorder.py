@@ -205,7 +205,9 @@ class Recorder:
             self._voice.tell("recording.lagging", f"recording lags: {status.note}", {}, severity="warning")
         elif status.state == "ok" and self._lagging and self._writer.failure is None:
             self._lagging = False
-            self._voice.tell("recording.recovered", f"recording keeps up again, {status.dropped} samples dropped", {})
+            lost = self._backlog.dropped_events
+            dropped = f"{status.dropped} samples" + (f" and {lost} events" if lost else "")
+            self._voice.tell("recording.recovered", f"recording keeps up again, {dropped} dropped", {})
 
     def _tell_recovered(self, failure: str) -> None:
         with self._awake:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.session.backlog import Backlog, SealedBlock, TailRow
+from dba_console.samples.event import Event
+from dba_console.session.backlog import EVENTS, Backlog, SealedBlock, TailRow
 from dba_console.session.blockformat import Head
 
 
@@ -33,3 +34,11 @@ def test_a_sealed_block_of_unwritten_samples_is_behind_since_the_first_of_them()
     assert backlog.oldest_mono_us() == 1_000_000
     backlog.written(backlog.take())
     assert backlog.oldest_mono_us() is None
+
+
+def test_events_beyond_what_is_kept_are_counted() -> None:
+    backlog = Backlog()
+    for number in range(EVENTS + 3):
+        backlog.put_event(Event(wall_us=number, kind="note", text="x"))
+    assert backlog.dropped_events == 3
+    assert [event.wall_us for event in backlog.take().events] == list(range(EVENTS))
