@@ -67,6 +67,7 @@ def _stall(panel: Io, width: int) -> Line:
     full = fact("full", human_pct(panel.psi_full_avg10), level(panel.psi_full_avg10, _STALL_WARN, _STALL_CRIT))
     return first_fitting(
         width,
+        join([wait, (Span("stalled, 10s avg: ", "dim"), *some, Span(" "), *full)], "  "),
         join([wait, (Span("stalled ", "dim"), *some, Span(" "), *full)], "  "),
         join([wait, (Span("stall ", "dim"), *some, Span(" "), *full)], " "),
         join([wait, (*some, Span(" "), *full)], " "),
@@ -82,8 +83,12 @@ def _blocked(frame: Frame, width: int, history: History) -> Line:
         return words
     # From 0 to at least 10 %: below that a stall is not worth a mountain.
     top = max(10.0, *(value for _, value in points))
-    trend = charts.sparkline(points, frame.at_us, _TREND_S, room, 0, top)
-    return (*words, Span(f"   {label} ", "dim"), Span(trend, "bar"))
+    trend = charts.sparkline(points, frame.at_us, _TREND_S, room, 0, top).rstrip()
+    drawn = trend.lstrip()
+    # The label stands at the line it names, not at where a longer one would begin.
+    return (
+        (*words, Span(f"   {' ' * (len(trend) - len(drawn))}{label} ", "dim"), Span(drawn, "bar")) if drawn else words
+    )
 
 
 def stall_points(history: History) -> tuple[list[tuple[int, float]], str]:

@@ -243,3 +243,11 @@ def test_a_host_without_swap_has_no_swap_rates() -> None:
     frame = busy_frame()
     frame.memory.swap_total_bytes = 0
     assert compact("memory", frame)[5] == "no swap"
+
+
+def test_the_trend_of_stalls_stands_beside_its_label_however_short_it_is() -> None:
+    history = History()
+    for second in range(20, -1, -1):
+        history.add(busy_frame().at_us - second * 1_000_000, {"io.psi_full_pct": 3.0})
+    line = next(one for one in map(plain, PANELS["io"].compact(busy_frame(), 60, 6, history)) if "blocked" in one)
+    assert "full ▃" in line or "full ▂" in line
