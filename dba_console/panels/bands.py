@@ -16,7 +16,7 @@ from dba_console.panels import events, states
 from dba_console.panels.cells import Line, Span
 from dba_console.panels.grid import Box
 from dba_console.panels.registry import PANELS
-from dba_console.panels.stacked import stacked
+from dba_console.panels.stacked import stacked, window_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class View:
 
 def title(name: str, view: View) -> Line:
     if name == "charts":
-        return (Span("Last 10 minutes", "title"),)
+        return (Span(f"Last {window_s(view.frame, view.history) // 60} minutes", "title"),)
     if name == "happenings":
         found: Line = (Span("Findings", "title"), Span(" · ", "dim")) if view.frame.findings else ()
         return (*found, *states.title_spans(PANELS["events"].title, view.frame.events))

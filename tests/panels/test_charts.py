@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dba_console.frames.history import History
+from dba_console.panels.bands import View, title
 from dba_console.panels.cells import plain
 from dba_console.panels.charts import Axis, clock_line, latest, peaks, plot, sign_line, sparkline
-from dba_console.panels.stacked import stacked
-from tests.build import NOW_US, busy_frame, empty_frame
+from dba_console.panels.stacked import stacked, window_s
+from tests.build import NOW_US, busy_frame, busy_history, empty_frame
 
 S = 1_000_000
 
@@ -90,3 +91,39 @@ def test_an_outage_is_a_gap_in_the_middle_of_the_chart() -> None:
     assert before == after == "▆" * 15
     assert " " * 15 in drawn
     assert set(drawn) == {"▆", " "}
+
+
+def connections(seconds: int, *, peak_at: int | None = None, step: int = 1) -> History:
+    """So many seconds of 10 connections up to now, with one reading of 90."""
+    history = History()
+    for second in range(seconds, -1, -step):
+        history.add(NOW_US - second * S, {"connections.used": 90.0 if second == peak_at else 10.0})
+    return history
+
+
+def test_the_number_beside_a_chart_is_the_last_reading_and_not_the_peak_of_its_column() -> None:
+    text = "\n".join(plain(one) for one in stacked(busy_frame(), connections(590, peak_at=2), 100, 22))
+    assert "now 10" in text
+    assert "now 90" not in text
+
+
+def test_a_reading_of_a_while_ago_is_not_how_things_are_now() -> None:
+    history = History()
+    history.add(NOW_US - 60 * S, {"connections.used": 10.0})
+    history.add(NOW_US - 59 * S, {"connections.used": 10.0})
+    assert "now ?" in "\n".join(plain(one) for one in stacked(busy_frame(), history, 100, 22))
+
+
+def test_the_stall_beside_its_chart_is_the_figure_of_the_panel() -> None:
+    text = "\n".join(plain(one) for one in stacked(busy_frame(), busy_history(), 100, 22))
+    assert "10s avg 3.0%" in text
+
+
+def test_the_axis_begins_at_the_first_reading_in_full_minutes_from_two_to_ten() -> None:
+    spans = [window_s(busy_frame(), connections(seconds)) for seconds in (0, 20, 130, 590, 599)]
+    assert spans == [120, 120, 180, 600, 600]
+    assert plain(title("charts", View(busy_frame(), connections(130)))) == "Last 3 minutes"
+
+
+def test_columns_are_not_narrower_than_the_distance_of_two_readings() -> None:
+    assert window_s(busy_frame(), connections(100, step=5)) == 540
