@@ -63,10 +63,16 @@ def _standby(row: postgres.Standby, lsn: int | None) -> StandbyRow:
 
 
 def _lag_of_others(panel: Replication) -> None:
-    """Primary: of the standby furthest behind."""
-    known = [row for row in panel.standbys if row.lag_bytes is not None]
-    panel.lag_bytes = max((row.lag_bytes or 0 for row in known), default=None)
-    panel.lag_s = max((row.lag_s for row in panel.standbys if row.lag_s is not None), default=None)
+    """Primary: bytes and time of one standby, the one furthest behind."""
+    known = [row for row in panel.standbys if replays(row) and row.lag_bytes is not None]
+    if known:
+        last = max(known, key=lambda row: (row.lag_bytes or 0, row.lag_s or 0.0))
+        panel.lag_bytes, panel.lag_s = last.lag_bytes, last.lag_s
+
+
+def replays(row: StandbyRow) -> bool:
+    """Whether it is a standby at all: a base backup and a mere receiver of WAL replay nothing."""
+    return row.state != "backup" and (row.lag_bytes is not None or row.state != "streaming")
 
 
 def _lag_of_this(panel: Replication, now: postgres.Replication) -> None:

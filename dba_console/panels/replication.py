@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, Replication, SlotRow, StandbyRow
+from dba_console.frames.replication import replays
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span
 from dba_console.panels.phrases import fact, integer, join, join_fitting, level, name_of, said
@@ -52,9 +53,12 @@ def _standing(panel: Replication, width: int) -> Line:
         host = f" from {name_of(panel.receiver_host, 20)}" if panel.receiver_host else ""
         paused = [said("replay paused", "warn")] if panel.replay_paused else []
         return join_fitting(width, [*paused, said(f"{name_of(receiver, 20)}{host}"), _lag(panel)])
-    standbys = fact("standbys", str(len(panel.standbys)))
+    count = sum(replays(row) for row in panel.standbys)
     wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))
-    return join_fitting(width, [_lag(panel), standbys, wal] if panel.standbys else [wal, said("no standby", "dim")])
+    facts = [_lag(panel), fact("standbys", str(count)), wal] if count else [wal, said("no standby", "dim")]
+    if others := len(panel.standbys) - count:
+        facts.insert(-1, fact("backups, receivers", str(others)))
+    return join_fitting(width, facts)
 
 
 def worst_slot(slots: list[SlotRow]) -> SlotRow | None:
@@ -127,8 +131,11 @@ def _checkpoints(panel: Replication) -> Line:
 
 
 def _standby(row: StandbyRow, width: int) -> Line:
+    name = said(name_of(row.application, 16))
+    if not replays(row):
+        return join_fitting(width, [name, said("base backup" if row.state == "backup" else "receives WAL", "dim")])
     facts = [
-        said(name_of(row.application, 16)),
+        name,
         said(name_of(row.state, 12), "" if row.state == "streaming" else "warn"),
         said(f"{human_bytes(row.lag_bytes)} {human_duration(row.lag_s)}", level(row.lag_s, *LAG_S)),
     ]

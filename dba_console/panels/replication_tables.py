@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dba_console.frames.model import SlotRow, StandbyRow
+from dba_console.frames.replication import replays
 from dba_console.panels.cells import Cell, Column, Row, Style, Table
 from dba_console.panels.phrases import change, integer, level, name_of
 from dba_console.panels.tables import cell_number
@@ -39,10 +40,14 @@ _STANDBY_COLUMNS = (
 
 def standby_table(standbys: Sequence[StandbyRow]) -> Table:
     rows = tuple(_standby_row(row) for row in standbys)
-    return Table("standbys", _STANDBY_COLUMNS, rows, "lag", "Standbys", "no standby is connected")
+    return Table("standbys", _STANDBY_COLUMNS, rows, "lag", "Who receives WAL", "no standby is connected")
+
+
+_DOES_NOT_APPLY = Cell("–")
 
 
 def _standby_row(row: StandbyRow) -> Row:
+    standby = replays(row)
     return Row(
         f"{row.application} {row.client} {row.pid}",
         (
@@ -50,12 +55,12 @@ def _standby_row(row: StandbyRow) -> Row:
             Cell(name_of(row.client), row.client),
             Cell(name_of(row.user), row.user),
             Cell(integer(row.pid), row.pid),
-            Cell(name_of(row.state), row.state, "" if row.state == "streaming" else "warn"),
+            Cell(name_of(row.state), row.state, "" if row.state in ("streaming", "backup") else "warn"),
             Cell(name_of(row.sync_state), row.sync_state),
             cell_number(human_bytes(row.sent_lag_bytes), row.sent_lag_bytes),
             cell_number(human_bytes(row.flush_lag_bytes), row.flush_lag_bytes),
-            cell_number(human_bytes(row.lag_bytes), row.lag_bytes),
-            Cell(human_duration(row.lag_s), row.lag_s, level(row.lag_s, *LAG_S)),
+            cell_number(human_bytes(row.lag_bytes), row.lag_bytes) if standby else _DOES_NOT_APPLY,
+            Cell(human_duration(row.lag_s), row.lag_s, level(row.lag_s, *LAG_S)) if standby else _DOES_NOT_APPLY,
         ),
     )
 

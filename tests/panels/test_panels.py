@@ -18,6 +18,7 @@ from dba_console.frames.model import (
     SessionRow,
     Sessions,
     SlotRow,
+    StandbyRow,
 )
 from dba_console.panels.cells import Row, Table, plain
 from dba_console.panels.locks import walk
@@ -154,6 +155,17 @@ def test_a_failure_archiving_has_got_over_is_not_an_alarm() -> None:
 def test_a_standby_that_pauses_replay_says_so_first() -> None:
     frame = Frame(replication=Replication(role="standby", replay_paused=True, receiver_status="streaming", lag_s=1.0))
     assert compact("replication", frame)[0].startswith("replay paused")
+
+
+def test_a_base_backup_is_not_counted_as_a_standby_nor_given_a_lag() -> None:
+    rows = [StandbyRow(application="pg_basebackup", state="backup"), StandbyRow(application="db3", state="streaming",
+            lag_bytes=1 << 20, lag_s=0.2)]  # fmt: skip
+    frame = Frame(replication=Replication(role="primary", standbys=rows, lag_bytes=1 << 20, lag_s=0.2))
+    lines = compact("replication", frame)
+    assert "standbys 1 · backups, receivers 1" in lines[0]
+    assert "pg_basebackup · base backup" in lines
+    standbys = table("replication", frame, "standbys")
+    assert texts(standbys.rows[0], standbys)["lag"] == "–"
 
 
 def test_a_file_system_that_does_not_answer_comes_first_with_its_reason() -> None:

@@ -8,7 +8,7 @@ from dba_console.frames.facts import Facts
 from dba_console.frames.history import History
 from dba_console.frames.model import Replication
 from dba_console.frames.picture import Picture
-from dba_console.frames.replication import derive_replication
+from dba_console.frames.replication import derive_replication, replays
 from dba_console.samples import postgres
 from tests.build import MB, NOW_US, part, picture, sample, series
 from tests.readings import of
@@ -39,6 +39,25 @@ def test_a_primary_is_as_far_behind_as_its_furthest_standby() -> None:
     ]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.role, panel.lag_bytes, panel.lag_s) == ("primary", 40 * MB, 4.0)
+
+
+def test_the_lag_in_bytes_is_that_of_the_same_standby_as_the_lag_in_time() -> None:
+    rows = [
+        of(postgres.Standby, application="delayed", state="streaming", replay_lsn=90 * MB, replay_lag_s=600.0),
+        of(postgres.Standby, application="slow", state="streaming", replay_lsn=60 * MB, replay_lag_s=4.0),
+    ]
+    panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
+    assert (panel.lag_bytes, panel.lag_s) == (40 * MB, 4.0)
+
+
+def test_a_base_backup_is_no_standby_that_lags() -> None:
+    rows = [
+        of(postgres.Standby, application="pg_basebackup", state="backup", replay_lsn=1 * MB),
+        of(postgres.Standby, application="db3", state="streaming", replay_lsn=99 * MB, replay_lag_s=0.1),
+    ]
+    panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
+    assert (panel.lag_bytes, panel.lag_s) == (1 * MB, 0.1)
+    assert [replays(row) for row in panel.standbys] == [False, True]
 
 
 def test_a_standby_that_caught_up_on_an_idle_primary_is_not_behind() -> None:
