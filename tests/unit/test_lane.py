@@ -1,0 +1,80 @@
+"""What may hang is done where it hangs nobody else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.clock import SYSTEM
+from dba_console.probes.lane import REPLACEMENTS, Lane, LaneTimeout
+from tests.background import wait_until
+
+LONG_S = 20.0
+AT_ONCE_S = 0.01
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What jobs that hang wait for; they are let go at the end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def lane() -> Iterator[Lane]:
+    lane = Lane("test")
+    yield lane
+    lane.close()
+
+
+def hang(lane: Lane, held: threading.Event) -> None:
+    with pytest.raises(LaneTimeout, match="test"):
+        lane.call(held.wait, AT_ONCE_S)
+
+
+def test_a_job_gives_what_it_returns_and_raises_what_it_raises(lane: Lane) -> None:
+    assert lane.call(lambda: 7, LONG_S) == 7
+    with pytest.raises(ZeroDivisionError):
+        lane.call(lambda: 1 // 0, LONG_S)
+    assert lane.call(threading.get_ident, LONG_S) != threading.get_ident()
+
+
+def test_jobs_that_end_are_done_by_one_thread(lane: Lane) -> None:
+    assert len({lane.call(threading.get_ident, LONG_S) for _ in range(5)}) == 1
+
+
+def test_a_job_that_hangs_is_left_and_the_next_one_is_done(lane: Lane, held: threading.Event) -> None:
+    hang(lane, held)
+    assert lane.stuck == 1
+    assert lane.call(lambda: 7, LONG_S) == 7
+
+
+def test_a_thread_that_comes_back_is_stuck_no_more(lane: Lane, held: threading.Event) -> None:
+    hang(lane, held)
+    held.set()
+    wait_until(lambda: lane.stuck == 0)
+
+
+def test_a_lane_with_too_many_stuck_threads_takes_no_job_until_one_comes_back(
+    lane: Lane, held: threading.Event
+) -> None:
+    for _ in range(REPLACEMENTS):
+        hang(lane, held)
+    done: list[int] = []
+    with pytest.raises(LaneTimeout):
+        lane.start(lambda: done.append(1))
+    held.set()
+    wait_until(lambda: lane.stuck == 0)
+    assert done == []
+    assert lane.call(lambda: 7, LONG_S) == 7
+
+
+def test_a_job_that_is_not_ready_goes_on(lane: Lane, held: threading.Event) -> None:
+    pending = lane.start(held.wait)
+    assert not pending.ready(SYSTEM.mono_us())
+    held.set()
+    assert pending.result(SYSTEM.mono_us() + int(LONG_S * 1e6)) is True
+    assert lane.stuck == 0
