@@ -17,7 +17,7 @@ from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.local import Locality
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.samples.postgres import Server, Sessions
+from dba_console.samples.postgres import Replication, Server, Sessions
 from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part, make_part
 
@@ -140,6 +140,13 @@ class ServerSide:
                 self.server = part.decode()
             elif part.name == "pg.activity":
                 self.sessions = part.decode()
+            elif part.name == "pg.replication":
+                self._ask_who_it_is_after(part.decode())
+
+    def _ask_who_it_is_after(self, replication: Replication) -> None:
+        """A promotion keeps the connection: it shows in the positions, long before the server's turn comes."""
+        if self.server is not None and self.server.in_recovery != replication.in_recovery:
+            self._owed.add("pg.server")
 
     def _silence(self, parts: Sequence[Part]) -> Outage | None:
         """The outage of a server that keeps the connection and answers nothing on it."""

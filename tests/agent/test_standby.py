@@ -1,0 +1,82 @@
+"""A standby as the target, through a real agent: what it is, how far behind, and that it was promoted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame
+from dba_console.samples.registry import PARTS
+from tests.agent.running import agent, environment
+from tests.background import wait_until
+from tests.conftest import FreshCluster
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_standby_is_read_through_its_promotion(major: int, fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    primary = fresh_cluster(major=major)
+    with standby_of(primary) as standby, agent(standby.dsn(), tmp_path) as running:
+        watch = running.watch()
+        before = watch.until(streaming, what="a streaming standby")
+        assert before.target.role == before.replication.role == "standby"
+        assert (before.replication.lag_bytes, before.replication.lag_s) == (0, 0.0)
+        assert [slot.name for slot in before.replication.slots] == ["downstream"]
+        assert before.target.system_identifier == primary.psql("select system_identifier from pg_control_system()")
+        assert complaints(standby) == []
+        standby.psql("select pg_promote()")
+        promoted = len(watch.samples)
+        after = watch.until(lambda frame: (frame.target.role, frame.target.timeline) == ("primary", 2), 90)
+        changed = watch.event("server.changed")
+        ticks = len(watch.samples) - promoted
+    assert after.replication.role == "primary"
+    assert changed.text == "the standby was promoted: it is a primary now"
+    assert ticks < PARTS["pg.server"].every_s, "it is asked who it is at once, not when its turn comes"
+    assert complaints(standby) == []
+
+
+def streaming(frame: Frame) -> bool:
+    known = frame.replication.receiver_status == "streaming" and frame.replication.lag_bytes == 0
+    return known and frame.target.timeline == 1
+
+
+@contextmanager
+def standby_of(primary: Cluster) -> Iterator[Cluster]:
+    """A streaming standby with a slot of its own, made by copying a stopped primary: no client programs needed."""
+    standby = Cluster(primary.binaries, durable=False)
+    try:
+        primary.stop()
+        shutil.copytree(primary.data_directory, standby.data_directory)
+        primary.start()
+        (standby.data_directory / "standby.signal").touch()
+        hand_over(standby)
+        standby.start({"primary_conninfo": primary.dsn()})
+        wait_until(lambda: primary.psql("select 1 from pg_stat_replication where state = 'streaming'"))
+        standby.psql("select pg_create_physical_replication_slot('downstream', true)")
+        yield standby
+    finally:
+        standby.close()
+
+
+def hand_over(cluster: Cluster) -> None:
+    """Give the copied files to the server's user."""
+    if not cluster.account.switched:
+        return
+    for directory, _, files in os.walk(cluster.data_directory):
+        for path in (Path(directory), *(Path(directory) / name for name in files)):
+            cluster.account.own(path)
+
+
+def complaints(cluster: Cluster) -> list[str]:
+    return [line for line in cluster.log_text().splitlines() if "ERROR" in line or "WARNING" in line]
