@@ -38,4 +38,4 @@ def told(error: ConnectFailed) -> str:
     >>> told(ConnectFailed("auth", "role x does not exist"))
     'role x does not exist: check role, passfile (~/.pgpass) and pg_hba.conf'
     """
-    return f"{error.message}: {error.hint}" if error.hint else error.message
+    return f"{error.message.rstrip('.')}: {error.hint}" if error.hint else error.message
