@@ -42,6 +42,8 @@ class Target:
 
 def parse_conninfo(text: str) -> dict[str, str]:
     """Keyword/value string or URI as a dict. Raises UsageError saying what cannot be read, without repeating it."""
+    if any("\ud800" <= sign <= "\udfff" for sign in text):  # how arguments hold bytes that are no text
+        raise UsageError("not a connection string: it holds bytes that are not UTF-8 text")
     if re.match(r"postgres(ql)?://", text):
         return _parse_uri(text)
     values: dict[str, str] = {}
@@ -112,7 +114,8 @@ def make_target(
     port = merged.get("port") or ("" if service else "5432")
     database = merged.get("dbname") or ("" if service else user)
     identity = "\0".join((service, host, port, database, user))
-    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    # What the environment gives need not be text.
+    key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:12]
     shown_host = "" if host.startswith(("/", "local")) else f"@{host}"
     shown = service or f"{database}{shown_host}{'' if port == '5432' else ':' + port}"
     return Target(name or shown, key, conninfo, host_panels)

@@ -89,3 +89,12 @@ def test_a_connection_string_without_a_password_is_not_warned_about(loaded: Load
     said: list[str] = []
     resolve_target("host=db1 passfile=/x", loaded, environ={}, warn=said.append)
     assert said == []
+
+
+def test_bytes_that_are_no_text_are_no_connection_string(loaded: LoadedConfig) -> None:
+    with pytest.raises(UsageError, match="not UTF-8 text"):
+        resolve_target("dbname=\udcff", loaded, environ={})
+
+
+def test_an_environment_that_is_no_text_still_names_a_target(loaded: LoadedConfig) -> None:
+    assert resolve_target("host=db9", loaded, environ={"PGDATABASE": "\udcff"}).key
