@@ -60,10 +60,11 @@ def split_words(words: Sequence[str], config: Config) -> tuple[list[str], str | 
     """
     names = [word for word in words if known_panel(word)]
     others = [word for word in words if not known_panel(word)]
+    for word in others:
+        if not looks_like_conninfo(word) and word not in config.targets:
+            raise _neither(word, [*PANELS, *config.targets])
     if len(others) > 1:
-        raise UsageError(f"one server at a time, not {len(others)}: {' '.join(map(repr, others))}")
-    if others and not looks_like_conninfo(others[0]) and others[0] not in config.targets:
-        raise _neither(others[0], [*PANELS, *config.targets])
+        raise UsageError(f"one server at a time, not {len(others)}")
     return names, others[0] if others else None
 
 
