@@ -18,6 +18,7 @@ from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.config import Config
+from dba_console.errors import UsageError
 from dba_console.frames.model import Connections, Frame
 from dba_console.panels.cells import clean
 from dba_console.target import Target
@@ -49,6 +50,8 @@ def check(
 
     Exit codes of the monitoring-plugin convention: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
+    if warning > critical:
+        raise UsageError(f"--warning {warning:g} is above --critical {critical:g}", hint="the warning comes first")
     loaded = load_config()
     return run_check(resolve_target(dsn, loaded), loaded.config, warning, critical, as_json=json)
 

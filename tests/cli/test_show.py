@@ -118,6 +118,16 @@ def test_check_follows_its_thresholds(
     assert console.run("check", "--warning", warning, "--critical", critical, cluster.dsn()).code == code
 
 
+def test_check_refuses_a_warning_above_the_alarm(console: Console) -> None:
+    done = console.run("check", "--warning", "90", "--critical", "50", NOWHERE)
+    assert (done.code, done.err.splitlines()[0]) == (3, "error: --warning 90 is above --critical 50")
+
+
+def test_a_mistyped_panel_beside_a_server_is_told_with_the_nearest(console: Console) -> None:
+    done = console.run("show", "locsk", NOWHERE)
+    assert (done.code, done.err) == (2, "error: 'locsk' is neither a panel nor a target\nhint: did you mean locks?\n")
+
+
 def test_check_is_critical_where_nothing_can_be_connected_to(console: Console) -> None:
     done = console.run("check", "--json", NOWHERE)
     assert done.code == 2
