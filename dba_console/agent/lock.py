@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from dba_console import paths
 from dba_console.errors import ConfigError
+
+ATTEMPTS = 5
+PAUSE_S = 0.01
+"""Who asks for the holder has the lock for some microseconds: an agent that meets one of them tries again."""
 
 
 def socket_path(key: str) -> Path:
@@ -30,9 +35,7 @@ class TargetLock:
 
     def acquire(self) -> bool:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(descriptor):
             os.close(descriptor)
             return False
         os.ftruncate(descriptor, 0)
@@ -60,3 +63,15 @@ class TargetLock:
         finally:
             os.close(descriptor)
         return None
+
+
+def _locked(descriptor: int) -> bool:
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE_S)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        return True
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -28,6 +29,18 @@ def test_a_second_agent_does_not_get_the_lock_and_learns_who_has_it() -> None:
     assert second.holder() is None
     assert second.acquire()
     second.release()
+
+
+def test_somebody_who_only_asks_does_not_keep_an_agent_from_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = TargetLock("a")
+    lock.path.touch()
+    asking = os.open(lock.path, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(asking, fcntl.LOCK_UN))
+    assert lock.acquire()
+    assert TargetLock("a").holder() == os.getpid()
+    lock.release()
+    os.close(asking)
 
 
 def test_other_targets_are_not_in_the_way() -> None:
