@@ -8,22 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import Mark, Note
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
-from tests.agent.running import agent, environment, gone
+from tests.agent.running import agent, gone
 from tests.background import idle_sessions, wait_until
-
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
 
 
 def complete(frame: Frame) -> bool:

@@ -13,17 +13,11 @@ import pytest
 
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import agent, environment
+from tests.agent.running import agent
 from tests.faults.test_server_trouble import connected, steady
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.root
-
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
 
 
 @contextmanager

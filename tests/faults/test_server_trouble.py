@@ -8,19 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import psycopg
-import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
-from tests.agent.running import Watch, agent, environment
+from tests.agent.running import Watch, agent
 from tests.background import idle_sessions
 from tests.conftest import FreshCluster
-
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
 
 
 def connected(frame: Frame) -> bool:
@@ -90,8 +83,10 @@ def test_a_stopped_postmaster_does_not_stop_the_agent(fresh_cluster: FreshCluste
         cluster.sigstop()
         try:
             steady(watch, 6)
+            watch.until(lambda frame: frame.target.postmaster_stopped, what="word of the stopped postmaster")
         finally:
             cluster.sigcont()
+        watch.until(lambda frame: frame.target.postmaster_stopped is False, what="word of its going on")
         watch.until(connected)
 
 
