@@ -13,9 +13,10 @@ from msgspec import structs
 from dba_console import __version__, paths
 from dba_console.agent.collector import Collector
 from dba_console.agent.lifetime import Grace, Stop
-from dba_console.agent.listener import Listener, Peer
+from dba_console.agent.listener import Listener
 from dba_console.agent.lock import TargetLock, socket_path
 from dba_console.agent.memory import Newest
+from dba_console.agent.peer import Peer
 from dba_console.agent.protocol import PROTOCOL, EventMessage, Hello, Mark, Message, Note, pack, pack_sample
 from dba_console.agent.recording_side import RecordingSide
 from dba_console.agent.watcher import Watcher

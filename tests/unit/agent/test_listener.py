@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import AgentClient, ConnectionLost
-from dba_console.agent.listener import QUEUE_LIMIT, STALLED_S, Listener, Peer
+from dba_console.agent.listener import STALLED_S, Listener
+from dba_console.agent.peer import QUEUE_LIMIT, Peer
 from dba_console.agent.protocol import (
     PROTOCOL,
     Bye,
