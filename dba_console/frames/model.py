@@ -211,6 +211,8 @@ class Safety(PanelFrame, kw_only=True):
     databases: list[XidRow] = []
     tables: list[XidTable] = []
     horizon: list[HorizonRow] = []
+    horizon_unknown: bool = False
+    """It was not read yet, or could not be: an empty list then does not mean that nobody holds it back."""
 
 
 class ProgressRow(Struct, kw_only=True):
@@ -433,6 +435,8 @@ class TargetFrame(Struct, kw_only=True):
     """connected, blind, disconnected (with the sentence in note)."""
     note: str | None = None
     clock_offset_s: float | None = None
+    postmaster_stopped: bool | None = None
+    """A signal stopped the postmaster: sessions go on, new ones wait for ever. None where its process is not seen."""
 
 
 class SelfFrame(Struct, kw_only=True):

@@ -52,6 +52,16 @@ def _host(frame: TargetFrame, facts: Facts) -> None:
     elif facts.server is not None:
         frame.host = facts.server.server_address
     frame.name = frame.name or frame.host
+    frame.postmaster_stopped = _stopped(facts)
+
+
+def _stopped(facts: Facts) -> bool | None:
+    """Whether the postmaster is in state T or t (proc_pid_stat(5)), by a reading that is no older than it looks."""
+    processes = facts.picture.now("host.processes", host.Processes)
+    if processes is None or not is_fresh(facts.picture, "host.processes"):
+        return None
+    states = [row.state for row in processes.rows if row.pid == processes.postmaster]
+    return states[0] in ("T", "t") if states else None
 
 
 def _state(facts: Facts) -> tuple[str, str | None]:

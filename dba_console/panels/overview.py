@@ -52,6 +52,8 @@ _BRIEF = (
     ("repl", "replication"), ("safe", "safety"), ("dump", "progress"),
 )  # fmt: skip
 
+STOPPED = "the postmaster is stopped (SIGSTOP): nobody can connect until it gets SIGCONT"
+
 
 def overview(frame: Frame, history: History, width: int, height: int, *, ascii: bool = False) -> list[Line]:
     """The body of the overview: at most `height` lines of at most `width` cells."""
@@ -96,8 +98,11 @@ def _brief(view: View, width: int, height: int) -> list[Line]:
 def alerts(frame: Frame, width: int) -> list[Line]:
     """What puts everything below in doubt: no connection, a recording that fails."""
     lines: list[Line] = []
-    if frame.target.state != "connected" and frame.target.note:
+    silent = frame.sessions.status == "timeout"
+    if frame.target.note and (silent or frame.target.state != "connected"):
         lines += _alert(frame.target.note, "crit", width)
+    if frame.target.postmaster_stopped:
+        lines += _alert(STOPPED, "crit", width)
     if frame.own.recording in ("lagging", "failed") and frame.own.recording_note:
         lines += _alert(frame.own.recording_note, "warn", width)
     return lines

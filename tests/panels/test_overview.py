@@ -54,6 +54,18 @@ def blind_frame() -> Frame:
     return frame
 
 
+def test_a_server_that_does_not_answer_is_told_on_top_and_once() -> None:
+    frame = busy_frame()
+    frame.sessions.status, frame.target.note = "timeout", "the server has not answered for 6 s"
+    assert text_of(overview(frame, History(), 80, 22)).startswith(" ! the server has not answered for 6 s\n")
+
+
+def test_a_stopped_postmaster_is_told_though_its_sessions_go_on() -> None:
+    frame = busy_frame()
+    frame.target.postmaster_stopped = True
+    assert text_of(overview(frame, History(), 80, 22)).startswith(" ! the postmaster is stopped")
+
+
 def test_what_cannot_be_read_is_told_in_sentences_where_its_numbers_would_be() -> None:
     text = body(blind_frame(), 80, 22, History())
     assert_golden("overview_80x22_blind", text)
