@@ -55,6 +55,14 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 
 
 def _usage(panel: Connections, width: int) -> Line:
+    if panel.usable is None and panel.max is not None:
+        # How much of it is reserved only the server tells.
+        return (
+            Span(integer(panel.used)),
+            Span(" of ", "dim"),
+            Span(integer(panel.max)),
+            Span(" max_connections", "dim"),
+        )
     style = level(panel.used_pct, _FULL_WARN, _FULL_CRIT)
     left = (Span(integer(panel.used), style), Span(" of ", "dim"), Span(integer(panel.usable)), Span(" usable ", "dim"))
     share = Span(f" {human_pct(panel.used_pct)}", style)
@@ -71,14 +79,21 @@ def _states(panel: Connections, width: int) -> Line:
         fact("in transaction", integer(panel.idle_in_transaction), idle_in),
         fact("waiting", integer(panel.waiting), waiting),
     ]
-    short = [
-        *common,
+    few = [
         fact("in txn", integer(panel.idle_in_transaction), idle_in),
-        fact("⧗", integer(panel.waiting), waiting),
+        fact("waiting", integer(panel.waiting), waiting),
     ]
+    short = [*common, *few]
     other = [fact("other", integer(panel.other_states))] if panel.other_states else []
     return first_fitting(
-        width, join([*long, *other]), join(long), join([*short, *other]), join(short), join(short, " ")
+        width,
+        join([*long, *other]),
+        join(long),
+        join([*short, *other]),
+        join(short),
+        join(short, ", "),
+        join(short, " "),
+        join(few),
     )
 
 
@@ -87,7 +102,9 @@ def _growth(frame: Frame, width: int, history: History) -> Line:
     growth = UNKNOWN if panel.growth_per_min is None else f"{panel.growth_per_min:+.0f}"
     growth = "0" if growth in ("+0", "-0") else growth
     words: Line = (Span(f"{growth}/min", "stale" if growth == UNKNOWN else ""),)
-    if panel.full_in_s is not None:
+    if panel.full_in_s == 0:
+        words = join([words, (Span("full", "crit"),)], ", ")
+    elif panel.full_in_s is not None:
         soon: Style = "crit" if panel.full_in_s < _SOON_CRIT_S else "warn" if panel.full_in_s < _SOON_WARN_S else ""
         words = join([words, (Span("full in ", "dim"), Span(human_duration(panel.full_in_s), soon))], ", ")
     room = min(40, width - line_width(words) - 2)
@@ -120,7 +137,7 @@ def _source(panel: Connections) -> Line:
         "process_titles": "counted by process titles, without a connection",
     }
     seats = {
-        "regular": "the console holds a regular slot",
+        "regular": "the console holds an ordinary slot",
         "reserved_role": "the console holds a slot of reserved_connections",
         "superuser": "the console holds a slot reserved for superusers",
     }

@@ -6,6 +6,7 @@ import pytest
 
 from dba_console.frames.history import History
 from dba_console.frames.model import (
+    Connections,
     Device,
     Frame,
     LockNode,
@@ -263,3 +264,20 @@ def test_the_trend_of_stalls_stands_beside_its_label_however_short_it_is() -> No
         history.add(busy_frame().at_us - second * 1_000_000, {"io.psi_full_pct": 3.0})
     line = next(one for one in map(plain, PANELS["io"].compact(busy_frame(), 60, 6, history)) if "blocked" in one)
     assert "full ▃" in line or "full ▂" in line
+
+
+def test_where_the_reserve_is_not_known_the_count_stands_beside_the_limit() -> None:
+    frame = empty_frame()
+    frame.connections = Connections(used=57, max=60, source="process_titles")
+    assert compact("connections", frame, 38, 1)[0] == "57 of 60 max_connections"
+
+
+def test_a_server_without_a_free_slot_is_full_and_not_full_soon() -> None:
+    frame = empty_frame()
+    frame.connections = Connections(used=57, usable=57, full_in_s=0.0)
+    assert compact("connections", frame, 38, 3)[2].startswith("?/min, full  ")
+
+
+@pytest.mark.parametrize("width", [78, 45, 38])
+def test_how_many_wait_is_said_in_words_at_every_width(width: int) -> None:
+    assert "waiting 3" in compact("connections", busy_frame(), width)[1]
