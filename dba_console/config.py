@@ -16,6 +16,10 @@ class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     host_panels: bool | None = None
     """True: the server runs on this host although it cannot be proven; False: it does not; unset: find out."""
 
+    def __repr__(self) -> str:
+        # Somebody will put a password into the connection string.
+        return f"TargetConfig(host_panels={self.host_panels!r})"
+
 
 class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     grace: str = "10m"

@@ -43,6 +43,10 @@ class LaunchRequest(msgspec.Struct, kw_only=True):
     for_s: float | None = None
     sessions: str | None = None
 
+    def __repr__(self) -> str:
+        # The connection string may hold a password.
+        return f"LaunchRequest({self.name!r})"
+
 
 class LaunchAnswer(msgspec.Struct, kw_only=True):
     """What it writes to its standard output: that it listens, or why it does not."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from dba_console.agent.launch import LaunchRequest
+from dba_console.cli.config_file import LoadedConfig
+from dba_console.config import Config, TargetConfig
 from dba_console.errors import UsageError
+from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.target import make_target, parse_conninfo
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -54,3 +60,13 @@ def test_a_password_is_neither_in_the_name_nor_in_the_key_nor_in_the_repr() -> N
     with_password = make_target("postgresql://anna:s3cret@db1/app", environ={})
     assert "s3cret" not in with_password.name + with_password.key + repr(with_password)
     assert with_password.key == make_target("postgresql://anna@db1/app", environ={}).key
+
+
+def test_no_record_that_carries_a_connection_string_shows_it() -> None:
+    dsn = "host=db1 password=s3cret"
+    config = Config(targets={"prod": TargetConfig(dsn=dsn)})
+    request = LaunchRequest(name="prod", key="k", conninfo=dsn, host_panels=None, config=config)
+    loaded = LoadedConfig(config, {}, Path(), True, {"targets": {"prod": {"dsn": dsn}}})
+    shown = repr([config, request, make_target(dsn, environ={}), PostgresProbe(dsn), loaded])
+    assert "prod" in shown
+    assert "s3cret" not in shown
