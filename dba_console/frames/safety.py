@@ -53,6 +53,7 @@ def derive_safety(facts: Facts) -> Safety:
         _rates(panel, facts)
         _dates(panel)
     _horizon(panel, facts)
+    panel.horizon_unknown = facts.picture.now("pg.horizon", postgres.Horizon) is None
     return panel
 
 
@@ -166,5 +167,10 @@ def _horizon(panel: Safety, facts: Facts) -> None:
             since=rfc3339(row.since),
             since_age_s=age_s(facts.server_now_us, row.since),
         )
-        for row in sorted(horizon.rows, key=lambda row: -(row.xid_age or 0))
+        for row in sorted(horizon.rows, key=_blame)
     ]
+
+
+def _blame(row: postgres.Holder) -> tuple[int, float]:
+    """Who holds most back first; of those that hold the same, who began first: the others only came to stand behind."""
+    return -(row.xid_age or 0), float("inf") if row.since is None else row.since

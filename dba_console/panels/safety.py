@@ -97,8 +97,8 @@ def level_soon(seconds: float | None) -> Style:
 
 def _horizon(panel: Safety, width: int) -> Line:
     if not panel.horizon:
-        return fact("horizon", "held by nobody")
-    worst = max(panel.horizon, key=lambda row: row.xid_age or 0)
+        return fact("horizon", UNKNOWN if panel.horizon_unknown else "held by nobody")
+    worst = panel.horizon[0]
     age = f"{xids(worst.xid_age)} xids"
     style = level(worst.xid_age, *HOLDER_XIDS)
     room = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)

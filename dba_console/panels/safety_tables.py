@@ -28,7 +28,8 @@ _HORIZON_COLUMNS = (
 
 def horizon_table(panel: Safety) -> Table:
     rows = tuple(_holder(row) for row in panel.horizon)
-    return Table("horizon", _HORIZON_COLUMNS, rows, "xid_age", "Who holds the xid horizon", "nobody holds it back")
+    empty = "not read yet" if panel.horizon_unknown else "nobody holds it back"
+    return Table("horizon", _HORIZON_COLUMNS, rows, "xid_age", "Who holds the xid horizon", empty)
 
 
 def _holder(row: HorizonRow) -> Row:

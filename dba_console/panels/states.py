@@ -20,7 +20,7 @@ _WITHOUT_NOTE = {
     "timeout": "did not answer in time",
     "error": "could not be read",
 }
-_HEAD = frozenset(PanelFrame.__struct_fields__) | {"source", "settings", "hidden"}
+_HEAD = frozenset(PanelFrame.__struct_fields__) | {"source", "settings", "hidden", "horizon_unknown"}
 _STYLES: dict[str, Style] = {"ok": "", "stale": "stale", "denied": "warn", "unsupported": "stale"}
 
 

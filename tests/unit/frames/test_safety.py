@@ -115,6 +115,22 @@ def test_without_a_connection_the_control_file_tells_of_checksums() -> None:
     assert safety(series({"host.control": [of(host.ControlFile, data_checksums=True)]})).data_checksums == "on"
 
 
+def test_nobody_holding_the_horizon_is_told_from_not_knowing() -> None:
+    assert safety(series({"pg.horizon": [postgres.Horizon([])]})).horizon_unknown is False
+    assert safety(series({"pg.server": [server()]})).horizon_unknown is True
+
+
+def test_of_sessions_as_far_back_the_one_that_began_first_is_to_blame() -> None:
+    rows = [
+        of(postgres.Holder, kind="backend", who="victim", xid_age=7, since=NOW_US - 1_000_000),
+        of(postgres.Holder, kind="slot", who="undated", xid_age=7),
+        of(postgres.Holder, kind="backend", who="culprit", xid_age=7, since=NOW_US - 9_000_000),
+        of(postgres.Holder, kind="backend", who="unknown", since=NOW_US - 99_000_000),
+    ]
+    panel = safety(series({"pg.horizon": [postgres.Horizon(rows)]}))
+    assert [row.who for row in panel.horizon] == ["culprit", "victim", "undated", "unknown"]
+
+
 def test_horizon_holders_stand_oldest_first_with_their_age_by_the_servers_clock() -> None:
     horizon = postgres.Horizon(
         [
