@@ -5,6 +5,7 @@ What is imported here is paid by every start, so each branch imports what it nee
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ COMMANDS = frozenset(
 
 def main() -> int:
     """Run what the command line asks for and exit with its code."""
+    fill_closed_streams()
     arguments = sys.argv[1:]
     if arguments and arguments[0] in ("--version", "-V"):
         from dba_console import __version__
@@ -40,6 +42,17 @@ def main() -> int:
     from dba_console.cli.guard import guarded
 
     return guarded(lambda: _console(arguments), sys.argv)
+
+
+def fill_closed_streams() -> None:
+    """Put /dev/null where a standard stream came closed (`>&-`).
+
+    Python has None there, and the next file opened would take the descriptor and what is meant for the stream.
+    """
+    for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
 
 
 def _console(arguments: list[str]) -> int:

@@ -66,6 +66,13 @@ def test_a_reader_that_leaves_early_is_no_error(console: Console) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_ends_no_command(console: Console, closed: str) -> None:
+    script = ["sh", "-c", f'exec "$@" {closed}', "sh", *console.command("config", "show")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, env=console.environ())
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full on this machine")
 def test_output_that_cannot_be_written_is_told_in_one_sentence(console: Console) -> None:
     with open("/dev/full", "w") as full:
