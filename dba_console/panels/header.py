@@ -113,7 +113,7 @@ def _right(frame: Frame, showing: Showing) -> list[_Piece]:
     elif showing.mode == "paused":
         pieces.append(_Piece(0, (Span(f"PAUSED {stopwatch(-abs(showing.behind_s))}", "warn"),)))
     elif showing.mode == "replay":
-        speed = "stopped" if showing.speed == 0 else f"×{showing.speed:g}"
+        speed = "PAUSED" if showing.speed == 0 else f"×{showing.speed:g}"
         pieces.append(_Piece(0, (Span(f"REPLAY {moment(frame.at_us)} {speed}", "changed"),)))
     return pieces
 

@@ -54,7 +54,9 @@ def _item(hint: str, where: Where, cursor: Cursor) -> tuple[str, str] | None:
     if hint == "panel":
         return ("1-9", "panel")
     if hint == "time":
-        return ("←/→", "time") if cursor.live else ("end", "live" if cursor.has_present else "end")
+        return ("←/→", "time") if cursor.live else ("end", "live" if cursor.has_present else "newest")
+    if hint == "mark" and not cursor.has_present:
+        return None  # a recording that is over takes no marks
     key = next((key for key in keys_of(where) if key.action == hint), None)
     if key is None:
         return None

@@ -48,7 +48,7 @@ def test_the_age_of_the_data_is_shown_from_more_than_two_ticks_on() -> None:
 def test_paused_says_how_far_behind_and_replay_which_moment_and_how_fast() -> None:
     assert "PAUSED -00:42" in line(busy_frame(), Showing("paused", behind_s=42.0))
     assert "REPLAY 2026-11-20 14:57:29 ×4" in line(busy_frame(), Showing("replay", speed=4.0))
-    assert "stopped" in line(busy_frame(), Showing("replay", speed=0.0))
+    assert "PAUSED" in line(busy_frame(), Showing("replay", speed=0.0))
 
 
 def test_a_pooler_between_is_named() -> None:

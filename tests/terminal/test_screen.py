@@ -95,7 +95,7 @@ def test_a_recording_is_replayed_with_the_same_keys_and_takes_no_marks(cluster: 
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(r"rec 00:00:0[4-9]")
     with room.terminal("replay", "last") as terminal:
-        terminal.wait_for(r"REPLAY .* stopped")
+        terminal.wait_for(r"REPLAY .* PAUSED")
         terminal.keys("Right")
         terminal.type("+")
         terminal.wait_for(r"REPLAY .* ×1")
