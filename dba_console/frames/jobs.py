@@ -37,6 +37,12 @@ _COMPILED = tuple((kind, re.compile(_COMMENT + pattern, re.I | re.S)) for kind, 
 _FIRST_WORD = re.compile(
     _COMMENT + r"(?:vacuum|analyze|create|reindex|cluster|repack|copy|alter|refresh|checkpoint)", re.I
 )
+_OBJECT = re.compile(
+    _COMMENT
+    + r"(?:alter\s+table\s+(?:if\s+exists\s+)?(?:only\s+)?|refresh\s+materialized\s+view\s+(?:concurrently\s+)?)"
+    r'((?:"[^"]+"|[\w$]+)(?:\.(?:"[^"]+"|[\w$]+))?)',
+    re.I,
+)
 _LONGEST = 500
 
 
@@ -83,6 +89,16 @@ def job_phase(job: Job) -> str | None:
         if kind in kinds:
             return phase
     return "catalog" if any(row.state in ACTIVE for row in job.sessions) else None
+
+
+def command_object(query: str) -> str | None:
+    """What an ALTER TABLE or REFRESH is about, as the statement names it; None for any other.
+
+    >>> command_object("ALTER TABLE IF EXISTS ONLY public.orders ADD note text"), command_object("vacuum t")
+    ('public.orders', None)
+    """
+    found = _OBJECT.match(query[:_LONGEST])
+    return None if found is None else found[1]
 
 
 def command(query: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dba_console.frames.connections import ACTIVE
 from dba_console.frames.facts import Facts
 from dba_console.frames.heads import fill_head
-from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, find_jobs, job_phase
+from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, command_object, find_jobs, job_phase
 from dba_console.frames.model import Progress, ProgressRow
 from dba_console.frames.sessions import wait_text
 from dba_console.frames.times import age_s, rfc3339
@@ -150,7 +150,9 @@ def _command_rows(facts: Facts, known: set[int]) -> list[ProgressRow]:
         kind = command(session.query)
         if kind is None:
             continue
-        row = ProgressRow(kind=kind, pid=session.pid, blocks=facts.behind({session.pid}))
+        row = ProgressRow(
+            kind=kind, pid=session.pid, object=command_object(session.query), blocks=facts.behind({session.pid})
+        )
         _of_session(row, session, facts)
         if row.elapsed_s is not None and row.elapsed_s >= MIN_ELAPSED_S:
             made.append(row)
