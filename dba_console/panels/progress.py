@@ -45,9 +45,13 @@ def _line(row: ProgressRow, width: int) -> Line:
 
 
 def _name(row: ProgressRow) -> str:
-    kind = clean(row.kind.replace("_", " ") if not row.kind.startswith("pg_") else row.kind)
     what = row.object or row.database or row.query
-    return f"{kind} {statement(what, 60)}".rstrip()
+    return f"{_kind(row)} {statement(what, 60)}".rstrip()
+
+
+def _kind(row: ProgressRow) -> str:
+    """A program by its name, a command as one writes it: `pg_dump`, `create index`."""
+    return name_of(row.kind if row.kind.startswith("pg_") else row.kind.replace("_", " "))
 
 
 def _share(row: ProgressRow) -> Line:
@@ -124,9 +128,9 @@ def _row(row: ProgressRow) -> Row:
     return Row(
         f"{row.kind} {row.pid} {row.started}",
         (
-            Cell(name_of(row.kind), row.kind),
+            Cell(_kind(row), row.kind),
             Cell("" if row.pid is None else str(row.pid), row.pid),
-            Cell(name_of(row.database), row.database),
+            Cell("–" if _of_cluster(row) else name_of(row.database), row.database),
             Cell(name, name),
             Cell(phase, phase),
             cell_number(human_pct(row.pct), row.pct),
@@ -142,6 +146,11 @@ def _row(row: ProgressRow) -> Row:
         ),
         _more(row),
     )
+
+
+def _of_cluster(row: ProgressRow) -> bool:
+    """A base backup is of all databases."""
+    return row.database is None and row.kind in ("basebackup", "pg_basebackup")
 
 
 def _more(row: ProgressRow) -> tuple[Line, ...]:
