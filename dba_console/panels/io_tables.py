@@ -79,35 +79,42 @@ def _await_cell(value: float | None, per_s: float | None) -> Cell:
     return Cell(await_text(value, per_s), value, level(value, *AWAIT_MS) if value else "")
 
 
-def server_table(rows: list[dict[str, Any]]) -> Table:
-    """pg_stat_io with whichever columns the frame has: names first, then numbers."""
+def server_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """pg_stat_io with whichever columns the frame has: names first, then numbers; what does nothing stands last."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = tuple(_io_column(rows, place, name) for place, name in enumerate(names))
     made = tuple(
         Row(
             " ".join(str(value) for value in list(row.values())[:3]),
-            tuple(_io_cell(name, row.get(name)) for name in names),
+            tuple(_io_cell(name, row) for name in names),
         )
-        for row in rows
+        for row in sorted(rows, key=_is_idle)
     )
     return Table("pg_stat_io", columns, made, None, "pg_stat_io", "no activity")
 
 
-def _io_column(rows: list[dict[str, Any]], place: int, name: str) -> Column:
+def _is_idle(row: dict[str, Any]) -> bool:
+    return not any(value for value in row.values() if not isinstance(value, str))
+
+
+def _io_column(rows: Sequence[dict[str, Any]], place: int, name: str) -> Column:
     number = not _is_text(rows, name)
     title = name.replace("_bytes_per_s", "").replace("_per_s", "/s").replace("_ms", "").replace("_", " ")
     return Column(name, title, 18, right=number, descending=number, spare=max(0, place - 5))
 
 
-def _is_text(rows: list[dict[str, Any]], name: str) -> bool:
+def _is_text(rows: Sequence[dict[str, Any]], name: str) -> bool:
     return any(isinstance(row.get(name), str) for row in rows)
 
 
-def _io_cell(name: str, value: Any) -> Cell:
+def _io_cell(name: str, row: dict[str, Any]) -> Cell:
+    value = row.get(name)
     if isinstance(value, str):
         return Cell(name_of(value), value)
     if value is None:
-        return Cell(UNKNOWN, None, "stale")
+        # The server has no number where one cannot be; where it has none at all, they are not known.
+        known = any(isinstance(other, int | float) for other in row.values())
+        return Cell("–") if known else Cell(UNKNOWN, None, "stale")
     number = float(value)
     if name.endswith("_ms"):
         return Cell(milliseconds(number), number)
