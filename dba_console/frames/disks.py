@@ -60,6 +60,7 @@ def _growth(row: MountRow, limit: int, facts: Facts) -> None:
     found = course(facts.history.series(f"mount:{row.path}.used_bytes"))
     if found is not None:
         row.growth_bytes_per_s = found.per_s
+        row.watched_s = (found.points[-1][0] - found.points[0][0]) / 1e6
         gate = max(GATE_BYTES, GATE_SHARE * (row.size_bytes or 0))
         row.full_in_s = found.time_to_reach(limit, gate=gate)
 

@@ -346,6 +346,8 @@ class MountRow(Struct, kw_only=True):
     options: str | None = None
     status: str = "ok"
     note: str | None = None
+    watched_s: float | None = None
+    """Seconds of readings that growth_bytes_per_s and full_in_s are told from."""
 
 
 class DatabaseRow(Struct, kw_only=True):

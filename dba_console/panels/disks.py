@@ -12,6 +12,9 @@ from dba_console.units import human_bytes, human_count, human_pct
 
 _FULL_WARN, _FULL_CRIT = 85.0, 95.0
 _SOON_WARN_S, _SOON_CRIT_S = 86400.0, 3600.0
+_FILLING_PCT, _WATCHED_S = 80.0, 270.0
+"""A date is emphasised where so much is used, or where an hour is left by so many seconds of growth, nearly all that
+a trend is told from: what grew for two minutes may have been a checkpoint."""
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -41,17 +44,22 @@ def _mount(row: MountRow, width: int) -> Line:
         Span(f" {human_bytes(row.available_bytes):>7}", ""),
         Span(" left", "dim"),
     )
-    if row.full_in_s is not None:
-        facts = (*facts, Span(" full ", "dim"), Span(ahead(row.full_in_s), _soon(row.full_in_s)))
     name = _path(row)
     holds = clean(",".join(row.holds))
-    room = width - line_width(facts) - 1
     wanted = f"{name} {holds}".rstrip()
+    if row.full_in_s is not None:
+        when = (Span(" full ", "dim"), Span(ahead(row.full_in_s), _soon(row)))
+        if line_width((*facts, *when)) + len(name) < width:
+            facts = (*facts, *when)
+        elif _soon(row):
+            # The path has no room beside both: when it is full says more than how much is left.
+            facts = (facts[0], *when)
+    room = width - line_width(facts) - 1
     if room > 50:
         share = bar(row.used_pct, 16)
         return (Span(fit(wanted, room - 17)), Span(" "), Span(share, "bar"), Span(" "), *facts)
-    # What it holds says more than where it is mounted, and the end of a long path more than its beginning.
-    shown = wanted if len(wanted) <= room else holds or _ending(name, room)
+    # The end of a long path says more than its beginning.
+    shown = wanted if len(wanted) <= room or len(name) + 8 <= room else _ending(name, room)
     return (Span(fit(shown, max(4, room))), Span(" "), *facts)
 
 
@@ -63,10 +71,13 @@ def _ending(path: str, cells: int) -> str:
     return path if len(path) <= cells else "…" + path[len(path) - max(1, cells - 1) :]
 
 
-def _soon(seconds: float | None) -> Style:
-    if seconds is None:
+def _soon(row: MountRow) -> Style:
+    """Emphasis for the time it is full, which needs more evidence than the number."""
+    if row.full_in_s is None:
         return ""
-    return "crit" if seconds < _SOON_CRIT_S else "warn" if seconds < _SOON_WARN_S else ""
+    if (row.used_pct or 0.0) >= _FILLING_PCT:
+        return "crit" if row.full_in_s < _SOON_CRIT_S else "warn" if row.full_in_s < _SOON_WARN_S else ""
+    return "warn" if row.full_in_s < _SOON_CRIT_S and (row.watched_s or 0.0) >= _WATCHED_S else ""
 
 
 def detail(frame: Frame, width: int, history: History) -> Detail:
@@ -128,7 +139,7 @@ def _mount_row(row: MountRow) -> Row:
             Cell(human_pct(row.used_pct), row.used_pct, level(row.used_pct, _FULL_WARN, _FULL_CRIT)),
             Cell(human_pct(row.inodes_pct), row.inodes_pct, level(row.inodes_pct, _FULL_WARN, _FULL_CRIT)),
             cell_number(change(row.growth_bytes_per_s), row.growth_bytes_per_s),
-            Cell("" if row.full_in_s is None else ahead(row.full_in_s), row.full_in_s, _soon(row.full_in_s)),
+            Cell("" if row.full_in_s is None else ahead(row.full_in_s), row.full_in_s, _soon(row)),
             Cell(name_of(row.options, 120)),
         ),
         tuple(more),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dba_console.frames.history import History
@@ -281,3 +283,59 @@ def test_a_server_without_a_free_slot_is_full_and_not_full_soon() -> None:
 @pytest.mark.parametrize("width", [78, 45, 38])
 def test_how_many_wait_is_said_in_words_at_every_width(width: int) -> None:
     assert "waiting 3" in compact("connections", busy_frame(), width)[1]
+
+
+def test_a_date_told_from_two_minutes_of_growth_is_shown_without_alarm() -> None:
+    def style(**fields: Any) -> str:
+        row = MountRow(path="/data", used_pct=17.0, available_bytes=1 << 30, **fields)
+        frame = Frame()
+        frame.disks.mounts = [row]
+        (line,) = PANELS["disks"].compact(frame, 78, 1, History())
+        return next(span.style for span in reversed(line))
+
+    assert style(full_in_s=3000.0, watched_s=120.0) == ""
+    assert style(full_in_s=3000.0, watched_s=300.0) == "warn"
+    assert style(full_in_s=6000.0, watched_s=300.0) == ""
+
+
+def test_a_file_system_nearly_full_alarms_from_the_first_trend_on() -> None:
+    frame = Frame()
+    frame.disks.mounts = [MountRow(path="/data", used_pct=81.0, available_bytes=1, full_in_s=3000.0, watched_s=60.0)]
+    (line,) = PANELS["disks"].compact(frame, 78, 1, History())
+    assert line[-1].style == "crit"
+
+
+def test_a_file_system_is_named_by_its_path_first() -> None:
+    frame = Frame()
+    frame.disks.mounts = [
+        MountRow(path="/", holds=["data", "log", "session", "wal"], used_pct=17.0, available_bytes=1 << 30),
+        MountRow(path="/var/lib/postgresql", holds=["wal"], used_pct=17.0, available_bytes=1 << 30),
+    ]
+    lines = compact("disks", frame, 38)
+    assert lines[0].startswith("/ data,log")
+    assert lines[1].startswith("/var/lib/postgresql ")
+
+
+def test_what_pg_stat_io_cannot_know_of_a_row_is_a_dash_and_idle_rows_stand_last() -> None:
+    frame = busy_frame()
+    idle = {"backend_type": "checkpointer", "object": "wal", "context": "normal", "reads_per_s": None,
+            "read_await_ms": None, "writes_per_s": 0.0, "write_await_ms": None}  # fmt: skip
+    busy = {**idle, "backend_type": "walwriter", "writes_per_s": 4.0, "write_await_ms": 0.2}
+    reset = {**dict.fromkeys(idle), "backend_type": "slotsync", "object": "wal", "context": "normal"}
+    frame.io.server = [idle, reset, busy]
+    shown = table("io", frame, "pg_stat_io")
+    assert [row.cells[0].text for row in shown.rows] == ["walwriter", "checkpointer", "slotsync"]
+    cells = [texts(row, shown) for row in shown.rows]
+    assert [row["write_await_ms"] for row in cells] == ["0.2 ms", "–", "?"]
+    assert cells[0]["reads_per_s"] == "–"
+
+
+def test_a_command_is_spelled_alike_in_overview_and_table() -> None:
+    operations = table("progress", busy_frame(), "operations")
+    assert [row.cells[0].text for row in operations.rows] == ["pg_dump", "create index", "alter table"]
+
+
+def test_a_base_backup_has_no_database_and_an_unknown_one_is_unknown() -> None:
+    rows = [ProgressRow(kind="basebackup", pid=1), ProgressRow(kind="copy", pid=2)]
+    operations = table("progress", Frame(progress=Progress(operations=rows)), "operations")
+    assert [texts(row, operations)["database"] for row in operations.rows] == ["–", "?"]
