@@ -19,6 +19,7 @@ from dba_console.probes.postgres.local import Evidence, Locality, prove_local
 from dba_console.probes.postgres.names import Names, decode_name
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.readings.progress import chosen_views
+from dba_console.probes.postgres.resolving import resolved
 from dba_console.probes.postgres.route import Route, route_of
 from dba_console.probes.postgres.seat import POOLED, seat
 from dba_console.probes.postgres.segment import Answer, Command, Segment, ServerError, rows_of
@@ -64,7 +65,7 @@ class Connection:
 
 def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> Connection:
     """Open, ask who answers, set the manners. Raises ConnectFailed; nothing is left open then."""
-    given = _parsed(conninfo)
+    given = resolved(_parsed(conninfo))
     deadline = clock.mono_us() + int(options.connect_timeout_s * 1e6)
     opened = open_connection(monitor_conninfo(given), options.connect_timeout_s, clock)
     try:
