@@ -50,6 +50,7 @@ class ServerSide:
         self._lane = Lane("postgres", clock)
         self._pending: Pending[list[Part]] | None = None
         self._pending_since = 0
+        self._late_ticks = 0
         self._tick = 0
         self._attempts = 0
         self._next_attempt_us = 0
@@ -99,7 +100,7 @@ class ServerSide:
 
         try:
             self._pending = self._lane.start(job)
-            self._pending_since = now
+            self._pending_since, self._late_ticks = now, 0
         except LaneTimeout:
             self._fail("silent", "several connections to the server hang; waiting for one to end")
 
@@ -172,20 +173,24 @@ class ServerSide:
             self._abandon()
         elif waited < self._interval_s:
             return []  # it may still come within its tick's successor; a slow answer is not an outage
+        # As of when it was asked, and each a microsecond on: an answer was read later than all of these, so it counts.
+        self._late_ticks += 1
+        as_of_us = self._pending_since + self._late_ticks
         if not self._probe.connected:
-            return self._connecting(waited)
+            return self._connecting(waited, as_of_us)
         if self.outage is None:
             self.outage = Outage("silent", "the server does not answer on the open connection", self._pending_since)
         silent_s = (now - self.outage.since_us) / 1e6
-        return self._missing("timeout", f"the server has not answered for {silent_s:.0f} s")
+        return self._missing("timeout", f"the server has not answered for {silent_s:.0f} s", as_of_us)
 
-    def _connecting(self, waited: float) -> list[Part]:
+    def _connecting(self, waited: float, as_of_us: int) -> list[Part]:
         """An attempt to connect is under way: the reason of the last one holds, and the first has none yet."""
         if self.outage is None or self.outage.kind != "new":
-            return self._missing("error")
+            return self._missing("error", as_of_us=as_of_us)
         if waited < self._options.connect_timeout_s + RESOLVING_S:
             return []
-        return self._missing("error", f"not connected after {waited:.0f} s: does the host's name resolve?")
+        note = f"not connected after {waited:.0f} s: does the host's name resolve?"
+        return self._missing("error", note, as_of_us)
 
     def _abandon(self) -> None:
         self._queries = self.counters()
@@ -194,12 +199,12 @@ class ServerSide:
         self._pending = None
         self._fail("silent", "the server does not answer; its connection was given up")
 
-    def _missing(self, status: str, note: str | None = None) -> list[Part]:
+    def _missing(self, status: str, note: str | None = None, as_of_us: int | None = None) -> list[Part]:
         """Every part of the server, empty, with the reason: no panel may go on as if it were fed.
 
         Only one part gives the reason in full: ten times the same long sentence reads as none.
         """
-        now = self._clock.mono_us()
+        now = self._clock.mono_us() if as_of_us is None else as_of_us
         full = note or (self.outage.text if self.outage else "not read")
         return [
             make_part(
