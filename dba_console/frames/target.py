@@ -68,8 +68,8 @@ def _state(facts: Facts) -> tuple[str, str | None]:
     """connected, blind (the host is seen, the server does not let us in), disconnected; with a sentence why."""
     picture = facts.picture
     server = facts.server
-    # How a server is known to be local is nothing to be told; why it is not, is.
-    local_note = None if server is None or server.local else server.local_note
+    # How a server is known to be local is nothing to be told; why it is not, is, as is what a pooler costs.
+    local_note = None if server is None or (server.local and not server.through) else server.local_note
     if any(is_fresh(picture, name) for name in _HEARD):
         return "connected", local_note
     status, note = part_state(picture, "pg.activity")

@@ -54,7 +54,9 @@ def numbers(panel: PanelFrame) -> list[object]:
     """Every plain number of a panel, but for its age."""
     values = msgspec.structs.asdict(panel)
     return [
-        value for name, value in values.items() if isinstance(value, int | float) and name not in ("age_s", "hidden")
+        value
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("age_s", "hidden")
     ]
 
 
@@ -134,6 +136,16 @@ def test_how_a_server_is_known_to_be_local_is_no_news() -> None:
     for local, told in ((True, None), (None, "how")):
         seen = picture(sample(part("pg.server", server(local=local, local_note="how")), answered))
         assert frame(seen).target.note == told
+
+
+def test_what_a_pooler_between_costs_is_told_of_a_local_server_too() -> None:
+    seen = picture(
+        sample(
+            part("pg.server", server(local=True, through="PgBouncer", local_note="no slot is held")),
+            part("pg.activity", sessions(activity(1))),
+        )
+    )
+    assert (frame(seen).target.through, frame(seen).target.note) == ("PgBouncer", "no slot is held")
 
 
 def test_a_promoted_standby_is_a_primary_before_its_identity_is_read_again() -> None:
