@@ -27,14 +27,14 @@ app = new_app("The console on an agent that runs already.")
 def attach(
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="[AGENT]", help="Target's name, key or its beginning, or a connection string."),
+        typer.Argument(metavar="AGENT", help="Target's name, key or its beginning, or a connection string."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the running agents instead.")] = False,
     json: Json = False,
 ) -> int:
     """Attach again to a running agent; with several and none named, asks which.
 
-    An agent lists under the user that started it.
+    Agents belong to the user that started them; those of others are not seen.
     """
     agents = list_agents()
     if list_ or json:

@@ -10,7 +10,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
 Dsn = Annotated[
     str | None,
     typer.Argument(
-        metavar="[DSN]",
+        metavar="DSN",
         help="Connection string, URI or service=NAME, or a target of the configuration; default: libpq's environment.",
         show_default=False,
     ),

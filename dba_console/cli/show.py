@@ -34,7 +34,7 @@ app = new_app("The panels as text or JSON.")
 def show(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PANEL…] [DSN]", help=f"Panels: {', '.join(PANELS)}. Without any: the overview."),
+        typer.Argument(metavar="PANEL… DSN", help=f"Any of {', '.join(PANELS)}; none: the overview. Last, the server."),
     ] = None,
     json: Json = False,
     every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Again and again, as in 5s.")] = None,
