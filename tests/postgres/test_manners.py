@@ -84,3 +84,13 @@ def test_the_console_is_one_session_and_is_seen_as_itself(cluster: Cluster) -> N
     with probing(cluster) as probe:
         rows = [row for row in reading(probe, "pg.activity").rows if row.application == "dba-console"]
         assert [row.pid for row in rows] == [probe.backend_pid]
+
+
+def test_a_slot_is_given_back_soon_where_the_network_is_gone(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"listen_addresses": "127.0.0.1"})
+    cluster.psql("create role modest login password 'known'")
+    dsn = f"host=127.0.0.1 port={cluster.port} user=modest password=known dbname=postgres sslmode=disable"
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+    answer = asked(dsn, "select " + ", ".join(f"current_setting('{name}')" for name in names))
+    assert answer.rows == [[(b"10", b"5", b"3")]]
+    assert "WARNING" not in cluster.log_text()
