@@ -68,9 +68,10 @@ class Bye(Struct, kw_only=True):
 
 
 class Mark(Struct, kw_only=True):
-    """Mark this moment."""
+    """Mark this moment, or the one the operator looks at."""
 
     text: str = ""
+    occurred_us: int | None = None
 
 
 class Note(Struct, kw_only=True):

@@ -142,7 +142,7 @@ class Agent:
     def _request(self, peer: Peer, message: Message) -> None:
         who = peer.greeting.login if peer.greeting else None
         if isinstance(message, Mark):
-            self._tell("mark", message.text or "mark", who=who)
+            self._tell("mark", message.text or "mark", who=who, occurred_us=message.occurred_us)
         elif isinstance(message, Note) and message.text:
             self._tell("note", message.text, who=who, occurred_us=message.occurred_us)
 

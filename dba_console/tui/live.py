@@ -57,10 +57,8 @@ class LiveFeed:
         """Leave it for the feed's thread. None, or why it cannot be taken."""
         if self.refusal is not None:
             return self.refusal
-        # A mark is of now; one set on a moment that has passed is a note about it.
-        message = (
-            Mark(text=text) if kind == "mark" and occurred_us is None else Note(text=text, occurred_us=occurred_us)
-        )
+        made = Mark if kind == "mark" else Note
+        message = made(text=text, occurred_us=occurred_us)
         return None if self._outbox.put(message) else "the agent does not take marks now; try again"
 
     def close(self) -> None:

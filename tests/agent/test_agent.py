@@ -59,6 +59,8 @@ def test_marks_and_notes_are_events_with_who_made_them(cluster: Cluster, tmp_pat
         watch.client.send(Mark(text="pool lowered\x1b[2J"))
         watch.client.send(Note(text="password=s3cret of the app was rotated", occurred_us=5))
         mark = watch.event("mark")
+        watch.client.send(Mark(occurred_us=7))
+        watch.until(lambda _: [event.occurred_us for event in watch.events if event.kind == "mark"] == [None, 7])
         note = watch.event("note")
         assert mark.who and mark.text.startswith("pool lowered")
         assert "s3cret" not in note.text and note.occurred_us == 5
