@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,18 +37,18 @@ class ScreenOptions:
     """Replay: the TIME to begin at."""
 
 
-def judge(environ: Mapping[str, str], *, is_tty: bool, wanted: str = "auto") -> Colours:
-    """How many colours this terminal has.
+def judge(environ: Mapping[str, str], *, elsewhere: Sequence[str] = (), wanted: str = "auto") -> Colours:
+    """How many colours this terminal has. `elsewhere` are the standard streams that are no terminal.
 
     Depth is found as Rich finds it: COLORTERM, else the ending of TERM, else 16; ssh does not forward COLORTERM, so 16
     is what most sessions have. Raises Unsupported where no screen can be drawn, UsageError for an unknown `wanted`.
 
-    >>> judge({"TERM": "screen"}, is_tty=True), judge({"TERM": "xterm-256color", "NO_COLOR": "1"}, is_tty=True)
+    >>> judge({"TERM": "screen"}), judge({"TERM": "xterm-256color", "NO_COLOR": "1"})
     ('16', 'mono')
     """
     term = environ.get("TERM", "").strip().lower()
-    if not is_tty:
-        raise _refusal("standard input and output are not a terminal")
+    if elsewhere:
+        raise _refusal(f"standard {' and '.join(elsewhere)} {'is' if len(elsewhere) == 1 else 'are'} not a terminal")
     if term in _NO_SCREEN:
         raise _refusal(f"the terminal type {term!r} cannot hold a screen" if term else "TERM is not set")
     if wanted != "auto":
@@ -62,7 +62,9 @@ def judge(environ: Mapping[str, str], *, is_tty: bool, wanted: str = "auto") -> 
 
 def require_terminal(wanted: str = "auto") -> Colours:
     """How many colours the terminal of this process has. Raises Unsupported where it cannot hold a screen."""
-    return judge(os.environ, is_tty=sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty(), wanted=wanted)
+    # Errors too: Textual draws on standard error.
+    streams = {"input": sys.stdin, "output": sys.stdout, "error": sys.stderr}
+    return judge(os.environ, elsewhere=[name for name, one in streams.items() if not one.isatty()], wanted=wanted)
 
 
 def _chosen(wanted: str) -> Colours:

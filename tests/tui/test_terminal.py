@@ -24,26 +24,31 @@ from dba_console.tui.terminal import judge, prepare, too_small
     ],
 )
 def test_the_depth_of_colour_follows_the_environment(environ: dict[str, str], colours: str) -> None:
-    assert judge(environ, is_tty=True) == colours
+    assert judge(environ) == colours
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": ""}, {}])
 def test_a_terminal_that_cannot_hold_a_screen_is_refused_naming_show(environ: dict[str, str]) -> None:
     with pytest.raises(Unsupported) as refused:
-        judge(environ, is_tty=True)
+        judge(environ)
     assert "dba-console show" in str(refused.value)
     assert refused.value.code == ExitCode.UNSUPPORTED
 
 
 def test_no_terminal_at_all_is_refused() -> None:
-    with pytest.raises(Unsupported, match="not a terminal"):
-        judge({"TERM": "xterm"}, is_tty=False)
+    with pytest.raises(Unsupported, match="standard input and output are not a terminal"):
+        judge({"TERM": "xterm"}, elsewhere=["input", "output"])
+
+
+def test_the_stream_that_leads_elsewhere_is_named() -> None:
+    with pytest.raises(Unsupported, match="standard error is not a terminal"):
+        judge({"TERM": "xterm"}, elsewhere=["error"])
 
 
 def test_the_operators_choice_goes_before_the_environment() -> None:
-    assert judge({"TERM": "xterm-256color"}, is_tty=True, wanted="none") == "mono"
+    assert judge({"TERM": "xterm-256color"}, wanted="none") == "mono"
     with pytest.raises(UsageError, match="256, truecolor"):
-        judge({"TERM": "xterm"}, is_tty=True, wanted="lots")
+        judge({"TERM": "xterm"}, wanted="lots")
 
 
 def test_preparing_turns_animation_off_and_leaves_term_alone() -> None:
