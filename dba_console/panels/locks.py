@@ -11,6 +11,7 @@ from dba_console.frames.model import Frame, LockNode
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table
 from dba_console.panels.phrases import fact, integer, join, level, name_of, said, statement, wrap
+from dba_console.panels.session_table import state_of
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
 from dba_console.units import human_duration
@@ -55,6 +56,21 @@ def _waiters(place: Place) -> list[Place]:
     ]
 
 
+def also_blocks(trees: list[LockNode]) -> dict[int, list[int]]:
+    """Who blocks sessions that stand in the tree of another: blocker -> those."""
+    found: dict[int, list[int]] = {}
+    for place in walk(trees):
+        for pid in place.node.also_blocked_by:
+            found.setdefault(pid, []).append(place.node.pid)
+    return found
+
+
+def pids(numbers: list[int]) -> str:
+    """Up to four of them, 0 being a prepared transaction."""
+    shown = ", ".join(str(pid) if pid else "a prepared transaction" for pid in numbers[:4])
+    return shown if len(numbers) <= 4 else f"{shown}, …"
+
+
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
     panel = frame.locks
     lines: list[Line] = []
@@ -63,7 +79,8 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
         lines = [said("nobody waits for a lock" if known else "nobody waited for a lock when it was last read", "dim")]
     elif panel.waiting is not None or panel.trees:
         lines = [_summary(frame)]
-        lines += [_node_line(place) for place in islice(walk(panel.trees), max(0, height - 1))]
+        blocks = also_blocks(panel.trees)
+        lines += [_node_line(place, blocks) for place in islice(walk(panel.trees), max(0, height - 1))]
     return states.body(panel, bool(lines), lines, width, height)
 
 
@@ -99,12 +116,14 @@ def _called(node: LockNode) -> str:
     return name_of(node.application or node.user, 24) if (node.application or node.user) else ""
 
 
-def _node_line(place: Place) -> Line:
+def _node_line(place: Place, also: dict[int, list[int]]) -> Line:
     node = place.node
     who = f"{_pid(node)} {_called(node)} "
     if place.depth == 0:
         held = join([_held(node), fact("in transaction", human_duration(node.xact_s))])
-        blocks = (Span(f", {node.behind} behind it", level(node.behind, 1, 10)),)
+        blocks: Line = (Span(f", {node.behind} behind it", level(node.behind, 1, 10)),) if node.behind else ()
+        if others := also.get(node.pid):
+            blocks = (*blocks, Span(f", also blocks {pids(others)}", "warn"))
         return (Span(who, "key"), *held, *blocks, Span(f": {statement(node.query, 200)}", "dim"))
     waits = Span(f"waits {human_duration(node.wait_s)} ", level(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
     wanted = f"for {name_of(node.mode)} on {name_of(node.relation, 40)}"
@@ -122,16 +141,16 @@ def _held(node: LockNode) -> Line:
 
 
 _COLUMNS = (
-    Column("pid", "pid", 22, help="Root blocker first, who waits for it below it"),
+    Column("pid", "pid", 14, help="Root blocker first, who waits for it below it"),
     Column("user", "user", 12, help="Role", spare=5),
     Column("database", "database", 12, spare=6),
-    Column("application", "application", 14, spare=2),
-    Column("state", "state", 19, help="idle in transaction at a root: it waits for its client"),
+    Column("application", "application", 14),
+    Column("state", "state", 12, help="idle in transaction at a root: it waits for its client"),
     Column("wait", "waits", 7, right=True, help="Time it has waited"),
     Column("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
     Column("behind", "behind", 6, right=True, help="Sessions below it, all levels", spare=3),
-    Column("mode", "mode", 24, help="Mode it waits for; at a root: what it holds"),
-    Column("relation", "relation", 24),
+    Column("mode", "mode", 19, help="Mode it waits for; at a root: what it holds"),
+    Column("relation", "relation", 18),
     Column("query", "query", 60, grow=True),
 )
 
@@ -143,7 +162,8 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     head = [
         join([fact("waiting", integer(panel.waiting)), fact("longest", _longest(panel.waiting, panel.longest_wait_s))])
     ]
-    rows = tuple(_row(place) for place in walk(panel.trees))
+    blocks = also_blocks(panel.trees)
+    rows = tuple(_row(place, blocks) for place in walk(panel.trees))
     table = Table("locks", _COLUMNS, rows, None, "Who waits for whom", "nobody waits for a lock")
     return Detail("Locks", states.head_lines(panel, head, width), (table,))
 
@@ -152,13 +172,16 @@ def _longest(waiting: int | None, longest_s: float | None) -> str:
     return "nobody" if waiting == 0 else human_duration(longest_s)
 
 
-def _row(place: Place) -> Row:
+def _row(place: Place, blocks: dict[int, list[int]]) -> Row:
     depth, node, parent = place.depth, place.node, place.parent
     pid = place.branch + (str(node.pid) if node.pid else "prepared")
     blank = Cell("")
     # A session blocked by two roots stands under each: its parent is part of what the row is.
     key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
     query = statement(node.query, 300)
+    if others := blocks.get(node.pid):
+        # Its waiters stand under another root: without this it looks as if it blocked nobody.
+        query = f"also blocks {pids(others)}: {query}"
     return Row(
         key,
         (
@@ -166,7 +189,7 @@ def _row(place: Place) -> Row:
             Cell(name_of(node.user) if node.user else ""),
             Cell(name_of(node.database) if node.database else ""),
             Cell(name_of(node.application) if node.application else ""),
-            Cell(name_of(node.state) if node.state else ""),
+            Cell(state_of(node.state)),
             cell_number(human_duration(node.wait_s), node.wait_s) if depth else blank,
             cell_number(human_duration(node.xact_s), node.xact_s),
             Cell(str(node.behind), node.behind),
@@ -174,12 +197,15 @@ def _row(place: Place) -> Row:
             Cell(name_of(node.relation)),
             Cell(query, query),
         ),
-        Lines(lambda: _more(node)),
+        Lines(lambda: _more(node, blocks)),
     )
 
 
-def _more(node: LockNode) -> list[Line]:
+def _more(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
     lines = [said(f"connected since {moment_of(node.backend_start)}")]
+    lines.append(said(f"{name_of(node.mode)} on {name_of(node.relation, 120)}"))
+    if others := blocks.get(node.pid):
+        lines.append(said("also blocks " + pids(others), "warn"))
     if node.also_blocked_by:
-        lines.append(said("also blocked by " + ", ".join(str(pid) for pid in node.also_blocked_by), "warn"))
+        lines.append(said("also blocked by " + pids(node.also_blocked_by), "warn"))
     return [*lines, *((Span(text),) for text in wrap(node.query or "", 200))]
