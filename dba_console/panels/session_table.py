@@ -29,8 +29,21 @@ def age_of(row: SessionRow) -> float | None:
     return row.state_age_s
 
 
+def state_of(state: str | None) -> str:
+    """A state in few words: `idle in txn`."""
+    return "" if state is None else _SHORT_STATES.get(state) or clean(state[:40])
+
+
+def is_client(row: SessionRow) -> bool:
+    """A client backend; where the role may not see the type, whoever has a user and a database."""
+    if row.backend_type is None:
+        return row.user is not None and row.leader_pid is None
+    return row.backend_type == "client backend"
+
+
 def age_style(row: SessionRow) -> Style:
-    return _style_of(age_of(row), row.state)
+    # A walsender's or a launcher's age is that of its work: no query that is slow.
+    return _style_of(age_of(row), row.state if is_client(row) else None)
 
 
 def _style_of(age: float | None, state: str | None) -> Style:
@@ -84,7 +97,7 @@ def _row(row: SessionRow) -> Row:
             _text(row.client),
             Cell(_SHORT_STATES.get(state) or clean(state), state) if state is not None else _text(row.backend_type),
             _text(row.wait, "warn" if row.blocked_by else ""),
-            _BLANK if age is None else Cell(human_duration(age), age, _style_of(age, state)),
+            _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
             _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
             _BLANK if not row.blocked_by else Cell(",".join(map(str, row.blocked_by)), row.blocked_by[0], "warn"),
             _UNKNOWN if row.cpu_pct is None else Cell(f"{row.cpu_pct:.0f}", row.cpu_pct),

@@ -7,9 +7,10 @@ from dba_console.frames.model import Frame, SessionRow, Sessions
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span, Style, clean, fit
 from dba_console.panels.phrases import fact, join, name_of, said, statement
-from dba_console.panels.session_table import QUERY_SHOWN, age_of, age_style, session_table
+from dba_console.panels.session_table import QUERY_SHOWN, age_of, age_style, is_client, session_table
 from dba_console.units import human_duration
 
+_OTHERS = {"parallel worker": "parallel worker", "walsender": "walsender"}
 _OURSELVES = "dba-console"
 _RANKS = {
     "active": 0, "idle in transaction": 1, "idle in transaction (aborted)": 1, "fastpath function call": 0,
@@ -82,8 +83,9 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 
 
 def _summary(panel: Sessions) -> Line:
+    """Clients by their state, as the connections panel counts them; what else stands in the table by what it is."""
     counts: dict[str, int] = {}
     for row in panel.rows:
-        name = row.state or "server process"
+        name = (row.state or "hidden") if is_client(row) else _OTHERS.get(row.backend_type or "", "server process")
         counts[name] = counts.get(name, 0) + 1
     return join([fact(name_of(name), str(count)) for name, count in sorted(counts.items(), key=lambda one: -one[1])])

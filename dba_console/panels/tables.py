@@ -14,6 +14,7 @@ from dba_console.panels.cells import width as cells_of
 
 _GROW_LEAST = 30
 _WORD_LEAST = 8
+_WIDE = 150
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
@@ -21,7 +22,7 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
 
     Where that is too much, the widest columns of words give way; numbers never do.
     """
-    cells = [_needed(*one, rows) for one in enumerate(columns)]
+    cells = [_needed(*one, rows, width) for one in enumerate(columns)]
     left = width - sum(cells) - max(0, len(cells) - 1)
     for index, column in enumerate(columns):
         if column.grow and left > 0:
@@ -36,9 +37,14 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
     return cells
 
 
-def _needed(index: int, column: Column, rows: Sequence[Row]) -> int:
+def _needed(index: int, column: Column, rows: Sequence[Row], width: int) -> int:
     """What the column needs, at most what it declares; a growing one asks for little and may get more."""
-    return min(_longest(column, rows, index), _GROW_LEAST if column.grow else column.width)
+    return min(_longest(column, rows, index), _least(column, width) if column.grow else column.width)
+
+
+def _least(column: Column, width: int) -> int:
+    """What a growing column asks for; of a wide line a third, because there a query can be read."""
+    return min(column.width, width // 3 if width >= _WIDE else _GROW_LEAST)
 
 
 def _longest(column: Column, rows: Sequence[Row], index: int) -> int:
@@ -58,7 +64,7 @@ def filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column]
 
 def fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[Column], list[Row]]:
     """The table without the spare columns for which `width` has no room, the sparest first."""
-    return _without(columns, rows, _spared(columns, [_needed(*one, rows) for one in enumerate(columns)], width))
+    return _without(columns, rows, _spared(columns, [_needed(*one, rows, width) for one in enumerate(columns)], width))
 
 
 def arranged(table: Table, width: int) -> Table:
@@ -67,7 +73,7 @@ def arranged(table: Table, width: int) -> Table:
     Goes by the declared widths, so that columns keep their places while what stands in them changes.
     """
     columns = table.columns
-    moved = _spared(columns, [_GROW_LEAST if column.grow else column.width for column in columns], width)
+    moved = _spared(columns, [_least(column, width) if column.grow else column.width for column in columns], width)
     if not moved:
         return table
     order = [*(index for index in range(len(columns)) if index not in moved), *sorted(moved)]

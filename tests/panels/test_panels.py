@@ -27,6 +27,7 @@ from dba_console.panels.cells import Row, Table, plain
 from dba_console.panels.locks import walk
 from dba_console.panels.registry import PANELS
 from dba_console.panels.sessions import order
+from dba_console.panels.tables import arranged
 from tests.build import busy_frame, busy_history, empty_frame
 
 
@@ -339,3 +340,40 @@ def test_a_base_backup_has_no_database_and_an_unknown_one_is_unknown() -> None:
     rows = [ProgressRow(kind="basebackup", pid=1), ProgressRow(kind="copy", pid=2)]
     operations = table("progress", Frame(progress=Progress(operations=rows)), "operations")
     assert [texts(row, operations)["database"] for row in operations.rows] == ["–", "?"]
+
+
+def test_a_blocker_whose_waiters_stand_under_another_says_whom_it_blocks() -> None:
+    first = LockNode(pid=1, behind=1, waiters=[LockNode(pid=7, wait_s=3.0, also_blocked_by=[2])])
+    second = LockNode(pid=2, state="idle in transaction")
+    frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[first, second]))
+    lines = compact("locks", frame, 100)
+    assert "also blocks 7" in next(one for one in lines if one.startswith("2 "))
+    assert "behind it" not in next(one for one in lines if one.startswith("2 "))
+    shown = table("locks", frame, "locks")
+    assert "also blocks 7" in texts(shown.rows[-1], shown)["query"]
+    assert texts(shown.rows[-1], shown)["state"] == "idle in txn"
+
+
+def test_the_application_of_a_blocker_stands_in_the_table_at_120_columns() -> None:
+    shown = arranged(table("locks", busy_frame(), "locks"), 120)
+    assert [column.id for column in shown.columns][-4:] == ["user", "database", "xact", "behind"]
+
+
+def test_at_160_columns_a_third_of_the_line_is_left_for_the_query() -> None:
+    shown = arranged(table("sessions", busy_frame(), "sessions"), 160)
+    names = [column.id for column in shown.columns]
+    before = sum(column.width + 1 for column in shown.columns[: names.index("query")])
+    assert before + 160 // 3 <= 160
+
+
+def test_sessions_at_work_are_counted_as_the_connections_panel_counts_them() -> None:
+    rows = [SessionRow(pid=1, backend_type="client backend", state="active", query_age_s=90.0),
+            SessionRow(pid=2, backend_type="parallel worker", state="active", query_age_s=90.0),
+            SessionRow(pid=3, backend_type="walsender", state="active", query_age_s=9000.0)]  # fmt: skip
+    frame = Frame(sessions=Sessions(rows=rows))
+    head = plain(PANELS["sessions"].full(frame, 120, History()).head[0])
+    assert head == "active 1 · parallel worker 1 · walsender 1"
+    shown = table("sessions", frame, "sessions")
+    ages = {row.cells[0].value: cell.style for row in shown.rows for cell, column in
+            zip(row.cells, shown.columns, strict=True) if column.id == "age"}  # fmt: skip
+    assert ages == {1: "warn", 2: "", 3: ""}
