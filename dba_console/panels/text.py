@@ -51,7 +51,7 @@ def show_text(
 
 def _panel(name: str, view: View, width: int) -> list[Line]:
     detail = PANELS[name].full(view.frame, max(20, width), view.history)
-    lines = [_rule(title(name, view), width), *detail.head]
+    lines = [rule(title(name, view), width), *detail.head]
     for table in detail.tables:
         lines += _table(table, "" if table.title == detail.title else table.title, width)
     return [fit_line(one, width) for one in lines]
@@ -64,7 +64,8 @@ def _table(table: Table, words: str, width: int) -> list[Line]:
     return [*heading, *table_lines(table.columns, table.rows, width)]
 
 
-def _rule(words: Line, width: int) -> Line:
+def rule(words: Line, width: int) -> Line:
+    """What a panel in full begins with: its title, and how well it is known."""
     return (Span("─ ", "dim"), *words, Span(" " + "─" * max(0, width - line_width(words) - 3), "dim"))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import Detail, Line, Span, line
+from dba_console.panels.bands import View as PanelView
+from dba_console.panels.bands import title
+from dba_console.panels.cells import Detail, Line, Span, fit_line, line
+from dba_console.panels.text import rule
 from dba_console.tui.grid import Grid
 from dba_console.tui.grid_lines import grid_lines, table_width, title_line
 from dba_console.tui.keys import Where
@@ -16,6 +19,8 @@ from dba_console.tui.view import Scene
 MIN_TABLE = 6
 """Lines the table keeps when facts or the row in full want more."""
 _SIDEWAYS = 10
+_ROOMY = 18
+"""From this height on a blank line parts facts from tables."""
 
 
 class DetailView:
@@ -55,6 +60,8 @@ class DetailView:
             return self._head[:height]
         pane = row_pane(grid, width, height, opened=self.row_open)
         head = self._head[: max(0, height - len(pane) - MIN_TABLE)]
+        if height >= _ROOMY:
+            head = [*head, ()]
         body = self._tables(len(head), width, max(3, height - len(head) - len(pane)))
         return [*head, *body, *pane][:height]
 
@@ -168,7 +175,8 @@ class DetailView:
             return
         self._frame, self._width = frame, width
         detail = kind_of(self.name).detail(frame, width, scene.history)
-        self._head = wrap_lines(detail.head, width)
+        words = title(self.name, PanelView(frame, scene.history))
+        self._head = [fit_line(rule(words, width), width), *wrap_lines(detail.head, width)]
         self._update(detail)
 
     def _update(self, detail: Detail) -> None:

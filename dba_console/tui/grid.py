@@ -12,6 +12,8 @@ from typing import Any
 from dba_console.panels.cells import Column, Row, Table, width
 
 _INDENT = 2
+_GROW_MOST = 240
+"""Cells a column that grows is measured for."""
 
 
 def sort_value(value: Any) -> tuple[int, Any]:
@@ -179,7 +181,7 @@ class Grid:
         deepest = _INDENT * max((row.indent for row in rows), default=0)
         for place, column in enumerate(self.table.columns):
             indent = deepest if place == 0 else 0
-            limit = column.width + indent
+            limit = (_GROW_MOST if column.grow else column.width) + indent
             if self.needed[place] < limit:
                 # One cell more for the sign of the order.
                 wanted = max(width(column.title) + 1, _longest(rows, place) + indent)

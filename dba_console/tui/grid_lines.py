@@ -12,22 +12,35 @@ GAP = 1
 """Cells between two columns."""
 _INDENT = 2
 _GROW_LEAST = 20
-"""Cells a growing column keeps where there is no room: beyond that one scrolls sideways."""
+"""Cells a growing column keeps where there is no room, or a third of the line: beyond that one scrolls sideways."""
 
 
 def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) -> list[int]:
-    """Each column's cells; the one that grows takes what the others leave, more or less than it needs."""
-    spare = cells - sum(needed) - GAP * (len(columns) - 1)
+    """Each column's cells; the one that grows takes what the others on the screen leave, but never more than it needs.
+
+    Columns for which there is no room are beyond the edge: nothing on the screen gives way to them.
+    """
+    least = max(_GROW_LEAST, cells // 3)
+    widths = [min(least, own) if column.grow else own for column, own in zip(columns, needed, strict=True)]
+    left = cells - _taken(widths[: whole(widths, cells)])
     return [
-        max(min(_GROW_LEAST, own), own + spare) if column.grow else own
-        for column, own in zip(columns, needed, strict=True)
+        min(own, cells_of + max(0, left)) if column.grow else cells_of
+        for column, own, cells_of in zip(columns, needed, widths, strict=True)
     ]
+
+
+def whole(widths: Sequence[int], cells: int) -> int:
+    """How many columns can be seen whole, from the left, and at least one."""
+    return next((count for count in range(len(widths), 1, -1) if _taken(widths[:count]) <= cells), 1)
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def table_width(grid: Grid, cells: int) -> int:
     """Cells the whole table takes, shown in `cells`."""
-    widths = column_widths(grid.table.columns, grid.needed, cells)
-    return sum(widths) + GAP * (len(widths) - 1)
+    return _taken(column_widths(grid.table.columns, grid.needed, cells))
 
 
 def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
@@ -36,6 +49,9 @@ def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
     grid.follow()
     widths = column_widths(grid.table.columns, grid.needed, cells)
     grid.left = min(grid.left, max(0, table_width(grid, cells) - cells))
+    if not grid.left:
+        # Half a column reads like a number that is not there.
+        widths = widths[: whole(widths, cells)]
     lines = [_heads(grid, widths)]
     lines += [_row(grid, row, widths) for row in grid.rows[grid.top : grid.top + grid.height]]
     if not grid.rows:
@@ -65,6 +81,8 @@ def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = 
         parts.append(Span(f" · the selected row is {_lost(grid)}", "warn"))
     if grid.left:
         parts.append(f" · scrolled {grid.left} cells, `,` scrolls back")
+    elif table_width(grid, cells) > cells:
+        parts.append(Span(" · `.` more columns", "dim"))
     if others:
         parts.append(Span(f" · tab: {', '.join(others)}", "dim"))
     return fit_line(line(*parts), cells)
@@ -88,7 +106,7 @@ def _why_empty(grid: Grid) -> str:
 
 def _heads(grid: Grid, widths: Sequence[int]) -> Line:
     spans: list[Span] = []
-    for column, cells in zip(grid.table.columns, widths, strict=True):
+    for column, cells in zip(grid.table.columns, widths, strict=False):
         sign = ("▼" if grid.descending else "▲") if column.id == grid.sort else ""
         if sign and width(column.title) + 1 > cells:
             text = column.title[: max(0, cells - 1)] + sign
@@ -102,7 +120,7 @@ def _heads(grid: Grid, widths: Sequence[int]) -> Line:
 def _row(grid: Grid, row: Row, widths: Sequence[int]) -> Line:
     indent = row.indent * _INDENT if grid.sort is None else 0
     spans: list[Span] = []
-    for place, (column, cell, cells) in enumerate(zip(grid.table.columns, row.cells, widths, strict=True)):
+    for place, (column, cell, cells) in enumerate(zip(grid.table.columns, row.cells, widths, strict=False)):
         spans.append(_cell(cell, cells, right=column.right, indent=indent if place == 0 else 0))
         spans.append(Span(" " * GAP))
     return tuple(spans)

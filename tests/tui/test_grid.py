@@ -195,3 +195,22 @@ def test_any_keys_on_any_table_leave_a_screen_of_the_right_size(
         lines = grid_lines(grid, cells, height)
         assert len(lines) == height
         assert 0 <= grid.top <= max(0, len(grid.rows) - 1)
+
+
+def test_a_column_of_names_is_no_wider_than_its_names() -> None:
+    grid = Grid(Table("t", (Column("name", "name", 40, grow=True), Column("count", "count", 6, right=True)),
+                      (Row("a", (Cell("psql"), Cell("12", 12))),)))  # fmt: skip
+    assert plain(grid_lines(grid, 160, 2)[1]) == "psql      12"
+
+
+def test_a_column_that_could_only_be_shown_in_part_is_not_shown() -> None:
+    columns = tuple(Column(name, name, 10, right=True) for name in ("aaaaaaaaa", "bbbbbbbbb", "ccccccccc"))
+    grid = Grid(Table("t", columns, (Row("a", (Cell("1"), Cell("2"), Cell("3"))),)))
+    assert plain(grid_lines(grid, 28, 2)[0]).split() == ["aaaaaaaaa", "bbbbbbbbb"]
+    assert "more columns" in plain(title_line(grid, (), 28))
+
+
+def test_a_query_is_not_squeezed_by_columns_beyond_the_edge() -> None:
+    columns = (Column("pid", "pid", 8), Column("query", "query", 60, grow=True), Column("rss", "rss", 60))
+    grid = Grid(Table("t", columns, (Row("a", (Cell("1"), Cell("q" * 200), Cell("r" * 60))),)))
+    assert plain(grid_lines(grid, 90, 2)[1]).count("q") > 80
