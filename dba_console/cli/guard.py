@@ -26,6 +26,10 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
         _flush_or_let_go()
         say(f"error: {error}")
         return int(error.code)
+    except PermissionError as error:
+        _flush_or_let_go()
+        say(f"error: not permitted: {error.filename or error}\nhint: run it as the user it belongs to: sudo -u USER")
+        return int(ExitCode.PERMISSION)
     except KeyboardInterrupt:
         _let_go_of_stdout()
         return int(ExitCode.INTERRUPTED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Annotated, Any
 
@@ -15,7 +14,8 @@ from dba_console.cli.output import columns, put_json
 from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
 from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode, PermissionDenied, Unsupported
+from dba_console.errors import ExitCode, Unsupported
+from dba_console.session.layout import require_readable
 from dba_console.session.listing import list_sessions, pin, row_of
 from dba_console.session.recording import Recording
 from dba_console.session.resolve import resolve
@@ -32,10 +32,7 @@ Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id
 def list_(json: Json = False, sessions: SessionsOption = None) -> int:
     """Every session, newest first."""
     directory = sessions_directory(_loaded(sessions).config)
-    if directory.exists() and not os.access(directory, os.R_OK | os.X_OK):
-        raise PermissionDenied(
-            f"{directory} may not be read by this user", hint="whose sessions are they? sudo -u USER"
-        )
+    require_readable(directory)
     rows = list_sessions(directory)[::-1]
     if json:
         for row in rows:
@@ -104,6 +101,7 @@ def prune_(
     """Apply retention now: recording.keep and recording.max_size. Pinned and live sessions stay."""
     loaded = _loaded(sessions)
     directory = sessions_directory(loaded.config)
+    require_readable(directory)
     keep_s, max_bytes = parse_duration(loaded.config.recording.keep), parse_size(loaded.config.recording.max_size)
     now_us = time.time_ns() // 1000
     if dry_run:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from dba_console.errors import PermissionDenied
 from dba_console.session.meta import SessionMeta
 
 DATABASE = "session.db"
@@ -96,6 +97,19 @@ def is_ours(directory: Path) -> bool:
     except OSError:
         return False
     return has_our_header(directory / DATABASE)
+
+
+def require_readable(sessions: Path) -> None:
+    """Raises PermissionDenied where this user may not look into the directory; one that is not there passes."""
+    try:
+        os.listdir(sessions)
+        denied = not os.access(sessions, os.X_OK)
+    except PermissionError:
+        denied = True
+    except OSError:
+        return
+    if denied:
+        raise PermissionDenied(f"{sessions} may not be read by this user", hint="whose sessions are they? sudo -u USER")
 
 
 def session_directories(sessions: Path) -> list[Path]:

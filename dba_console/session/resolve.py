@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from dba_console.errors import SessionError
-from dba_console.session.layout import DATABASE, parse_name, session_directories
+from dba_console.session.layout import DATABASE, parse_name, require_readable, session_directories
 
 _LIST_HINT = "`dba-console session list` shows what there is"
 
 
 def resolve(name: str, sessions: Path) -> Path:
-    """The session's directory. Raises SessionError where none or several are meant, naming them."""
+    """The session's directory.
+
+    Raises SessionError where none or several are meant, naming them; PermissionDenied where `sessions` may not be read.
+    """
     if not name:
         raise SessionError("no session named", hint=_LIST_HINT)
     given = Path(name).expanduser()
@@ -21,6 +24,7 @@ def resolve(name: str, sessions: Path) -> Path:
         if (given / DATABASE).exists():
             return given
         raise SessionError(f"no recording in {given}: session.db is missing", hint=_LIST_HINT)
+    require_readable(sessions)
     directories = [path for path in session_directories(sessions) if (path / DATABASE).exists()]
     if name == "last":
         if not directories:

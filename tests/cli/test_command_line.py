@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from dba_console import __version__
+from dba_console.cli.guard import guarded
 from tests.cli.console import Console
 
 LOADED = (
@@ -126,3 +127,11 @@ def test_a_defect_is_told_even_where_no_report_can_be_written(console: Console) 
     assert done.returncode == 1
     assert "its report could not be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_this_user_may_not_open_is_told_and_not_taken_for_a_defect(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise PermissionError(13, "Permission denied", "/srv/closed")
+
+    assert guarded(command, []) == 4
+    assert capsys.readouterr().err.startswith("error: not permitted: /srv/closed\nhint: ")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from dba_console.errors import SessionError
+from dba_console.errors import PermissionDenied, SessionError
 from dba_console.session.resolve import resolve
 
 
@@ -50,3 +51,16 @@ def test_an_ambiguous_word_names_every_session_it_could_mean(sessions: Path) -> 
 def test_a_word_that_means_nothing_is_said_to(tmp_path: Path, name: str) -> None:
     with pytest.raises(SessionError):
         resolve(name, tmp_path)
+
+
+def test_a_directory_that_may_not_be_read_is_not_called_empty(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)  # root may read everything
+    try:
+        with pytest.raises(PermissionDenied, match="may not be read by this user"):
+            resolve("last", closed)
+    finally:
+        os.seteuid(was)
