@@ -58,6 +58,9 @@ class AgentClient:
                 pack(Greeting(protocol=PROTOCOL, version=__version__, login=login(), role=role, pid=os.getpid()))
             )
             return cls._greeted(connection)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            connection.close()
+            raise ConnectError("no agent answers any more; `dba-console DSN` starts one") from error
         except (OSError, ProtocolError) as error:
             connection.close()
             raise ConnectError(f"no agent answers at {path}: {error}") from error

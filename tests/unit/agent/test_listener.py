@@ -192,7 +192,7 @@ def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
 
 
 def test_nobody_listening_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match="no agent answers"):
+    with pytest.raises(ConnectError, match=r"no agent answers any more; `dba-console DSN` starts one"):
         AgentClient.connect(tmp_path / "none.sock")
 
 
