@@ -32,6 +32,8 @@ class Showing:
     age_s: float | None = None
     """Age of the newest sample by the console's own clock."""
     interval_s: float = 1.0
+    called: str | None = None
+    """What the operator calls the target; a cluster may have another name."""
 
 
 class _Piece(NamedTuple):
@@ -61,6 +63,8 @@ def _left(frame: Frame, showing: Showing) -> list[_Piece]:
     target = frame.target
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
     pieces = [_Piece(0, (Span(name_of(target.name, 32), "title"), Span(role)))]
+    if showing.called and showing.called != target.name:
+        pieces.append(_Piece(5, (Span(name_of(showing.called, 24)),)))
     if target.version:
         pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))
     if target.uptime_s is not None:

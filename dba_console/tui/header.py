@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dba_console.panels.cells import Line, Span, fit_line, line
 from dba_console.panels.header import Showing, header
 from dba_console.tui.feed import Session
@@ -13,7 +15,7 @@ def screen_header(navigator: Navigator, session: Session, width: int) -> Line:
     frame = navigator.frame()
     if frame is None:
         return fit_line(line(Span(session.name, "title"), f"  {navigator.label}"), width)
-    return header(frame, showing(navigator, session), width)
+    return header(frame, replace(showing(navigator, session), called=session.name), width)
 
 
 def showing(navigator: Navigator, session: Session) -> Showing:

@@ -104,3 +104,9 @@ def test_a_frame_without_a_recording_state_does_not_claim_to_be_recorded() -> No
 
 def test_text_output_carries_the_date() -> None:
     assert "2026-11-20 14:57:29" in line(busy_frame(), Showing())
+
+
+def test_the_operators_own_name_of_a_target_stands_beside_the_clusters() -> None:
+    frame = busy_frame()
+    assert line(frame, Showing("live", called="shop")).startswith("db2 primary · shop · PG 15.18")
+    assert "db2 primary · PG 15.18" in line(frame, Showing("live", called="db2"))
