@@ -102,9 +102,10 @@ def stack(view: View, bands: Sequence[Band], x: int, y: int, width: int, height:
     return boxes
 
 
-def wanted_height(view: View, bands: Sequence[Band], width: int) -> int:
-    """Rows the bands would fill if nothing were short, titles counted in."""
-    return sum(1 + _wanted(band, view, width) for band in bands)
+def wanted_height(view: View, bands: Sequence[Band], width: int, *, good: bool = False) -> int:
+    """Rows the bands would fill if nothing were short, titles counted in; with `good` no more than looks good."""
+    wants = [(band, _wanted(band, view, width)) for band in bands]
+    return sum(1 + (min(band.good, rows) if good else rows) for band, rows in wants)
 
 
 def _wanted(band: Band, view: View, width: int) -> int:

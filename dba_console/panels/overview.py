@@ -39,13 +39,15 @@ _WIDE_LEFT = (
     Band(("connections", "io"), 3, 4, 8, 0),
     Band(("memory", "safety"), 3, 5, 6, 1),
     Band(("replication", "disks"), 2, 4, 8, 2),
-    Band(("progress",), 1, 3, 8, 3),
+    Band(("progress",), 1, 4, 8, 3),
     Band(("locks",), 1, 4, 12, 4),
 )
 _WIDE_BELOW = (
     Band(("happenings",), 2, 4, 12, 0),
     Band(("sessions",), 3, 8, 60, 1),
 )
+_BELOW_LEAST = 12
+"""Rows for what stands below, titles counted in."""
 _CHARTS = (Band(("charts",), 5, 17, 60, 0),)
 _BRIEF = (
     ("conn", "connections"), ("io", "io"), ("mem", "memory"), ("disk", "disks"), ("lock", "locks"),
@@ -80,7 +82,9 @@ def _wide(view: View, width: int, height: int) -> list[Box]:
     """What is on the left at 80 columns, the ten minutes beside it, events and sessions below."""
     left = max(80, width // 2)
     below = wanted_height(view, _WIDE_BELOW, width)
-    top = max(20, min(30, height - below, height * 2 // 3))
+    # Sessions take what is left: whoever waits, and for what, is told above them.
+    enough = min(wanted_height(view, _WIDE_LEFT, left, good=True), height - _BELOW_LEAST)
+    top = max(20, enough, min(30, height - below, height * 2 // 3))
     boxes = stack(view, _WIDE_LEFT, 0, 0, left, top)
     boxes += stack(view, _CHARTS, left + 1, 0, width - left - 1, top)
     return boxes + stack(view, _WIDE_BELOW, 0, top, width, height - top)

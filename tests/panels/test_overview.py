@@ -127,3 +127,12 @@ def test_locks_and_long_work_are_not_given_up_for_charts() -> None:
 @pytest.mark.parametrize(("width", "height"), [(0, 10), (10, 0), (1, 1), (3, 2)])
 def test_a_terminal_of_almost_no_size_breaks_nothing(width: int, height: int) -> None:
     assert len(overview(busy_frame(), busy_history(), width, height)) <= height
+
+
+def test_at_160_by_50_who_blocks_is_told_before_sessions_get_room() -> None:
+    frame = busy_frame()
+    frame.sessions.rows = frame.sessions.rows * 40
+    text = body(frame, 160, 46)
+    assert "8001 pg_dump active, holds AccessShareLock" in text
+    assert text.count("└ 8123") == 1
+    assert "68% est" in text and "41% measured" in text and "share unknown" in text
