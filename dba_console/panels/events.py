@@ -45,15 +45,19 @@ _FINDING_COLUMNS = (
 
 def detail(frame: Frame, width: int, history: History) -> Detail:
     panel = frame.events
-    rows = tuple(_row(row) for row in reversed(worth_showing(panel.rows)))
-    events = Table("events", _COLUMNS, rows, "at", "Events, newest first", "nothing has happened in this session yet")
+    shown = worth_showing(panel.rows)
+    # One tag on every line tells nothing.
+    tags = len({row.tag for row in shown}) > 1
+    rows = tuple(_row(row, tags=tags) for row in reversed(shown))
+    columns = tuple(column for column in _COLUMNS if tags or column.id != "tag")
+    events = Table("events", columns, rows, "at", "Events, newest first", "nothing has happened in this session yet")
     if not frame.findings:
         return Detail("Events", states.head_lines(panel, (), width), (events,))
     found = Table("findings", _FINDING_COLUMNS, tuple(_finding(one) for one in frame.findings), None, "Findings")
     return Detail("Events", states.head_lines(panel, (), width), (found, events))
 
 
-def _row(row: EventRow) -> Row:
+def _row(row: EventRow, *, tags: bool) -> Row:
     style = style_of(row.severity)
     return Row(
         f"{row.seq} {row.at}",
@@ -61,7 +65,7 @@ def _row(row: EventRow) -> Row:
             Cell(sign_of(row.kind, row.severity), row.kind, style),
             Cell(moment_of(row.at), row.at),
             Cell(name_of(row.kind), row.kind),
-            Cell(name_of(row.tag), row.tag),
+            *((Cell(name_of(row.tag), row.tag),) if tags else ()),
             Cell(clean(row.text[:400]), row.text[:400], style),
         ),
         (said(clean(row.text)),),

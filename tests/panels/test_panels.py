@@ -10,6 +10,7 @@ from dba_console.frames.history import History
 from dba_console.frames.model import (
     Connections,
     Device,
+    EventRow,
     Frame,
     LockNode,
     Locks,
@@ -377,3 +378,11 @@ def test_sessions_at_work_are_counted_as_the_connections_panel_counts_them() -> 
     ages = {row.cells[0].value: cell.style for row in shown.rows for cell, column in
             zip(row.cells, shown.columns, strict=True) if column.id == "age"}  # fmt: skip
     assert ages == {1: "warn", 2: "", 3: ""}
+
+
+def test_a_tag_that_all_events_share_takes_no_column() -> None:
+    frame = busy_frame()
+    for tags, shown in ((("A", "A"), False), (("A", "B"), True)):
+        frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="note", tag=tag, text="x", seq=n)
+                             for n, tag in enumerate(tags)]  # fmt: skip
+        assert ("tag" in [column.id for column in table("events", frame, "events").columns]) is shown
