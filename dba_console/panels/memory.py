@@ -62,7 +62,6 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 def _levels(panel: Memory) -> list[tuple[str, int | None]]:
     return [
         ("total", panel.total_bytes),
-        ("available", panel.available_bytes),
         ("anon", panel.anon_bytes),
         ("shmem", panel.shmem_bytes),
         ("slab", panel.slab_bytes),
@@ -116,7 +115,7 @@ def _writing(panel: Memory, width: int) -> Line:
         [
             fact("dirty", human_bytes(panel.dirty_bytes)),
             fact("writeback", human_bytes(panel.writeback_bytes)),
-            fact("cache dropped", f"{integer(panel.drop_pagecache_count)}×"),
+            fact("cache dropped since boot", f"{integer(panel.drop_pagecache_count)}×"),
         ],
     )
 
