@@ -28,7 +28,7 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     if devices:
         lines.append(_device(devices[0], width))
     lines += [_blocked(frame, width, history), _throughput(panel)]
-    lines += [_device(device, width) for device in devices[1:]]
+    lines += [_device(device, width) for device in devices[1:] if not _is_idle_loop(device)]
     return states.body(panel, known(panel), lines, width, height)
 
 
@@ -59,6 +59,11 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 def _importance(device: Device) -> tuple[int, float, str]:
     """Devices of the server first, then the busiest."""
     return (0 if device.holds else 1, -(device.util_pct or 0.0), device.name)
+
+
+def _is_idle_loop(device: Device) -> bool:
+    """An image somebody mounted and nobody reads: not worth a line of the overview."""
+    return device.name.startswith("loop") and not device.holds and not (device.util_pct or device.in_flight)
 
 
 def _stall(panel: Io, width: int) -> Line:

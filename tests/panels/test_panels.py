@@ -386,3 +386,12 @@ def test_a_tag_that_all_events_share_takes_no_column() -> None:
         frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="note", tag=tag, text="x", seq=n)
                              for n, tag in enumerate(tags)]  # fmt: skip
         assert ("tag" in [column.id for column in table("events", frame, "events").columns]) is shown
+
+
+def test_an_idle_loop_device_takes_no_line_of_the_overview() -> None:
+    frame = busy_frame()
+    frame.io.devices = [Device(name="vda", holds=["data"], util_pct=3.0), Device(name="loop0", util_pct=0.0),
+                        Device(name="loop1", util_pct=2.0)]  # fmt: skip
+    text = "\n".join(compact("io", frame, 78, 9))
+    assert "loop1" in text and "loop0" not in text
+    assert len(table("io", frame, "devices").rows) == 3
