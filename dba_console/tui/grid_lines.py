@@ -9,6 +9,8 @@ from dba_console.tui.grid import Grid
 from dba_console.tui.paint import shift
 
 GAP = 1
+_READABLE = 8
+"""Cells of a growing column that are better than none."""
 """Cells between two columns."""
 _INDENT = 2
 _GROW_LEAST = 20
@@ -20,8 +22,13 @@ def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) 
 
     Columns for which there is no room are beyond the edge: nothing on the screen gives way to them.
     """
-    least = max(_GROW_LEAST, cells // 3)
-    widths = [min(least, own) if column.grow else own for column, own in zip(columns, needed, strict=True)]
+    grows = next((place for place, column in enumerate(columns) if column.grow), None)
+    widths = list(needed)
+    if grows is not None:
+        before = _taken(widths[:grows]) + GAP if grows else 0
+        # What grows is what one reads: it is on the screen with whatever room is left of that third, if any is.
+        least = min(max(_GROW_LEAST, cells // 3), max(_READABLE, cells - before))
+        widths[grows] = min(least, widths[grows])
     left = cells - _taken(widths[: whole(widths, cells)])
     return [
         min(own, cells_of + max(0, left)) if column.grow else cells_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,3 +97,8 @@ def test_keys_on_the_same_frame_do_not_lay_the_tables_out_again() -> None:
 
 def test_the_title_tells_how_much_is_shown_from_the_first_picture_on() -> None:
     assert "1-17 of 205" in shown(DetailView("sessions"))
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_queries_can_be_read_in_the_sessions_table_at_every_width(width: int) -> None:
+    assert "alter ta" in shown(DetailView("sessions"), width)
