@@ -18,6 +18,9 @@ from dba_console.panels.grid import Box
 from dba_console.panels.registry import PANELS
 from dba_console.panels.stacked import stacked, window_s
 
+EXTRA = 6
+"""Bands of this rank on come after all others look good: a list of sessions is no reason to hide who blocks them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Band:
@@ -119,15 +122,17 @@ def share(bands: Sequence[Band], wants: Sequence[int], height: int) -> list[int 
     """Rows of each band, None for one that is left out."""
     rows: list[int | None] = [None] * len(bands)
     ranked = sorted(range(len(bands)), key=lambda index: bands[index].rank)
-    for index in ranked:
-        if height >= bands[index].least + 1:
-            rows[index] = bands[index].least
-            height -= bands[index].least + 1
-    for index in ranked:
-        if (count := rows[index]) is not None:
-            more = min(height, max(0, min(wants[index], bands[index].good) - count))
-            rows[index] = count + more
-            height -= more
+    first = [index for index in ranked if bands[index].rank < EXTRA]
+    for group in (first, ranked[len(first) :]):
+        for index in group:
+            if height >= bands[index].least + 1:
+                rows[index] = bands[index].least
+                height -= bands[index].least + 1
+        for index in group:
+            if (count := rows[index]) is not None:
+                more = min(height, max(0, min(wants[index], bands[index].good) - count))
+                rows[index] = count + more
+                height -= more
     _grow(rows, ranked, wants, height)
     return rows
 

@@ -136,3 +136,8 @@ def test_at_160_by_50_who_blocks_is_told_before_sessions_get_room() -> None:
     assert "8001 pg_dump active, holds AccessShareLock" in text
     assert text.count("└ 8123") == 1
     assert "68% est" in text and "41% measured" in text and "share unknown" in text
+
+
+@pytest.mark.parametrize("height", [22, 24, 26])
+def test_a_little_more_room_does_not_hide_the_root_blocker_behind_sessions(height: int) -> None:
+    assert "8001 pg_dump active, holds AccessShareLock" in body(busy_frame(), 100, height)
