@@ -44,13 +44,13 @@ SHOTS = (
     Shot("memory", (120, 36), "cached", ("3",)),
     Shot("safety", (120, 36), "xid", ("4",)),
     Shot("progress", (120, 24), "pg_dump", ("5",)),
-    Shot("locks", (120, 36), "alter table", ("6",)),
+    Shot("locks", (120, 36), "AccessExclusiveLock", ("6",)),
     Shot("replication", (120, 30), "standby_1", ("7",)),
     Shot("disks", (120, 30), "mount", ("8",)),
     Shot("sessions", (160, 36), "shop-web", ("9",)),
     Shot("events", (120, 24), "pages are slow", ("0",), moment="after"),
     Shot("replay", (120, 36), "REPLAY", ("left_square_bracket", "plus"), moment="after"),
-    Shot("show", (100, 24), "alter table", command=("--show", "locks", "progress", "--width", "100")),
+    Shot("show", (100, 24), "AccessExclusiveLock", command=("--show", "locks", "progress", "--width", "100")),
 )
 
 
