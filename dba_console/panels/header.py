@@ -62,8 +62,8 @@ def _joined(pieces: Sequence[_Piece], between: Span = BETWEEN) -> Line:
 def _left(frame: Frame, showing: Showing) -> list[_Piece]:
     target = frame.target
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
-    pieces = [_Piece(0, (Span(name_of(target.name, 32), "title"), Span(role)))]
-    if showing.called and showing.called != target.name:
+    pieces = [_Piece(0, (Span(name_of(target.name or showing.called, 32), "title"), Span(role)))]
+    if target.name and showing.called and showing.called != target.name:
         pieces.append(_Piece(5, (Span(name_of(showing.called, 24)),)))
     if target.version:
         pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dba_console.frames.model import Frame
 from dba_console.panels.cells import plain
 from dba_console.panels.header import Showing, header
-from tests.build import busy_frame
+from tests.build import busy_frame, empty_frame
 
 LIVE = Showing("live", recording_s=761.0, age_s=0.2)
 
@@ -110,3 +110,7 @@ def test_the_operators_own_name_of_a_target_stands_beside_the_clusters() -> None
     frame = busy_frame()
     assert line(frame, Showing("live", called="shop")).startswith("db2 primary · shop · PG 15.18")
     assert "db2 primary · PG 15.18" in line(frame, Showing("live", called="db2"))
+
+
+def test_a_server_never_reached_goes_by_the_operators_name() -> None:
+    assert line(empty_frame(), Showing("live", called="shop")).startswith("shop")
