@@ -38,8 +38,9 @@ _FIRST_WORD = re.compile(
     _COMMENT + r"(?:vacuum|analyze|create|reindex|cluster|repack|copy|alter|refresh|checkpoint)", re.I
 )
 _OBJECT = re.compile(
-    _COMMENT
-    + r"(?:alter\s+table\s+(?:if\s+exists\s+)?(?:only\s+)?|refresh\s+materialized\s+view\s+(?:concurrently\s+)?)"
+    _COMMENT + r"(?:alter\s+table\s+(?:if\s+exists\s+)?(?:only\s+)?"
+    r"|create\s+(?:unlogged\s+|temp\s+|temporary\s+)?table\s+(?:if\s+not\s+exists\s+)?"
+    r"|refresh\s+materialized\s+view\s+(?:concurrently\s+)?)"
     r'((?:"[^"]+"|[\w$]+)(?:\.(?:"[^"]+"|[\w$]+))?)',
     re.I,
 )
@@ -92,7 +93,7 @@ def job_phase(job: Job) -> str | None:
 
 
 def command_object(query: str) -> str | None:
-    """What an ALTER TABLE or REFRESH is about, as the statement names it; None for any other.
+    """What an ALTER TABLE, CREATE TABLE or REFRESH is about, as the statement names it; None for any other.
 
     >>> command_object("ALTER TABLE IF EXISTS ONLY public.orders ADD note text"), command_object("vacuum t")
     ('public.orders', None)

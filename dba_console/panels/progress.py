@@ -85,7 +85,7 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
 
 
 _COLUMNS = (
-    Column("kind", "operation", 13, help="Program or command", sort_key="K"),
+    Column("kind", "operation", 17, help="Program or command", sort_key="K"),
     Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P", spare=1),
     Column("database", "database", 14, sort_key="D", spare=7),
     Column("object", "object", 30, help="What it works on now", grow=True, sort_key="O"),
