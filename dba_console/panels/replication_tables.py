@@ -47,7 +47,7 @@ _DOES_NOT_APPLY = Cell("–")
 
 
 def _standby_row(row: StandbyRow) -> Row:
-    standby = replays(row)
+    standby, backup = replays(row), row.state == "backup"
     return Row(
         f"{row.application} {row.client} {row.pid}",
         (
@@ -57,8 +57,8 @@ def _standby_row(row: StandbyRow) -> Row:
             Cell(integer(row.pid), row.pid),
             Cell(name_of(row.state), row.state, "" if row.state in ("streaming", "backup") else "warn"),
             Cell(name_of(row.sync_state), row.sync_state),
-            cell_number(human_bytes(row.sent_lag_bytes), row.sent_lag_bytes),
-            cell_number(human_bytes(row.flush_lag_bytes), row.flush_lag_bytes),
+            _DOES_NOT_APPLY if backup else cell_number(human_bytes(row.sent_lag_bytes), row.sent_lag_bytes),
+            _DOES_NOT_APPLY if backup else cell_number(human_bytes(row.flush_lag_bytes), row.flush_lag_bytes),
             cell_number(human_bytes(row.lag_bytes), row.lag_bytes) if standby else _DOES_NOT_APPLY,
             Cell(human_duration(row.lag_s), row.lag_s, level(row.lag_s, *LAG_S)) if standby else _DOES_NOT_APPLY,
         ),

@@ -170,7 +170,7 @@ def test_a_base_backup_is_not_counted_as_a_standby_nor_given_a_lag() -> None:
     assert "standbys 1 · backups, receivers 1" in lines[0]
     assert "pg_basebackup · base backup" in lines
     standbys = table("replication", frame, "standbys")
-    assert texts(standbys.rows[0], standbys)["lag"] == "–"
+    assert [texts(standbys.rows[0], standbys)[name] for name in ("lag", "sent", "flush")] == ["–", "–", "–"]
 
 
 def test_a_file_system_that_does_not_answer_comes_first_with_its_reason() -> None:
