@@ -39,7 +39,7 @@ def test_without_a_terminal_the_demo_records_then_prints_the_overview(own_places
 @pytest.mark.terminal
 def test_in_a_terminal_the_demo_opens_the_console_and_q_ends_it(own_places: dict[str, str]) -> None:
     with Tmux(DEMO, environment=own_places) as terminal:
-        terminal.wait_for("of 247 usable", timeout=30)
+        terminal.wait_for("of 247 usable", timeout=60)
         terminal.keys("q")
         assert terminal.wait_ended(timeout=30) == 0
 
