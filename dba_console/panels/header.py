@@ -97,7 +97,7 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
         age_s = frame.connections.age_s
         since = "" if age_s is None else f" for {human_duration(age_s)}"
         pieces.append(_Piece(0, (Span(f"NO ANSWER{since}", "crit"),)))
-    if showing.mode == "live" and showing.age_s is not None and showing.age_s > 2 * showing.interval_s:
+    if _is_old(showing):
         pieces.append(_Piece(0, (Span(f"data {human_duration(showing.age_s)} old", "crit"),)))
     if frame.own.stuck_lanes:
         word = "lane" if frame.own.stuck_lanes == 1 else "lanes"
@@ -107,13 +107,19 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
     return pieces
 
 
+def _is_old(showing: Showing) -> bool:
+    """True where nothing new has come for more than two ticks."""
+    return showing.mode == "live" and showing.age_s is not None and showing.age_s > 2 * showing.interval_s
+
+
 def _right(frame: Frame, showing: Showing) -> list[_Piece]:
     pieces: list[_Piece] = []
     if showing.mode in ("live", "paused"):
         pieces.append(_Piece(1 if frame.own.recording == "failed" else 5, _recording(frame, showing)))
         pieces.append(_Piece(9, (Span(_rate(showing.interval_s), "dim"),)))
     if showing.mode == "live":
-        pieces.append(_Piece(7, (Span("LIVE", "ok"),)))
+        # What comes no more is not live, whatever the screen waits for.
+        pieces.append(_Piece(0, (Span("NOT LIVE", "crit"),)) if _is_old(showing) else _Piece(7, (Span("LIVE", "ok"),)))
     elif showing.mode == "paused":
         pieces.append(_Piece(0, (Span(f"PAUSED {stopwatch(-abs(showing.behind_s))}", "warn"),)))
     elif showing.mode == "replay":

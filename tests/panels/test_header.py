@@ -42,6 +42,7 @@ def test_a_healthy_live_screen_names_server_moment_and_recording() -> None:
 def test_the_age_of_the_data_is_shown_from_more_than_two_ticks_on() -> None:
     assert "old" not in line(busy_frame(), Showing("live", age_s=2.0))
     assert "data 5.0s old" in line(busy_frame(), Showing("live", age_s=5.0))
+    assert "NOT LIVE" in line(busy_frame(), Showing("live", age_s=5.0))
     assert "old" not in line(busy_frame(), Showing("live", age_s=9.0, interval_s=5.0))
 
 
