@@ -34,7 +34,7 @@ DAY = 86_400
 
 def run(smoke: bool = False) -> list[Figure]:
     """Bytes per sample under load; open and seek in a session of a day."""
-    seconds, wanted, seeks = (15, 600, 30) if smoke else (620, DAY, 400)
+    seconds, wanted, seeks = (15, 600, 30) if smoke else (250, DAY, 400)
     blocks, stored = _recorded(seconds)
     samples = sum(len(block) for block, _ in blocks)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
