@@ -52,7 +52,7 @@ def _standing(panel: Replication, width: int) -> Line:
         receiver = panel.receiver_status or "no receiver"
         host = f" from {name_of(panel.receiver_host, 20)}" if panel.receiver_host else ""
         paused = [said("replay paused", "warn")] if panel.replay_paused else []
-        return join_fitting(width, [*paused, said(f"{name_of(receiver, 20)}{host}"), _lag(panel)])
+        return join_fitting(width, [*paused, _lag(panel), said(f"{name_of(receiver, 20)}{host}")])
     count = sum(replays(row) for row in panel.standbys)
     wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))
     facts = [_lag(panel), fact("standbys", str(count)), wal] if count else [wal, said("no standby", "dim")]
