@@ -55,7 +55,7 @@ def test_preparing_turns_animation_off_and_leaves_term_alone() -> None:
     environ = {"TERM": "screen", "TEXTUAL": "devtools"}
     prepare("16", environ)
     assert environ["TERM"] == "screen"
-    assert (environ["TEXTUAL_ANIMATIONS"], environ["TEXTUAL_FPS"]) == ("none", "15")
+    assert (environ["TEXTUAL_ANIMATIONS"], environ["TEXTUAL_FPS"]) == ("none", "30")
     assert environ["TEXTUAL_COLOR_SYSTEM"] == "standard"
     assert "TEXTUAL" not in environ
 
