@@ -103,8 +103,9 @@ class Tmux:
 
         def status() -> str:
             # The pane is dead when its tty closes, the status follows when the process is reaped. tmux 3.3a overlooks
-            # that now and then until another child of its own ends too.
-            self._run("run-shell", "true")
+            # that now and then until another child of its own ends too; in the background, for the end of that one may
+            # be overlooked as well.
+            self._run("run-shell", "-b", "true")
             return self._ask("#{?pane_dead_signal,-#{pane_dead_signal},#{pane_dead_status}}")
 
         try:
