@@ -395,12 +395,3 @@ def test_an_idle_loop_device_takes_no_line_of_the_overview() -> None:
     text = "\n".join(compact("io", frame, 78, 9))
     assert "loop1" in text and "loop0" not in text
     assert len(table("io", frame, "devices").rows) == 3
-
-
-def test_a_standby_s_lag_stands_before_the_name_of_where_it_streams_from() -> None:
-    frame = busy_frame()
-    panel = frame.replication
-    panel.role, panel.receiver_status, panel.receiver_host = "standby", "streaming", "a-primary-with-a-long-name"
-    panel.lag_bytes, panel.lag_s = 4096, 0.5
-    first = plain(PANELS["replication"].compact(frame, 38, 3, History())[0])
-    assert "lag" in first and "4.0 kB" in first
