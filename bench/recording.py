@@ -133,6 +133,7 @@ def _seeks(recording: Recording, times: list[int]) -> tuple[list[float], list[fl
     found, spent = [], []
     for at in times:
         cpu = time.process_time()
+        # mypy infers no type for a lambda with defaults, which bind this round's time.
         found.append(_timed(lambda at=at: recording.picture_at(at)))  # type: ignore[misc]
         spent.append((time.process_time() - cpu) * 1e3)
     return found, spent

@@ -77,6 +77,7 @@ class SqlSource:
     def _rows(self, query: str, kind: type[T], *values: int) -> list[T]:
         """The rows as `kind`, which they are checked against: a recording may come from anywhere."""
         try:
+            # The type is a value here, which mypy cannot follow; msgspec checks it row by row.
             return msgspec.convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
         except (sqlite3.Error, OverflowError, msgspec.ValidationError) as error:
             raise Damaged(f"session.db cannot be read: {error}") from error

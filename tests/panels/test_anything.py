@@ -72,6 +72,7 @@ def test_every_row_of_every_table_has_a_harmless_cell_for_each_column(seed: int,
 @FEW
 @given(seed=SEEDS, width=st.integers(1, 210), mode=st.sampled_from(["live", "paused", "replay", "text"]))
 def test_the_header_is_exactly_one_screen_wide(seed: int, width: int, mode: str) -> None:
+    # `mode` is drawn from exactly the words of the literal.
     line = header(anything(seed), Showing(mode, 42.0, 4.0, 761.0, 5.0), width)  # type: ignore[arg-type]
     assert line_width(line) == width
     assert harmless([line])

@@ -47,6 +47,7 @@ def find_postmasters(proc: str = "/proc", clock: Clock = SYSTEM) -> list[Postmas
     for pid, start_ticks in _candidates(proc):
         lane = Lane(f"postmaster {pid}", clock)
         try:
+            # mypy infers no type for a lambda with defaults, which bind this round's values.
             described = lane.call(lambda pid=pid, start=start_ticks: _describe(proc, pid, start), DEADLINE_S)  # type: ignore[misc]
         except LaneTimeout:
             described = Postmaster(pid, start_ticks)
