@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.options import new_app
+from dba_console.cli.stdout import put
+from dba_console.errors import ExitCode
 from dba_console.units import parse_duration
 
 app = new_app("An embedded server under load, and the console on it.")
@@ -17,11 +19,22 @@ def demo(
     headless: Annotated[bool, typer.Option("--headless", help="No screen: record, then print the overview.")] = False,
     for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time, as in 60s.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server's files for a later look.")] = False,
+    incident: Annotated[
+        str | None, typer.Option("--incident", metavar="NAME", help="Let something go wrong; --list names what.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="The incidents there are, one line each.")] = False,
 ) -> int:
     """An embedded PostgreSQL under a pgbench load with idle sessions, and the console on it.
 
-    Without a terminal it runs for 20 s and prints the overview as text. Everything is stopped at the end.
+    Without a terminal it runs for 20 s and prints the overview as text. Everything is stopped at the end. With
+    --incident something goes wrong after a few calm seconds, and without a terminal the exit code says whether the
+    console named it: 0 if it did, 1 if not.
     """
+    if list_:
+        from dba_console.demo.incidents.registry import overview
+
+        put(overview())
+        return ExitCode.OK
     from dba_console.demo.command import run_demo
 
-    return run_demo(headless, None if for_ is None else parse_duration(for_), keep)
+    return run_demo(headless, None if for_ is None else parse_duration(for_), keep, incident)

@@ -6,6 +6,7 @@ nothing that is not there, and this process stays free to clean up.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -13,70 +14,113 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
+from dba_console.demo.incidents.incident import Incident, stand_in
+from dba_console.demo.incidents.registry import find
 from dba_console.demo.leash import end, on_leash
 from dba_console.demo.practice import PracticeGround
+from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal
+from dba_console.demo.verdict import Verdict, clock_of, severity_of
 from dba_console.errors import ConsoleError, ExitCode
 
 HEADLESS_S = 20.0
+CONSOLE_CALM_TICKS = 11
+"""With a screen the incident begins after ten seconds: time to look around."""
+NOT_SEEN = 1
+"""The exit code where an incident was not seen: no error of the command's own."""
 AGENT_GRACE = "3s"
 """The agent has nothing to watch once the practice ground is gone."""
 
 
-def run_demo(headless: bool, duration_s: float | None, keep: bool) -> int:
+def run_demo(headless: bool, duration_s: float | None, keep: bool, incident_name: str | None = None) -> int:
     """Run the demo and return an exit code. Raises ConsoleError when no server can be started.
 
     `headless`, or no terminal: records for `duration_s` (20 s unless given), then prints the overview. Otherwise the
-    console opens, until it is left or `duration_s` has passed.
+    console opens, until it is left or `duration_s` has passed. With an incident the exit code says whether it was seen.
     """
     headless = headless or not (sys.stdin.isatty() and sys.stdout.isatty())
-    with _stopped_by_signals(), PracticeGround(keep=keep, say=_say) as ground:
+    incident = None if incident_name is None else find(incident_name)
+    if incident is not None and (recording := stand_in(incident)) is not None:
+        return _replay(incident, recording, headless)
+    with _stopped_by_signals(), PracticeGround(keep=keep, say=_say, incident=incident) as ground:
         if keep:
             _say(f"kept afterwards: {ground.cluster.base}, to be started again with: {_start_again(ground)}")
         _say(f"dba-console '{ground.dsn}'")
+        rehearsal = None if incident is None else Rehearsal(ground, incident, _say if headless else _silent)
         try:
             if headless:
-                return _headless(ground, HEADLESS_S if duration_s is None else duration_s)
-            return _console(ground, duration_s)
+                usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
+                return _headless(ground, usual if duration_s is None else duration_s, rehearsal)
+            return _console(ground, duration_s, rehearsal)
         finally:
             _deaf_to_signals()
 
 
-def _console(ground: PracticeGround, duration_s: float | None) -> int:
+def _console(ground: PracticeGround, duration_s: float | None, rehearsal: Rehearsal | None) -> int:
     console = on_leash(
         _command(ground.dsn), stdin=sys.stdin.fileno(), output=None, environment=_environment(), own_session=False
     )
     # ctrl-C is a key of the console: it reaches both of us, and is the console's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    until = math.inf if duration_s is None else time.monotonic() + duration_s
     try:
-        return console.wait(duration_s)
+        # The console is a process of its own, so it stays usable while this one brings the incident about.
+        if rehearsal is not None and rehearsal.wait_calm(
+            CONSOLE_CALM_TICKS, lambda: console.poll() is None and time.monotonic() < until
+        ):
+            rehearsal.begin()
+        return console.wait(None if duration_s is None else max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        end(console)
         return ExitCode.OK
     finally:
         end(console)
 
 
-def _headless(ground: PracticeGround, duration_s: float) -> int:
-    """Record for `duration_s`, show what the recorder sees at the end of it."""
+def _headless(ground: PracticeGround, duration_s: float, rehearsal: Rehearsal | None) -> int:
+    """Record for `duration_s`, show what the recorder sees at the end of it, and what became of the incident."""
     recorder = on_leash(
         _command("record", "--for", f"{duration_s + 60:.0f}s", ground.dsn), environment=_environment(), output=2
     )
+    until = time.monotonic() + duration_s
     try:
         _say(f"recording for {duration_s:g} s, then the overview")
-        _pause(ground, recorder, duration_s)
+        if rehearsal is not None and rehearsal.wait_calm(
+            CALM_TICKS, lambda: recorder.poll() is None and time.monotonic() < until
+        ):
+            rehearsal.begin()
+        _pause(ground, recorder, until)
         if recorder.poll() is not None:
             raise ConsoleError(f"the recorder ended by itself, with exit code {recorder.returncode}")
-        return subprocess.run(
+        code = subprocess.run(
             _command("show", ground.dsn), env=_environment(), stdin=subprocess.DEVNULL, timeout=60, check=False
         ).returncode
+        return code if rehearsal is None or code != ExitCode.OK else _tell(rehearsal.verdict())
     finally:
         end(recorder)
 
 
-def _pause(ground: PracticeGround, recorder: subprocess.Popen[bytes], duration_s: float) -> None:
-    until = time.monotonic() + duration_s
+def _replay(incident: Incident, recording: Path, headless: bool) -> int:
+    """Show a recording of the incident, and say that it is one."""
+    _say(f"{incident.name} needs root; this is a recording of the real thing, {recording.name}")
+    command = ["replay", str(recording), *(["--show"] if headless else [])]
+    return subprocess.run(_command(*command), env=_environment(), check=False).returncode
+
+
+def _tell(verdict: Verdict) -> int:
+    """The findings to stdout, the verdict to stderr; 0 where the incident was seen, else 1."""
+    print("\nFindings raised:" if verdict.findings else "\nNo finding was raised.")
+    for event in verdict.findings:
+        print(f"  {clock_of(event.wall_us)} {severity_of(event):<8} {event.text}")
+    sys.stdout.flush()
+    _say(verdict.sentence())
+    for event in verdict.others:
+        _say(f"another critical finding at {clock_of(event.wall_us)}: {event.text}")
+    return 0 if verdict.seen is not None else NOT_SEEN
+
+
+def _pause(ground: PracticeGround, recorder: subprocess.Popen[bytes], until: float) -> None:
     while (left := until - time.monotonic()) > 0 and recorder.poll() is None:
         ground.load.check()
         time.sleep(min(left, 0.5))
@@ -98,6 +142,10 @@ def _environment() -> dict[str, str]:
 
 def _say(text: str) -> None:
     print(f"demo: {text}", file=sys.stderr, flush=True)
+
+
+def _silent(_text: str) -> None:
+    """The console has the screen."""
 
 
 class _Stopped(SystemExit):

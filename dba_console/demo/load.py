@@ -6,18 +6,14 @@ the host next to nothing beside what the server does.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
-from dba_console.demo.account import clean_environment
+from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.leash import end, on_leash
-from dba_console.errors import ConnectError, ConsoleError
 
 DATABASE = "shop"
 ROLES = ("shop_web", "shop_jobs", "reporting")
-_FORGOTTEN = b"begin;\ninsert into pgbench_history (tid, bid, aid, delta, mtime) values (1, 1, 1, 0, now());\n"
+_FORGOTTEN = ("begin;", "insert into pgbench_history (tid, bid, aid, delta, mtime) values (1, 1, 1, 0, now());")
 # pgbench holds a pause in microseconds in 32 bits: 30 minutes fit, an hour does not.
 _PAUSE = "select 1;\n\\sleep 1800 s\n"
 
@@ -47,7 +43,7 @@ class Load:
     def __init__(self, cluster: Cluster, plan: LoadPlan | None = None) -> None:
         self.cluster = cluster
         self.plan = plan or LoadPlan()
-        self._clients: list[subprocess.Popen[bytes]] = []
+        self._clients = Clients(cluster, "load.log")
 
     def __enter__(self) -> Load:
         self.prepare()
@@ -73,19 +69,15 @@ class Load:
         if plan.clients:
             pace = ["-c", str(plan.clients), "-R", str(plan.rate_per_s), "-M", "prepared"]
             self._pgbench(pace, role="shop_web", application="shop-web")
-        pause = self._script("pause.sql", _PAUSE)
+        pause = self._clients.script("pause.sql", _PAUSE)
         for share, role, application in _shares(plan.idle):
             self._pgbench(["-c", str(share), "-f", str(pause)], role=role, application=application)
         if plan.forgotten:
-            self._forget()
+            self._clients.psql(*_FORGOTTEN, role="reporting", application="monthly-report", dbname=DATABASE)
 
     def stop(self) -> None:
         """End every client."""
-        for client in self._clients:
-            client.terminate()
-        for client in self._clients:
-            end(client)
-        self._clients.clear()
+        self._clients.stop()
 
     def connected(self) -> int:
         """Sessions of the load the server has now."""
@@ -94,46 +86,10 @@ class Load:
 
     def check(self) -> None:
         """Raises ConnectError when a client ended, with its last words."""
-        for client in self._clients:
-            if client.poll() is not None:
-                said = self._log.read_text(errors="replace").strip()
-                raise ConnectError(f"the load ended by itself: {said[-500:] or 'it left no message'}")
-
-    @property
-    def _log(self) -> Path:
-        return self.cluster.base / "load.log"
+        self._clients.check()
 
     def _pgbench(self, arguments: list[str], *, role: str, application: str) -> None:
-        dsn = self.cluster.dsn(user=role, dbname=DATABASE, application_name=application)
-        self._launch("pgbench", "-n", "-T", "1000000", *arguments, dsn)
-
-    def _forget(self) -> None:
-        dsn = self.cluster.dsn(user="reporting", dbname=DATABASE, application_name="monthly-report")
-        client = self._launch("psql", "-XAtq", "-d", dsn, typing=True)
-        assert client.stdin is not None
-        client.stdin.write(_FORGOTTEN)
-        client.stdin.flush()
-
-    def _launch(self, program: str, *arguments: str, typing: bool = False) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            client = on_leash(
-                [str(self.cluster.binaries.program(program)), *arguments],
-                stdin=subprocess.PIPE if typing else subprocess.DEVNULL,
-                output=log,
-                environment=clean_environment(str(self.cluster.base)),
-                spawn=self.cluster.account.spawn,
-            )
-        self._clients.append(client)
-        return client
-
-    def _script(self, name: str, text: str) -> Path:
-        path = self.cluster.base / name
-        try:
-            path.write_text(text)
-            self.cluster.account.own(path)
-        except OSError as error:
-            raise ConsoleError(f"cannot write {path}: {error.strerror}") from error
-        return path
+        self._clients.pgbench(*arguments, role=role, application=application, dbname=DATABASE)
 
 
 def _shares(idle: int) -> list[tuple[int, str, str]]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dba_console.demo.binaries import Binaries
+from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.load import DATABASE, Load, LoadPlan
 from dba_console.errors import ConnectError
+
+if TYPE_CHECKING:
+    from dba_console.demo.incidents.incident import Incident
 
 SETTINGS: dict[str, str | int] = {
     "max_connections": 250,
@@ -29,7 +34,8 @@ SETTINGS: dict[str, str | int] = {
 class PracticeGround:
     """`with PracticeGround() as ground:` runs it. With `keep`, its directory is left for a look afterwards.
 
-    `say` is told each step, for a person who waits.
+    With an `incident` it is laid out for that one, which is undone at the end; somebody else causes it. `clients` are
+    for the incident's own. `say` is told each step, for a person who waits.
     """
 
     def __init__(
@@ -39,11 +45,21 @@ class PracticeGround:
         binaries: Binaries | None = None,
         keep: bool = False,
         say: Callable[[str], None] = lambda _: None,
+        incident: Incident | None = None,
     ) -> None:
         self._say = say
         self.keep = keep
-        self.cluster = Cluster(binaries, settings=SETTINGS, keep=keep)
-        self.load = Load(self.cluster, plan)
+        self.incident = incident
+        self._site = ExitStack()
+        directory = None if incident is None else self._site.enter_context(incident.site())
+        settings = {**SETTINGS, **({} if incident is None else incident.settings)}
+        try:
+            self.cluster = Cluster(binaries, data_directory=directory, settings=settings, keep=keep)
+        except BaseException:
+            self._site.close()
+            raise
+        self.load = Load(self.cluster, plan or (None if incident is None else incident.plan))
+        self.clients = Clients(self.cluster, "incident.log")
 
     @property
     def dsn(self) -> str:
@@ -62,9 +78,14 @@ class PracticeGround:
         self.close()
 
     def close(self) -> None:
-        """End the load and the server; remove the directory unless it is kept. May be called twice."""
-        self.load.stop()
-        self.cluster.close()
+        """Undo the incident, end the load and the server; remove the directory unless it is kept. Harmless twice."""
+        with self._site, ExitStack() as steps:  # each of these is done, whatever becomes of the others; last one first
+            steps.callback(self.cluster.close)
+            steps.callback(self.load.stop)
+            steps.callback(self.clients.stop)
+            if self.incident is not None:
+                incident, self.incident = self.incident, None
+                incident.end(self)
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Return when the whole load is connected. Raises ConnectError when part of it ended or took too long."""
@@ -81,6 +102,8 @@ class PracticeGround:
         self.cluster.initdb()
         self.cluster.start()
         self.load.prepare()
+        if self.incident is not None:
+            self.incident.prepare(self)
         self._say(
             f"load: {plan.clients} clients at {plan.rate_per_s} transactions/s, {plan.idle} idle sessions, "
             f"{int(plan.forgotten)} left in a transaction"

@@ -1,0 +1,78 @@
+"""What an incident of the practice ground is: how it comes about, what should be seen, how it is undone.
+
+Each is the real thing: no number is made up, no message faked. What it does stays on the practice server and on what it
+made itself, and `end` and `site` give it all back, whichever way the demo is left.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from dba_console.demo.load import LoadPlan
+from dba_console.errors import PermissionDenied
+
+if TYPE_CHECKING:
+    from dba_console.demo.cluster import Settings
+    from dba_console.demo.practice import PracticeGround
+
+
+class Incident(ABC):
+    """One incident, of one run of the demo: an instance may keep what it has to undo.
+
+    In order: `site` is entered, the server is made there and started with `settings`, `prepare`, the load of `plan`
+    starts, the console opens, some calm, `cause`; at the end `end`, the load and the server stop, `site` is left.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """One clause for a list and for the line that says it begins."""
+    finding: ClassVar[str]
+    """The rule that has to see it."""
+    within_s: ClassVar[float] = 5.0
+    """The finding is raised at most this many seconds after `cause` returned; 10 where only a trend tells."""
+    root: ClassVar[bool] = False
+    """It can be had by root only."""
+    settings: ClassVar[Settings] = {}
+    """What the server starts with, beside the practice ground's own."""
+    plan: ClassVar[LoadPlan] = LoadPlan(forgotten=False)
+    """The load that goes on meanwhile; nothing in it is amiss."""
+
+    @contextmanager
+    def site(self) -> Iterator[Path | None]:
+        """The data directory where it has to lie in a place of its own; entered first, left last, server stopped."""
+        yield None
+
+    def recording(self) -> Path | None:
+        """A recorded session to replay for those who are not root; None: there is none, and they are told so."""
+        return None
+
+    def prepare(self, ground: PracticeGround) -> None:  # noqa: B027 - most need nothing
+        """What has to be there before the load starts: roles, tables. The server runs, and may be restarted."""
+
+    @abstractmethod
+    def cause(self, ground: PracticeGround) -> None:
+        """Make it happen; returns when the cause is there, and leaves it there. Called from the main thread."""
+
+    def end(self, ground: PracticeGround) -> None:  # noqa: B027 - the end of its clients undoes most
+        """Undo it, as far as it came; the server may be up or not. Called once, also when `cause` was not."""
+
+
+def stand_in(incident: Incident) -> Path | None:
+    """The recording to show where the incident needs root and this is not; None where it can be had.
+
+    Raises PermissionDenied where it can neither be had nor shown.
+    """
+    if not incident.root or os.geteuid() == 0:
+        return None
+    recording = incident.recording()
+    if recording is None:
+        raise PermissionDenied(
+            f"the incident {incident.name} needs root: {incident.title}",
+            hint="run it with sudo; dba-console demo --list tells which incidents need no root",
+        )
+    return recording

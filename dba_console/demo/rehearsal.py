@@ -1,0 +1,106 @@
+"""An incident on the practice ground while an agent watches: begun after some calm, and what became of it.
+
+The calm comes first because what an agent sees in its first ticks is the state it found, and no news.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.launch import find_agent
+from dba_console.agent.protocol import Mark, SampleMessage
+from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.practice import PracticeGround
+from dba_console.demo.verdict import Verdict, clock_of, judge
+from dba_console.errors import ConnectError
+from dba_console.session.recording import Recording
+from dba_console.target import make_target
+
+CALM_TICKS = 6
+"""Samples an agent has taken when an incident begins: five seconds in which nothing was wrong."""
+
+
+class Rehearsal:
+    """One incident on a running practice ground. `say` is told when it begins and when the cause is there."""
+
+    def __init__(self, ground: PracticeGround, incident: Incident, say: Callable[[str], None]) -> None:
+        self._ground = ground
+        self._incident = incident
+        self._say = say
+        self._session: Path | None = None
+        self._begun_us = 0
+        self._there_us = 0
+
+    @property
+    def begun(self) -> bool:
+        return self._begun_us > 0
+
+    def wait_calm(self, ticks: int, patient: Callable[[], bool]) -> bool:
+        """Return when the agent has ticked that often; False as soon as `patient` says no."""
+        seen = 0
+        client: AgentClient | None = None
+        try:
+            while seen < ticks:
+                if not patient():
+                    return False
+                client = client or self._attach()
+                if client is None:
+                    time.sleep(0.1)
+                elif isinstance(client.receive(0.5), SampleMessage):
+                    seen += 1
+            return True
+        except ConnectionLost:
+            return False
+        finally:
+            if client is not None:
+                client.close()
+
+    def begin(self) -> None:
+        """Cause it, and mark the moment in the recording."""
+        self._mark(f"incident begun: {self._incident.name}")
+        self._begun_us = _now_us()
+        self._say(f"{clock_of(self._begun_us)} incident begun: {self._incident.name}: {self._incident.title}")
+        self._incident.cause(self._ground)
+        self._there_us = _now_us()
+        took = (self._there_us - self._begun_us) / 1e6
+        self._say(f"{clock_of(self._there_us)} the cause is there, after {took:.1f} s")
+
+    def verdict(self) -> Verdict:
+        """What the recording says of it so far. Raises SessionError where there is none to be read."""
+        if self._session is None or not self.begun:
+            return judge([], self._incident, self._begun_us, self._there_us)
+        recording = Recording.open(self._session)
+        try:
+            return judge(recording.events(self._begun_us), self._incident, self._begun_us, self._there_us)
+        finally:
+            recording.close()
+
+    def _mark(self, text: str) -> None:
+        client = self._attach()
+        if client is not None:
+            try:
+                client.send(Mark(text=text))
+            except ConnectionLost:
+                pass  # the mark is a convenience; without the agent the verdict will say what is missing
+            finally:
+                client.close()
+
+    def _attach(self) -> AgentClient | None:
+        """A connection to the agent, None while it does not answer yet."""
+        path = find_agent(make_target(self._ground.dsn))
+        if path is None:
+            return None
+        try:
+            client = AgentClient.connect(path, role="show")
+        except ConnectError:
+            return None
+        if client.hello.session is not None:
+            self._session = Path(client.hello.session)
+        return client
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,85 @@
+"""Whether an incident was seen, from the events of the recording: which finding, in which second, and what else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dba_console.demo.incidents.incident import Incident
+from dba_console.samples.event import Event
+
+NEWS = ("finding.raised", "finding.changed", "finding.joined")
+"""Events that say a finding is open, with what it says now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an incident led to. `begun_us` and `there_us`: when it began and when its cause was there, wall time."""
+
+    wanted: str
+    within_s: float
+    begun_us: int
+    there_us: int
+    seen: Event | None
+    """The first event that names the wanted rule."""
+    others: tuple[Event, ...]
+    """Critical findings that say something else."""
+    findings: tuple[Event, ...]
+    """The last word on each finding that was raised, in the order they came up."""
+
+    @property
+    def after_s(self) -> float | None:
+        """Seconds from the cause to the finding; negative where it was seen while the cause came about."""
+        return None if self.seen is None else (self.seen.wall_us - self.there_us) / 1e6
+
+    @property
+    def in_time(self) -> bool:
+        return self.after_s is not None and self.after_s <= self.within_s
+
+    def sentence(self) -> str:
+        """In which second it was seen, and whether that was in time."""
+        if self.seen is None:
+            return f"{self.wanted} was not raised"
+        began = (self.seen.wall_us - self.begun_us) / 1e6
+        late = "" if self.in_time else f", later than {self.within_s:g} s after its cause was there"
+        return f"{self.wanted} raised at {clock_of(self.seen.wall_us)}, {began:.1f} s after the incident began{late}"
+
+
+def judge(events: Iterable[Event], incident: Incident, begun_us: int, there_us: int) -> Verdict:
+    """The verdict of what was recorded since an incident began."""
+    news = [event for event in events if event.kind in NEWS and event.wall_us >= begun_us]
+    seen = next((event for event in news if incident.finding in rules_of(event)), None)
+    others = tuple(_other_criticals(news, incident))
+    last = {finding_id(event): event for event in news}
+    return Verdict(incident.finding, incident.within_s, begun_us, there_us, seen, others, tuple(last.values()))
+
+
+def rules_of(event: Event) -> tuple[str, ...]:
+    """The rules a finding is made of: its own, and those of its chain."""
+    chain = event.details.get("chain") or ()
+    return (str(event.details.get("rule", "")), *(str(rule) for rule in chain))
+
+
+def finding_id(event: Event) -> str:
+    return str(event.details.get("id", ""))
+
+
+def severity_of(event: Event) -> str:
+    return str(event.details.get("severity", event.severity))
+
+
+def clock_of(wall_us: int) -> str:
+    """Local time of day, as on the screen."""
+    return time.strftime("%H:%M:%S", time.localtime(wall_us / 1e6))
+
+
+def _other_criticals(news: Sequence[Event], incident: Incident) -> Iterable[Event]:
+    """The first critical word of each finding that never has to do with the incident's own rule."""
+    own = {finding_id(event) for event in news if incident.finding in rules_of(event)}
+    told: set[str] = set()
+    for event in news:
+        identity = finding_id(event)
+        if severity_of(event) == "critical" and identity not in own and identity not in told:
+            told.add(identity)
+            yield event
