@@ -51,7 +51,7 @@ class Cluster:
         self.binaries = binaries or find_binaries()
         self.account = server_account()
         self._keep = keep or base is not None
-        self.base = base or Path(tempfile.mkdtemp(prefix="dba-console-", dir=_scratch_directory()))
+        self.base = base or Path(tempfile.mkdtemp(prefix="dba-console-", dir=scratch_directory()))
         self.data_directory = data_directory or self.base / "data"
         self.log_path = self.base / "server.log"
         self.port = _free_port()
@@ -223,7 +223,7 @@ def make_standby(primary: Cluster, *, slot: str | None = None, settings: Setting
     return standby
 
 
-def _scratch_directory() -> str:
+def scratch_directory() -> str:
     """The caller's temporary directory where the server's user can enter it, else /tmp."""
     usual = tempfile.gettempdir()
     return usual if not server_account().switched or reachable(Path(usual)) else "/tmp"
