@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from dba_console.limits import Limits
+
 
 class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A named server, `[targets.NAME]`: `dba-console NAME`. The password belongs in a passfile, never here."""
@@ -60,3 +62,4 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     screen: ScreenConfig = field(default_factory=ScreenConfig)
     runbooks: RunbooksConfig = field(default_factory=RunbooksConfig)
+    findings: Limits = field(default_factory=Limits)

@@ -17,11 +17,10 @@ from dba_console.agent.protocol import (
     EventMessage,
     Greeting,
     Hello,
-    Mark,
     Message,
-    Note,
     Notice,
     ProtocolError,
+    Request,
     SampleMessage,
     pack,
 )
@@ -102,7 +101,7 @@ class AgentClient:
             except (OSError, ProtocolError) as error:
                 raise ConnectionLost(f"the connection to the agent broke: {error}") from error
 
-    def send(self, message: Mark | Note) -> None:
+    def send(self, message: Request) -> None:
         """Send a request. Raises ConnectionLost when it cannot be sent within the socket's time limit."""
         try:
             self._socket.sendall(pack(message))

@@ -17,10 +17,12 @@ class Newest:
         self._picture = Picture()
         self._last: Sample | None = None
 
-    def absorb(self, sample: Sample) -> None:
+    def absorb(self, sample: Sample) -> Picture:
+        """Take the sample in; the picture after it."""
         with self._lock:
             self._picture = self._picture.absorb(sample)
             self._last = sample
+            return self._picture
 
     def key_sample(self) -> Sample | None:
         """The last sample with the last two readings of every part; None before the first tick."""

@@ -81,6 +81,21 @@ class Note(Struct, kw_only=True):
     occurred_us: int | None = None
 
 
+class Acknowledge(Struct, kw_only=True):
+    """The operator knows of this finding."""
+
+    finding: str
+    note: str = ""
+
+
+class Silence(Struct, kw_only=True):
+    """Keep this finding, or all of this rule, quiet for so long; 0 takes back a silence or an acknowledgement."""
+
+    finding: str
+    seconds: float
+    note: str = ""
+
+
 class SampleMessage(Struct, kw_only=True):
     data: bytes
 
@@ -89,7 +104,10 @@ class EventMessage(Struct, kw_only=True):
     event: Event
 
 
-Message = Greeting | Hello | Notice | Bye | Mark | Note | SampleMessage | EventMessage
+Request = Mark | Note | Acknowledge | Silence
+"""What a console may ask of the agent."""
+
+Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage
 
 _LETTERS: dict[type[Any], bytes] = {
     Greeting: b"g",
@@ -98,6 +116,8 @@ _LETTERS: dict[type[Any], bytes] = {
     Bye: b"B",
     Mark: b"m",
     Note: b"n",
+    Acknowledge: b"a",
+    Silence: b"q",
     EventMessage: b"E",
 }
 _KINDS = {letter[0]: kind for kind, letter in _LETTERS.items()}

@@ -12,12 +12,25 @@ from msgspec import structs
 
 from dba_console import __version__, paths
 from dba_console.agent.collector import Collector
+from dba_console.agent.concluding import Concluding
 from dba_console.agent.lifetime import Grace, Stop
 from dba_console.agent.listener import Listener
 from dba_console.agent.lock import TargetLock, socket_path
 from dba_console.agent.memory import Newest
 from dba_console.agent.peer import Peer
-from dba_console.agent.protocol import PROTOCOL, EventMessage, Hello, Mark, Message, Note, pack, pack_sample
+from dba_console.agent.protocol import (
+    PROTOCOL,
+    Acknowledge,
+    EventMessage,
+    Hello,
+    Mark,
+    Message,
+    Note,
+    Notice,
+    Silence,
+    pack,
+    pack_sample,
+)
 from dba_console.agent.recording_side import RecordingSide
 from dba_console.agent.watcher import Watcher
 from dba_console.clock import SYSTEM, Clock
@@ -49,6 +62,8 @@ class Agent:
         self._collector.extend_own = self._extend_own
         self._watcher = Watcher(self._collector)
         self._newest = Newest()
+        words = socket_path(target.key).with_suffix(".said")
+        self._concluding = Concluding(config.findings, words, clock)
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._listener = Listener(
             socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._left
@@ -63,6 +78,7 @@ class Agent:
         interval_us = int(self._collector.interval_s * 1e6)
         begun = due = self._clock.mono_us()
         self._tick(0)
+        self._concluding.load()
         loaded()
         while True:
             now = self._clock.mono_us()
@@ -85,11 +101,14 @@ class Agent:
 
     def _tick(self, late_us: int) -> None:
         sample = self._collector.tick(late_us)
+        part, concluded = self._concluding.tick(self._newest.absorb(sample))
+        if part is not None:
+            sample = structs.replace(sample, parts=[*sample.parts, part])
+            self._newest.absorb(sample)
         encoded = encode_sample(sample)
-        self._newest.absorb(sample)
         self._listener.broadcast(pack_sample(encoded), sample=True)
         self._recording.put_sample(sample, encoded)
-        for event in self._watcher.events(sample):
+        for event in (*self._watcher.events(sample), *concluded):
             self._emit(event)
 
     def _tell(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:
@@ -145,6 +164,12 @@ class Agent:
             self._tell("mark", message.text or "mark", who=who, occurred_us=message.occurred_us)
         elif isinstance(message, Note) and message.text:
             self._tell("note", message.text, who=who, occurred_us=message.occurred_us)
+        elif isinstance(message, Acknowledge | Silence):
+            answer = self._concluding.answer(message, who or "unknown")
+            if isinstance(answer, str):
+                peer.push(pack(Notice(kind="refused", text=answer)), sample=False)
+            else:
+                self._emit(answer)
 
     def _left(self, peer: Peer) -> None:
         if peer.greeting is not None and peer.greeting.role == "console":

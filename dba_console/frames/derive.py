@@ -8,6 +8,7 @@ from typing import TypeVar
 from dba_console.frames.connections import derive_connections
 from dba_console.frames.disks import derive_disks
 from dba_console.frames.facts import Facts
+from dba_console.frames.findings import derive_findings
 from dba_console.frames.history import History
 from dba_console.frames.io import derive_io
 from dba_console.frames.locks import derive_locks
@@ -61,6 +62,7 @@ def derive(picture: Picture, history: History, events: Sequence[Event] = ()) -> 
         disks=_guarded(derive_disks, Disks, facts),
         sessions=_guarded(derive_sessions, Sessions, facts),
         events=derive_events(events),
+        findings=derive_findings(picture),
         own=derive_own(facts),
     )
 

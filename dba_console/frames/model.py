@@ -410,15 +410,33 @@ class Events(PanelFrame, kw_only=True):
 
 
 class Finding(Struct, kw_only=True):
-    """Raised by rules of a later room; carried here so that every reader already knows its shape."""
+    """Something that is wrong, in one sentence with its evidence."""
 
     id: str
+    """The rule's name, or `rule:subject`; of a joined finding, that of its root cause."""
     severity: str
+    """info, warning or critical."""
     subject: str
     text: str
     evidence: dict[str, Any] = {}
+    """The numbers that prove it, under the names of these panels."""
     runbook: str | None = None
     since: str | None = None
+    """RFC 3339: when it began, where a reading tells; else when it was first seen."""
+    rule: str = ""
+    at: str | None = None
+    """RFC 3339: when the numbers of the sentence were read."""
+    chain: list[str] = []
+    """Ids of what is joined in it, from the effect to the root cause."""
+    series: list[str] = []
+    """Chart values that show it."""
+    advice: str | None = None
+    state: str = "open"
+    """open, acknowledged or silenced."""
+    who: str | None = None
+    note: str | None = None
+    until: str | None = None
+    """RFC 3339: silenced until then."""
 
 
 class TargetFrame(Struct, kw_only=True):

@@ -27,6 +27,13 @@ KINDS = (
     "recording.lagging",
     "recording.recovered",
     "heartbeat",
+    "finding.raised",
+    "finding.changed",
+    "finding.joined",
+    "finding.cleared",
+    "finding.acknowledged",
+    "finding.silenced",
+    "finding.unsilenced",
 )
 """Kinds written today. A reader passes unknown kinds through."""
 

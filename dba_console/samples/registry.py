@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.samples import host, own, postgres
+from dba_console.samples import findings, host, own, postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ _KINDS = (
     PartKind("pg.xids", postgres.Xids, 30, "distance to wraparound"),
     PartKind("pg.sizes", postgres.Sizes, 300, "database sizes"),
     PartKind("self", own.Self, 1, "the console's own cost"),
+    PartKind("findings", findings.Conclusions, 10, "what is wrong, as the rules see it"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in _KINDS}

@@ -20,7 +20,7 @@ FORMAT = 1
 """Version of the sample encoding. Fields added at the end of a struct do not raise it."""
 
 
-class Part(Struct, array_like=True, frozen=True):
+class Part(Struct, array_like=True, frozen=True, dict=True):
     """One probe's result.
 
     `status` other than ok goes with a `note`: a sentence with what would help, redacted. `reading` is the encoded
@@ -39,6 +39,8 @@ class Part(Struct, array_like=True, frozen=True):
         """The reading as its struct, None where there is none. Raises msgspec.DecodeError on damaged data."""
         if self.reading is None:
             return None
+        if (made := self.__dict__.get(_MADE_FROM)) is not None:
+            return made
         kind = PARTS.get(self.name)
         return None if kind is None else _decoder(kind.reading).decode(self.reading)
 
@@ -53,6 +55,8 @@ class Sample(Struct, array_like=True, frozen=True):
     boot: str = ""
     """Random id of the agent run: monotonic times compare only within one."""
 
+
+_MADE_FROM = "made_from"
 
 _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
 _encoder = msgspec.msgpack.Encoder()
@@ -97,7 +101,10 @@ def make_part(
 ) -> Part:
     """A part from a reading struct (or None). The reading is encoded now: what crosses a thread is immutable bytes."""
     raw = None if reading is None else Raw(_encoder.encode(reading))
-    return Part(name, status, note, at_us, took_us, raw)
+    part = Part(name, status, note, at_us, took_us, raw)
+    # Whoever made it need not decode it again: the readings are frozen, and the bytes alone are what is kept and sent.
+    part.__dict__[_MADE_FROM] = reading
+    return part
 
 
 def encode_sample(sample: Sample) -> bytes:

@@ -1,0 +1,114 @@
+"""The agent's conclusions: the judge with its ten minutes, the part it gives each sample, the operators' words on it.
+
+Judging may fail in ways nobody foresaw; then it is said once, and the agent goes on watching.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dba_console.agent.protocol import Acknowledge, Silence
+from dba_console.agent.said import load_words, save_words
+from dba_console.clock import Clock
+from dba_console.frames.history import History
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.limits import Limits
+from dba_console.redact import redact
+from dba_console.samples.event import Event
+from dba_console.samples.sample import Part, make_part
+
+if TYPE_CHECKING:
+    from dba_console.findings.judge import Judge
+    from dba_console.samples.findings import Conclusions
+
+PART = "findings"
+REPEAT_US = 10_000_000
+"""Conclusions that did not change are repeated so often: a finding's age is then never in doubt."""
+LONGEST_SILENCE_S = 30 * 86_400.0
+
+
+class Concluding:
+    """Used by the tick; what operators say comes from the listener's thread."""
+
+    def __init__(self, limits: Limits, words: Path, clock: Clock) -> None:
+        self._limits, self._words, self._clock = limits, words, clock
+        self._lock = threading.Lock()
+        self._history = History()
+        self._judge: Judge | None = None
+        self._told: Conclusions | None = None
+        self._told_us = 0
+        self._failure: str | None = None
+
+    def load(self) -> None:
+        """Load the rules, once the first picture is on its way: nobody waits for a screen because of them."""
+        from dba_console.findings.judge import Judge
+
+        judge = Judge(self._limits)
+        judge.quiet.restore(load_words(self._words))
+        self._judge = judge
+
+    def tick(self, picture: Picture) -> tuple[Part | None, list[Event]]:
+        """The part for this sample, None where nothing changed, and the events of what did."""
+        if self._judge is None:
+            return None, []
+        try:
+            with self._lock:
+                events = self._consider(self._judge, picture)
+                return self._part(self._judge, picture.mono_us), events
+        except Exception as error:
+            return None, self._failed(error, picture)
+
+    def answer(self, request: Acknowledge | Silence, who: str) -> Event | str:
+        """Do what an operator asks of a finding: the event that tells it, or the sentence why not."""
+        if self._judge is None:
+            return "nothing has been judged yet: ask again in a second"
+        wall_us = self._clock.wall_us()
+        note = redact(request.note)
+        with self._lock:
+            if isinstance(request, Acknowledge):
+                change = self._judge.acknowledge(request.finding, who, note, wall_us)
+            elif request.seconds > 0:
+                until_us = wall_us + int(min(request.seconds, LONGEST_SILENCE_S) * 1e6)
+                change = self._judge.silence(request.finding, until_us, who, note, wall_us)
+            else:
+                change = self._judge.unsilence(request.finding, who, wall_us)
+            self._told = None
+            save_words(self._words, self._judge.quiet.words())
+        if change is None:
+            return f"no finding {request.finding!r} is open now"
+        from dba_console.findings.changes import event_of
+
+        return event_of(change, wall_us, self._clock.mono_us())
+
+    def _consider(self, judge: Judge, picture: Picture) -> list[Event]:
+        from dba_console.findings.changes import event_of
+
+        point = point_of(picture)
+        self._history.add(picture.wall_us, point)
+        changes = judge.consider(picture, self._history, point)
+        if changes:
+            save_words(self._words, judge.quiet.words())
+        return [event_of(change, picture.wall_us, picture.mono_us) for change in changes]
+
+    def _part(self, judge: Judge, mono_us: int) -> Part | None:
+        now = judge.conclusions
+        if now == self._told and mono_us - self._told_us < REPEAT_US:
+            return None
+        self._told, self._told_us = now, mono_us
+        note = f"{len(now.failed)} rules failed: what they would say is unknown" if now.failed else None
+        return make_part(PART, now, at_us=mono_us, note=note)
+
+    def _failed(self, error: Exception, picture: Picture) -> list[Event]:
+        text = f"findings are not judged: {type(error).__name__}: {error}"
+        if text == self._failure:
+            return []
+        self._failure = text
+        return [
+            Event(
+                wall_us=picture.wall_us, mono_us=picture.mono_us, kind="probe.failed", severity="warning",
+                text=redact(text),
+            )
+        ]  # fmt: skip

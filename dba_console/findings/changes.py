@@ -1,0 +1,96 @@
+"""What changed among the findings between two ticks, and how it is told as an event. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dba_console.findings.signal import RANKS
+from dba_console.samples.event import Event
+from dba_console.samples.findings import Conclusion
+from dba_console.units import human_duration
+
+Kind = Literal["raised", "changed", "joined", "cleared", "acknowledged", "silenced", "unsilenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that happened to a finding; `into` is the finding it was joined to."""
+
+    kind: Kind
+    finding: Conclusion
+    into: Conclusion | None = None
+
+
+def changes_between(before: Mapping[str, Conclusion], after: Mapping[str, Conclusion]) -> list[Change]:
+    """Cleared first, then raised, then changed and joined: a reader of the events sees no finding twice."""
+    return [*_gone(before, after), *_come(before, after)]
+
+
+def _gone(before: Mapping[str, Conclusion], after: Mapping[str, Conclusion]) -> Iterator[Change]:
+    absorbed = {part: row for row in after.values() for part in row.chain}
+    for name, row in before.items():
+        if name in after:
+            continue
+        into = absorbed.get(name)
+        if into is not None:
+            yield Change("joined", row, into)
+        else:
+            yield Change("cleared", row)
+
+
+def _come(before: Mapping[str, Conclusion], after: Mapping[str, Conclusion]) -> Iterator[Change]:
+    for name, row in after.items():
+        known = before.get(name)
+        if known is None:
+            yield Change("raised", row)
+        elif known.state == "silenced" and row.state != "silenced":
+            yield Change("unsilenced", row)
+        elif (known.severity, known.chain) != (row.severity, row.chain):
+            yield Change("changed", row)
+
+
+def event_of(change: Change, wall_us: int, mono_us: int) -> Event:
+    """The change as an event of the session. A silenced finding is remembered and does not call."""
+    row = change.finding
+    calls = change.kind in ("raised", "changed") and row.state != "silenced"
+    return Event(
+        wall_us=wall_us, mono_us=mono_us, kind=f"finding.{change.kind}", text=_text(change, wall_us),
+        severity=row.severity if calls else "info", who=row.who if change.kind in _SAID else None,
+        details=_details(row),
+    )  # fmt: skip
+
+
+_SAID = ("acknowledged", "silenced", "unsilenced")
+
+
+def _text(change: Change, wall_us: int) -> str:
+    row = change.finding
+    match change.kind:
+        case "joined":
+            return f"finding {row.id} is part of {change.into.id if change.into else '?'} now"
+        case "cleared":
+            return f"finding cleared after {human_duration((wall_us - row.since_us) / 1e6)}: {row.id}"
+        case "acknowledged":
+            return f"finding acknowledged by {row.who}: {row.id}" + (f": {row.note}" if row.note else "")
+        case "silenced":
+            left = human_duration(((row.until_us or wall_us) - wall_us) / 1e6)
+            return f"finding silenced for {left} by {row.who}: {row.id}" + (f": {row.note}" if row.note else "")
+        case "unsilenced":
+            return f"finding no longer silenced: {row.id}"
+        case _:
+            return f"finding {change.kind}: {row.text}"
+
+
+def _details(row: Conclusion) -> dict[str, Any]:
+    return {
+        "id": row.id, "name": row.rule, "severity": row.severity, "since_us": row.since_us, "at_us": row.at_us,
+        "chain": row.chain, "evidence": row.evidence, "runbook": row.runbook, "state": row.state,
+    }  # fmt: skip
+
+
+def severest(rows: Mapping[str, Conclusion]) -> str | None:
+    """The highest severity among findings that are not silenced, None where there is none."""
+    speaking = [row.severity for row in rows.values() if row.state != "silenced"]
+    return max(speaking, key=RANKS.__getitem__, default=None)

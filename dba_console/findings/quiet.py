@@ -1,0 +1,69 @@
+"""What operators said of findings: this one is known, that one is to be quiet for a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec import Struct, structs
+
+from dba_console.samples.findings import Conclusion
+
+
+class Word(Struct, frozen=True, kw_only=True):
+    """An acknowledgement (`until_us` None: as long as the finding lasts) or a silence until then."""
+
+    who: str
+    note: str
+    said_us: int
+    until_us: int | None = None
+
+
+class Quiet:
+    """Acknowledgements and silences by finding id, silences also by rule name. A silence goes before."""
+
+    def __init__(self) -> None:
+        self._acknowledged: dict[str, Word] = {}
+        self._silenced: dict[str, Word] = {}
+
+    def acknowledge(self, finding_id: str, who: str, note: str, wall_us: int) -> None:
+        self._acknowledged[finding_id] = Word(who=who, note=note, said_us=wall_us)
+
+    def silence(self, name: str, until_us: int, who: str, note: str, wall_us: int) -> None:
+        self._silenced[name] = Word(who=who, note=note, said_us=wall_us, until_us=until_us)
+
+    def forget(self, name: str) -> bool:
+        """Take back what was said of it. False where nothing was."""
+        forgotten = [self._acknowledged.pop(name, None), self._silenced.pop(name, None)]
+        return any(word is not None for word in forgotten)
+
+    def keep_only(self, open_ids: Collection[str], wall_us: int) -> None:
+        """An acknowledgement ends with its finding, a silence with its time."""
+        self._acknowledged = {name: word for name, word in self._acknowledged.items() if name in open_ids}
+        self._silenced = {name: word for name, word in self._silenced.items() if (word.until_us or 0) > wall_us}
+
+    def applied(self, row: Conclusion, wall_us: int) -> Conclusion:
+        """The finding with what was said of it."""
+        silenced = self._silenced.get(row.id) or self._silenced.get(row.rule)
+        if silenced is not None and (silenced.until_us or 0) > wall_us:
+            return _with(row, "silenced", silenced)
+        known = self._acknowledged.get(row.id)
+        if known is not None:
+            return _with(row, "acknowledged", known)
+        if row.state == "open":
+            return row
+        return structs.replace(row, state="open", who=None, note=None, until_us=None)
+
+    def words(self) -> dict[str, dict[str, Word]]:
+        """Everything said, to be kept over a restart."""
+        return {"acknowledged": dict(self._acknowledged), "silenced": dict(self._silenced)}
+
+    def restore(self, words: dict[str, dict[str, Word]]) -> None:
+        self._acknowledged = dict(words.get("acknowledged", {}))
+        self._silenced = dict(words.get("silenced", {}))
+
+
+def _with(row: Conclusion, state: str, word: Word) -> Conclusion:
+    said = (state, word.who, word.note, word.until_us)
+    if (row.state, row.who, row.note, row.until_us) == said:
+        return row
+    return structs.replace(row, state=state, who=word.who, note=word.note or None, until_us=word.until_us)

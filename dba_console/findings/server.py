@@ -1,0 +1,7 @@
+"""Rules about server."""
+
+from __future__ import annotations
+
+from dba_console.findings.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

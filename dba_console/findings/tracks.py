@@ -1,0 +1,83 @@
+"""What each rule has been seeing, and for how long: hysteresis in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+
+Key = tuple[str, str]
+"""Rule and subject."""
+
+
+@dataclass(slots=True)
+class Track:
+    """One signal over the ticks in which it was seen."""
+
+    rule: Rule
+    signal: Signal
+    since_us: int
+    """Wall time it began: what the signal says, else when it was first seen."""
+    first_us: int
+    """Monotonic times it was first and last seen."""
+    last_us: int
+    at_us: int
+    """Wall time of the numbers."""
+    raised: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.rule.name, self.signal.subject
+
+    @property
+    def id(self) -> str:
+        """The id of a finding of its own: `rule`, or `rule:subject`."""
+        return f"{self.rule.name}:{self.signal.subject}" if self.signal.subject else self.rule.name
+
+
+class Tracks:
+    """Every signal seen, raised or on its way to be."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[Key, Track] = {}
+
+    @property
+    def raised(self) -> list[Track]:
+        return [track for track in self._tracks.values() if track.raised]
+
+    def open_keys(self) -> set[Key]:
+        return {key for key, track in self._tracks.items() if track.raised}
+
+    def saw(self, rule: Rule, signals: Iterable[Signal], wall_us: int, mono_us: int) -> None:
+        """Take in everything the rule sees in this tick."""
+        seen = set()
+        for signal in signals:
+            key = (rule.name, signal.subject)
+            if key in seen:
+                continue  # one subject is one finding, whatever a rule says twice
+            seen.add(key)
+            track = self._tracks.get(key)
+            if track is None:
+                since_us = wall_us if signal.since_us is None else min(signal.since_us, wall_us)
+                track = self._tracks[key] = Track(rule, signal, since_us, mono_us, mono_us, wall_us)
+            track.signal, track.last_us, track.at_us = signal, mono_us, wall_us
+            if signal.since_us is not None:
+                track.since_us = min(signal.since_us, wall_us)
+            track.raised = track.raised or mono_us - track.first_us >= rule.raise_after_s * 1e6
+        for key in [key for key, track in self._tracks.items() if track.rule is rule and key not in seen]:
+            self._not_seen(key, mono_us)
+
+    def _not_seen(self, key: Key, mono_us: int) -> None:
+        track = self._tracks[key]
+        if not track.raised or mono_us - track.last_us >= track.rule.clear_after_s * 1e6:
+            del self._tracks[key]
+
+    def after_gap(self, mono_us: int) -> None:
+        """Nothing was read for a while: what was about to be raised begins anew, what is raised is not yet gone."""
+        for key, track in list(self._tracks.items()):
+            if track.raised:
+                track.last_us = mono_us
+            else:
+                del self._tracks[key]

@@ -1,0 +1,36 @@
+"""Findings as of the moment shown: what the agent concluded then, not what would be concluded now."""
+
+from __future__ import annotations
+
+from dba_console.frames.model import Finding
+from dba_console.frames.picture import Picture
+from dba_console.frames.times import rfc3339
+from dba_console.samples.findings import Conclusion, Conclusions
+
+
+def derive_findings(picture: Picture) -> list[Finding]:
+    """The findings open at that moment, in the order they began; none where nothing was judged."""
+    conclusions = picture.now("findings", Conclusions)
+    return [] if conclusions is None else [finding_of(row) for row in conclusions.rows]
+
+
+def finding_of(row: Conclusion) -> Finding:
+    """A conclusion with its times written out."""
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        subject=row.subject,
+        text=row.text,
+        evidence=row.evidence,
+        runbook=row.runbook,
+        since=rfc3339(row.since_us),
+        rule=row.rule,
+        at=rfc3339(row.at_us),
+        chain=row.chain,
+        series=row.series,
+        advice=row.advice,
+        state=row.state,
+        who=row.who,
+        note=row.note,
+        until=rfc3339(row.until_us),
+    )
