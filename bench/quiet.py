@@ -1,0 +1,97 @@
+"""An hour of ordinary life: how often the console cries wolf, and over what.
+
+`python -m bench.quiet --judge DIR` judges a kept run anew with today's rules; `--keep DIR` runs and keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.console import end_agents, recording_agent
+from bench.figure import Figure, table
+from bench.quiet_load.again import Judged, as_judged_live, judge_again
+from bench.quiet_load.diary import Diary, read_diary, spells
+from bench.quiet_load.drive import drive
+from bench.quiet_load.place import Place
+from bench.quiet_load.schedule import HOUR_S, schedule
+from bench.quiet_load.verdict import SEVERITIES, Found, by_rule, count, findings_of, report
+
+DIARY = "diary.jsonl"
+SMOKE_S = 40.0
+
+
+def live(directory: Path, span_s: float) -> None:
+    """An agent records, and judges, `span_s` seconds of quiet life; diary and session are left in `directory`."""
+    os.environ["DBA_CONSOLE_RUNTIME"] = f"{directory}/run"
+    os.environ["DBA_CONSOLE_SESSIONS"] = f"{directory}/sessions"
+    os.environ["XDG_CONFIG_HOME"] = f"{directory}/config"
+    directory.mkdir(parents=True, exist_ok=True)
+    diary = Diary(directory / DIARY)
+    try:
+        with Place(span_s / HOUR_S) as place, recording_agent(place.dsn) as agent:
+            print(f"session {agent.session}", file=sys.stderr, flush=True)
+            failed = drive(place, schedule(span_s), diary, span_s)
+            print(f"{failed} activities failed", file=sys.stderr, flush=True)
+    finally:
+        end_agents()
+        diary.close()
+
+
+def judged(directory: Path, again: bool) -> tuple[Judged, list[Found], str]:
+    """What was concluded in a kept run: by its agent where that judged, else (or with `again`) by today's rules."""
+    sessions = sorted((directory / "sessions").iterdir())
+    if not sessions:
+        raise SystemExit(f"no session in {directory}/sessions")
+    result = judge_again(sessions[-1]) if again else as_judged_live(sessions[-1])
+    if not again and not result.live:
+        result = judge_again(sessions[-1])
+    found = findings_of(result.events)
+    return result, found, report(found, spells(read_diary(directory / DIARY)), result.first_us)
+
+
+def figures(result: Judged, found: list[Found]) -> list[Figure]:
+    minutes = f"{(result.last_us - result.first_us) / 6e7:.0f} minutes"
+    told = {severity: count(found, severity) for severity in SEVERITIES}
+    rules = {severity: by_rule(counts) for severity, counts in told.items()}
+    return [
+        Figure("critical findings in a quiet hour", told["critical"].total(), "", 0, rules["critical"] or minutes),
+        Figure("warnings in a quiet hour", told["warning"].total(), "", None, rules["warning"]),
+        Figure("remarks (info) in a quiet hour", told["info"].total(), "", None, rules["info"]),
+        Figure("rules that failed in it", len(result.failed), "", 0, "; ".join(sorted(result.failed))[:200]),
+    ]
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="quiet-") as place:
+        live(Path(place), SMOKE_S if smoke else HOUR_S)
+        result, found, text = judged(Path(place), again=False)
+    print(text, file=sys.stderr)
+    return figures(result, found)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.quiet", description=__doc__)
+    parser.add_argument("--judge", type=Path, metavar="DIR", help="judge the run kept in DIR anew, with today's rules")
+    parser.add_argument("--live", action="store_true", help="with --judge: what its agent concluded itself")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="run, and keep recording and diary in DIR")
+    parser.add_argument("--seconds", type=float, default=HOUR_S, help="span of the run (3600)")
+    chosen = parser.parse_args(arguments)
+    if chosen.judge is None and chosen.keep is None:
+        parser.error("--judge DIR or --keep DIR")
+    if chosen.keep is not None:
+        live(chosen.keep, chosen.seconds)
+    result, found, text = judged(chosen.keep or chosen.judge, again=chosen.keep is None and not chosen.live)
+    print(text)
+    for failure in sorted(result.failed):
+        print(f"a rule failed: {failure}")
+    print()
+    print(table(figures(result, found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""A recording judged from its first sample to its last: by what its agent concluded, or anew with today's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dba_console.findings.changes import event_of
+from dba_console.findings.judge import Judge
+from dba_console.frames.history import History
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.limits import Limits
+from dba_console.samples.event import Event
+from dba_console.session.recording import Recording
+from dba_console.session.timeline import Timeline
+
+PART = "findings"
+
+
+@dataclass(slots=True)
+class Judged:
+    """Events of findings, the span they are from, and the rules that could not be asked, each with its error."""
+
+    events: list[Event] = field(default_factory=list)
+    first_us: int = 0
+    last_us: int = 0
+    failed: set[str] = field(default_factory=set)
+    live: bool = False
+    """These are the agent's own conclusions."""
+
+
+def pictures(recording: Recording) -> Iterator[Picture]:
+    """The picture after each sample, as the agent had it: the readings before a block are known in it."""
+    timeline, picture = Timeline(recording.stored), Picture()
+    timeline.refresh()
+    for place in range(len(timeline)):
+        for sample in timeline.block(place).samples():
+            picture = picture.absorb(sample)
+            yield picture
+
+
+def judge_again(session: Path, limits: Limits | None = None) -> Judged:
+    """What today's rules say of the recording."""
+    recording = Recording.open(session)
+    judge, history = Judge(limits or Limits()), History()
+    judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
+    for picture in pictures(recording):
+        point = point_of(picture)
+        history.add(picture.wall_us, point)
+        changes = judge.consider(picture, history, point)
+        judged.events += [event_of(change, picture.wall_us, picture.mono_us) for change in changes]
+        judged.failed.update(judge.conclusions.failed)
+    recording.close()
+    return judged
+
+
+def as_judged_live(session: Path) -> Judged:
+    """What the agent itself concluded while it recorded."""
+    recording = Recording.open(session)
+    judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
+    judged.events = [event for event in recording.events() if event.kind.startswith("finding.")]
+    for picture in pictures(recording):
+        reading = picture.latest.get(PART)
+        if reading is not None:
+            judged.live = True
+            judged.failed.update(reading.value().failed)
+    recording.close()
+    return judged

@@ -1,0 +1,48 @@
+"""What a host does beside its database: builds, big files, programs that take memory and give it back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+from bench.quiet_load.place import Place
+
+_TAKE = """
+import sys, time
+held = bytearray(b"x") * int(sys.argv[1])
+until = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < until:
+    for at in range(0, len(held), 4096):
+        held[at] = 1
+    time.sleep(0.5)
+"""
+
+
+def build(place: Place, seconds: float) -> None:
+    """As `make` does it: some thousand small files copied, read, compiled by short processes, and removed."""
+    tree = place.scratch / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir()
+    library = sysconfig.get_path("stdlib")
+    some = "." if place.size > 0.1 else "./json ./email"
+    copy = f"tar cf - -C {library} --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree"
+    place.host("sh", "-c", copy)
+    place.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
+    place.host(sys.executable, "-m", "compileall", "-q", "-f", "-j", "2", "tree", timeout_s=600.0)
+    shutil.rmtree(tree)
+
+
+def big_file(place: Place, seconds: float) -> None:
+    """A file of 2 GB is written, read, removed: cache falls and free memory rises by as much, and nothing is wrong."""
+    path = place.scratch / "image"
+    place.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * place.size)}", "conv=fsync")
+    place.host("cat", str(path))
+    path.unlink()
+
+
+def takes_memory(place: Place, seconds: float) -> None:
+    """A program takes 3 GB of anonymous memory, uses it and gives it back."""
+    amount = round(3 * 2**30 * place.size)
+    subprocess.run([sys.executable, "-c", _TAKE, str(amount), str(seconds)], check=True)

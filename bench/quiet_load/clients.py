@@ -1,0 +1,115 @@
+"""The application and its people: pgbench at various rates, pools, transactions left open a while, short lock waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import psycopg
+
+from bench.quiet_load.place import Place
+
+POOL = 180
+
+
+def pgbench(place: Place, seconds: float, *, clients: int, rate: int | None, reconnect: bool = False) -> None:
+    """pgbench for so long; started again when a restart of the server cuts it off."""
+    until = time.monotonic() + seconds
+    while (left := round(until - time.monotonic())) >= 1:
+        options = ["-n", "-c", str(clients), "-j", "2", "-T", str(left)]
+        options += [] if rate is None else ["-R", str(rate)]
+        options += ["-C"] if reconnect else []
+        place.tool("pgbench", *options, *place.where(), tolerate=True, timeout_s=seconds + 60)
+        time.sleep(0.2)
+
+
+def pool(place: Place, seconds: float, *, fill_s: float) -> None:
+    """180 sessions that do next to nothing, opened over `fill_s`; they connect again after a restart."""
+    until = time.monotonic() + seconds
+    sessions: list[psycopg.Connection[object]] = []
+    try:
+        for _ in range(POOL):
+            sessions.append(place.connect("shop-pool"))
+            time.sleep(min(fill_s, seconds / 4) / POOL)
+        while time.monotonic() < until:
+            _use_in_turn(place, sessions)
+            time.sleep(1.0)
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def idle_in_transaction(place: Place, seconds: float) -> None:
+    """A person in psql: begins, changes a row, thinks, commits."""
+    with place.connect("psql") as session:
+        session.execute("begin")
+        session.execute("update visits set page = 'changed by hand' where id = 1")
+        time.sleep(max(1.0, seconds))
+        session.execute("commit")
+
+
+def short_lock_waits(place: Place, seconds: float) -> None:
+    """Two sessions want the same row; each wait takes 0.1 to 2 s."""
+    until = time.monotonic() + max(1.0, seconds)
+    with place.connect("shop-orders") as holder, place.connect("shop-orders") as waiter:
+        holds = [0.1, 0.4, 0.2, 2.0, 1.0]
+        while holds and time.monotonic() < until:
+            _one_wait(holder, waiter, holds.pop(0))
+
+
+def quick_schema_change(place: Place, seconds: float) -> None:
+    """A column is added while somebody reads: it waits a second, and so do the readers behind it."""
+    with place.connect("shop-report") as reader, place.connect("migrate") as change:
+        reader.execute("begin")
+        reader.execute("select count(*) from visits")
+        waiting = _meanwhile(change, "alter table visits add column if not exists seen boolean")
+        time.sleep(min(1.2, max(0.2, 60 * place.size)))
+        reader.execute("commit")
+        waiting.join()
+
+
+def operator_looks(place: Place, seconds: float) -> None:
+    """Somebody looks around in psql, idle between two questions."""
+    until = time.monotonic() + seconds
+    with place.connect("psql") as session:
+        while True:
+            session.execute("select pid, state, query from pg_stat_activity")
+            session.execute("select pg_database_size(current_database())")
+            if (left := until - time.monotonic()) <= 0:
+                return
+            time.sleep(min(5.0, left))
+
+
+def _use_in_turn(place: Place, sessions: list[psycopg.Connection[object]]) -> None:
+    """A tenth of the pool asks something; what a restart cut off connects again."""
+    tenth = int(time.monotonic()) % 10
+    for index, session in enumerate(sessions):
+        if index % 10 == tenth or session.closed:
+            try:
+                session.execute("select 1")
+            except psycopg.OperationalError:
+                session.close()
+                sessions[index] = place.connect("shop-pool", limit_s=60.0)
+
+
+def _one_wait(holder: psycopg.Connection[object], waiter: psycopg.Connection[object], hold_s: float) -> None:
+    change = "update visits set page = page where id = 2"
+    holder.execute("begin")
+    holder.execute(change)
+    waiting = _meanwhile(waiter, change)
+    time.sleep(hold_s)
+    holder.execute("commit")
+    waiting.join()
+
+
+def _meanwhile(session: psycopg.Connection[object], statement: str) -> threading.Thread:
+    """The statement in a thread of its own; one that a restart cuts off ends in silence."""
+
+    def execute() -> None:
+        with suppress(psycopg.Error):
+            session.execute(statement.encode())
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    return thread

@@ -1,0 +1,134 @@
+"""Where the quiet hour happens: a real cluster of ordinary settings, archived, with a standby on a slot.
+
+Everything lies in one directory and is gone afterwards. The server is durable: what fsync costs is part of life.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from dba_console.demo.account import clean_environment
+from dba_console.demo.cluster import Cluster, make_standby
+
+DATABASE = "shop"
+SLOT = "standby_a"
+SETTINGS: dict[str, str | int] = {
+    "max_connections": 250,
+    "shared_buffers": "256MB",
+    "track_io_timing": "on",
+    "cluster_name": "quiet",
+    "log_checkpoints": "on",
+    "logging_collector": "on",
+    "archive_mode": "on",
+    "wal_level": "replica",
+}
+
+
+class Place:
+    """A cluster with a pgbench database of `scale` (15 MB each), and directories for archive, dumps and scratch files.
+
+    `size` is 1 for an hour and less for a shorter run: what is loaded, sorted, built and taken is that much smaller.
+    """
+
+    def __init__(self, size: float = 1.0) -> None:
+        self.size = min(1.0, max(0.02, size))
+        self.scale = max(1, round(40 * self.size))
+        self.cluster = Cluster(settings=SETTINGS)
+        self.archive = self._directory("archive")
+        self.dumps = self._directory("dumps")
+        self.scratch = self._directory("scratch")
+        self.standby: Cluster | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop both servers; remove everything. May be called twice."""
+        if self.standby is not None:
+            self.standby.close()
+        self.cluster.close()
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the database under load, as the superuser."""
+        return self.cluster.dsn(dbname=DATABASE)
+
+    def tool(self, program: str, *arguments: str, tolerate: bool = False, timeout_s: float = 900.0) -> str:
+        """Run one of PostgreSQL's programs as the server's user; its output. Raises RuntimeError when it fails.
+
+        `tolerate`: a failure is no error, for clients that a restart may cut off.
+        """
+        command = [str(self.cluster.binaries.program(program)), *arguments]
+        account = self.cluster.account
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, cwd="/",
+            env=clean_environment(str(self.cluster.base)), **account.spawn,
+        )  # fmt: skip
+        if done.returncode != 0 and not tolerate:
+            raise RuntimeError(f"{program}: {done.stderr.decode(errors='replace').strip()[-300:]}")
+        return done.stdout.decode(errors="replace")
+
+    def host(self, *command: str, timeout_s: float = 300.0) -> None:
+        """Run a program beside the server, gently, in the scratch directory; its output goes nowhere."""
+        subprocess.run(
+            ["nice", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=timeout_s, check=True, cwd=self.scratch,
+        )  # fmt: skip
+
+    def connect(self, application: str, dbname: str = DATABASE, limit_s: float = 20.0) -> psycopg.Connection[Any]:
+        """A session in autocommit. Tried again while the server restarts, as an application does it."""
+        until = time.monotonic() + limit_s
+        while True:
+            try:
+                return psycopg.connect(self.cluster.dsn(dbname=dbname, application_name=application), autocommit=True)
+            except psycopg.OperationalError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def execute(self, *statements: str, application: str = "psql", dbname: str = DATABASE) -> None:
+        """Statements in a session of their own, one after the other."""
+        with self.connect(application, dbname) as session:
+            for statement in statements:
+                session.execute(statement.encode())
+
+    def where(self, dbname: str = DATABASE) -> Sequence[str]:
+        """Connection options of PostgreSQL's programs."""
+        cluster = self.cluster
+        return ["-h", str(cluster.socket_directory), "-p", str(cluster.port), "-U", "postgres", dbname]
+
+    def _directory(self, name: str) -> Path:
+        path = self.cluster.base / name
+        path.mkdir(mode=0o700)
+        self.cluster.account.own(path)
+        return path
+
+    def _set_up(self) -> None:
+        cluster = self.cluster
+        cluster.initdb()
+        copy = f"test ! -f {self.archive}/%f && cp %p {self.archive}/%f"
+        cluster.start({"archive_command": copy})
+        cluster.psql(f"create database {DATABASE}")
+        self.tool("pgbench", "-i", "-q", "-s", str(self.scale), *self.where())
+        self.execute(
+            "create table visits (id bigserial primary key, page text, at timestamptz default now())",
+            f"insert into visits (page) select 'page ' || g from generate_series(1, {round(100_000 * self.size)}) g",
+        )
+        self.standby = make_standby(cluster, slot=SLOT)
+        os.sync()

@@ -1,0 +1,87 @@
+"""What was found in a quiet hour, and what was going on then. Pure: events and the diary in, counts and text out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bench.quiet_load.diary import Spell, under_way
+from dba_console.samples.event import Event
+from dba_console.units import human_duration
+
+SEVERITIES = ("critical", "warning", "info")
+
+
+@dataclass(slots=True)
+class Found:
+    """One finding from raise to clear; severity and sentence are those of its worst moment."""
+
+    id: str
+    rule: str
+    severity: str
+    text: str
+    raised_us: int
+    ended_us: int | None = None
+    chain: list[str] = field(default_factory=list)
+
+
+def findings_of(events: Iterable[Event]) -> list[Found]:
+    """The findings the events tell of, in the order they were raised. One joined to another has ended there."""
+    open_now: dict[str, Found] = {}
+    found: list[Found] = []
+    for event in events:
+        name = str(event.details.get("id", ""))
+        if event.kind == "finding.raised":
+            row = Found(name, str(event.details.get("name", name)), "", "", event.wall_us)
+            open_now[name] = row
+            found.append(row)
+        if event.kind in ("finding.raised", "finding.changed") and name in open_now:
+            _worsen(open_now[name], event)
+        elif event.kind in ("finding.cleared", "finding.joined") and name in open_now:
+            open_now.pop(name).ended_us = event.wall_us
+    return found
+
+
+def count(found: Iterable[Found], severity: str) -> Counter[str]:
+    """How often each rule raised a finding of this severity.
+
+    >>> count([Found("a:1", "a", "info", "", 0), Found("a:2", "a", "info", "", 0)], "info")
+    Counter({'a': 2})
+    """
+    return Counter(row.rule for row in found if row.severity == severity)
+
+
+def by_rule(counts: Counter[str]) -> str:
+    """The counts in words, most frequent first.
+
+    >>> by_rule(Counter({"slot-retention": 1, "io-slow": 3}))
+    'io-slow 3, slot-retention 1'
+    """
+    return ", ".join(f"{rule} {times}" for rule, times in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+
+def report(found: Sequence[Found], spells: Sequence[Spell], start_us: int) -> str:
+    """Each finding with the time since the start, how long it was open, its sentence and what was under way."""
+    lines = []
+    for severity in SEVERITIES:
+        rows = [row for row in found if row.severity == severity]
+        lines.append(f"{severity}: {len(rows)}" + (f" ({by_rule(count(rows, severity))})" if rows else ""))
+        for row in rows:
+            lines += _told(row, spells, start_us)
+    return "\n".join(lines)
+
+
+def _worsen(row: Found, event: Event) -> None:
+    severity = str(event.details.get("severity", event.severity))
+    if not row.severity or SEVERITIES.index(severity) < SEVERITIES.index(row.severity):
+        row.severity, row.text = severity, event.text.partition(": ")[2]
+    row.chain = list(event.details.get("chain", []))
+
+
+def _told(row: Found, spells: Sequence[Spell], start_us: int) -> list[str]:
+    minutes, seconds = divmod((row.raised_us - start_us) // 1_000_000, 60)
+    open_for = "to the end" if row.ended_us is None else human_duration((row.ended_us - row.raised_us) / 1e6)
+    chain = f" [{' < '.join(row.chain)}]" if len(row.chain) > 1 else ""
+    meanwhile = ", ".join(under_way(spells, row.raised_us)) or "nothing"
+    return [f"  +{minutes}:{seconds:02}  {row.id}  {open_for}{chain}", f"      {row.text}", f"      while: {meanwhile}"]
