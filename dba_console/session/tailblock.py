@@ -55,6 +55,10 @@ class TailBlock:
             raise Damaged(f"a sample cannot be read: {error}") from error
         self.weight += len(encoded)
 
+    def samples(self) -> list[Sample]:
+        """Every sample as it was recorded."""
+        return list(self._samples)
+
     def walls(self) -> list[int]:
         return [sample.wall_us for sample in self._samples]
 
