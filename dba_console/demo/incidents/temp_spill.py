@@ -1,0 +1,68 @@
+"""A runaway report sorts far more than its work_mem and writes temporary files onto the data volume (story S12).
+
+How much it may write is bounded by temp_file_limit, and with root the data lies on a disk of its own: the host is safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.incidents.loop_disk import MIB, loop_disk
+from dba_console.demo.incidents.waiting import wait_for
+from dba_console.demo.load import DATABASE, LoadPlan
+
+if TYPE_CHECKING:
+    from dba_console.demo.cluster import Settings
+    from dba_console.demo.practice import PracticeGround
+
+SIZE_BYTES = 3072 * MIB
+LIMIT_MIB = 1024
+RUNAWAY_MIB_PER_S = 40
+SMALL_MIB = 40
+"""A small sort's temporary files; one of them a second."""
+APPLICATION = "yearly-report"
+TRIES = 100
+
+
+class TempSpill(Incident):
+    name: ClassVar[str] = "temp-spill"
+    title: ClassVar[str] = f"{APPLICATION} sorts on disk, {RUNAWAY_MIB_PER_S + SMALL_MIB} MB/s of temporary files"
+    finding: ClassVar[str] = "temp-spill"
+    within_s: ClassVar[float] = 10.0
+    plan: ClassVar[LoadPlan] = LoadPlan(idle=60, forgotten=False, rate_per_s=50)
+    settings: ClassVar[Settings] = {"temp_file_limit": f"{LIMIT_MIB}MB", "work_mem": "1MB", "max_wal_size": "128MB"}
+
+    @contextmanager
+    def site(self) -> Iterator[Path | None]:
+        if os.geteuid() != 0:
+            yield None
+            return
+        with loop_disk(SIZE_BYTES) as disk:
+            yield disk.data_directory
+
+    def cause(self, ground: PracticeGround) -> None:
+        """Returns when temporary files lie on the data volume."""
+        who = {"role": "reporting", "application": APPLICATION, "dbname": DATABASE}
+        # It fails at the limit and is tried again, as a report that somebody scheduled is.
+        ground.clients.psql(*[_RUNAWAY] * TRIES, **who)
+        script = ground.clients.script("report.sql", _SMALL)
+        ground.clients.pgbench("-c", "1", "-R", "1", "-f", str(script), **who)
+        wait_for(ground.cluster, f"(select sum(size) > {16 * MIB} from pg_ls_tmpdir())")
+
+
+def _sort(rows: int, condition: str = "") -> str:
+    """A sort of rows of a kilobyte each, none of which fits the order it comes in."""
+    made = f"select md5(g::text) k, repeat(md5(g::text), 30) pad from generate_series(1, {rows}) g{condition}"
+    return f"select max(pad) from (select * from ({made}) made order by k offset 0) sorted;"
+
+
+_ROWS_PER_MIB = 1024
+# A report reads its rows at the pace of what it joins them from: here a tenth of a second for each four megabytes.
+_STEP = RUNAWAY_MIB_PER_S // 10 * _ROWS_PER_MIB
+_RUNAWAY = _sort(4 * LIMIT_MIB * _ROWS_PER_MIB, f" where g % {_STEP} <> 0 or pg_sleep(0.1)::text is not null")
+_SMALL = _sort(SMALL_MIB * _ROWS_PER_MIB)
