@@ -42,7 +42,7 @@ class Judge:
         self._tracks = Tracks()
         self._memos: dict[str, dict[str, Any]] = {}
         self._seen: dict[str, int] = {}
-        self._last_us = 0
+        self._last_us = self._tick_us = 0
         self._boot = ""
         self._open: dict[str, Conclusion] = {}
         self._failed: dict[str, str] = {}
@@ -105,9 +105,9 @@ class Judge:
     def _begin(self, picture: Picture) -> None:
         if picture.boot != self._boot:
             self._boot, self._seen = picture.boot, {}
-        elif picture.mono_us - self._last_us > max(GAP_US, 5 * picture.tick_us):
+        elif picture.mono_us - self._last_us > max(GAP_US, 5 * self._tick_us):
             self._tracks.after_gap(picture.mono_us)
-        self._last_us = picture.mono_us
+        self._last_us, self._tick_us = picture.mono_us, picture.tick_us
 
     def _anew(self, picture: Picture) -> set[str]:
         """Parts with another reading, or another status, than in the tick before."""

@@ -1,0 +1,81 @@
+"""Ticks made by hand for the judge's own tests: rules that see what they are told to, one second after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dba_console.findings.changes import Change
+from dba_console.findings.judge import Judge
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.frames.history import History
+from dba_console.frames.picture import Picture
+from dba_console.limits import Limits
+from dba_console.samples import host
+from tests.build import part, sample
+
+STALL = host.Stall(0.0, 0.0, 0.0, 0)
+PRESSURE = host.Pressure(STALL, STALL, STALL, STALL, STALL)
+
+
+class Told:
+    """A rule that sees exactly `sees`, whatever the picture."""
+
+    def __init__(self, name: str, *, raise_after_s: float = 0.0, clear_after_s: float = 10.0) -> None:
+        self.sees: list[Signal] = []
+        self.asked = 0
+        self.rule = Rule(
+            name=name,
+            title=name,
+            parts=("host.pressure",),
+            look=self._look,
+            raise_after_s=raise_after_s,
+            clear_after_s=clear_after_s,
+        )
+
+    def _look(self, situation: Situation) -> Iterable[Signal]:
+        self.asked += 1
+        return list(self.sees)
+
+
+class Bench:
+    """A judge and its ticks."""
+
+    def __init__(self, *told: Told, limits: Limits | None = None, rules: Sequence[Rule] = ()) -> None:
+        self.judge = Judge(limits or Limits(), [*(one.rule for one in told), *rules])
+        self._picture = Picture()
+        self._history = History()
+        self.at_s = 0.0
+
+    def tick(self, after_s: float = 1.0, *, read: bool = True) -> list[Change]:
+        """What changed in a tick that comes `after_s` seconds after the last; with `read` the rules' part is new."""
+        self.at_s += after_s
+        parts = [part("host.pressure", PRESSURE, at_s=self.at_s)] if read else []
+        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
+        return self.judge.consider(self._picture, self._history, {})
+
+    def ticks(self, count: int) -> list[Change]:
+        """Everything that changed in so many seconds."""
+        return [change for _ in range(count) for change in self.tick()]
+
+    @property
+    def wall_us(self) -> int:
+        return self._picture.wall_us
+
+    @property
+    def ids(self) -> list[str]:
+        return [row.id for row in self.judge.conclusions.rows]
+
+
+def kinds(changes: Iterable[Change]) -> list[tuple[str, str]]:
+    """(kind, id) of each change."""
+    return [(change.kind, change.finding.id) for change in changes]
+
+
+def warning(text: str = "something is wrong", **more: object) -> Signal:
+    return Signal(severity="warning", text=text, **more)  # type: ignore[arg-type]  # passed through as it is
+
+
+def critical(text: str = "something is very wrong", **more: object) -> Signal:
+    return Signal(severity="critical", text=text, **more)  # type: ignore[arg-type]  # passed through as it is
