@@ -1,0 +1,56 @@
+"""What the console said in a quiet hour is counted once, at its worst, and laid beside what was going on."""
+
+from __future__ import annotations
+
+from bench.quiet_load.diary import Spell
+from bench.quiet_load.verdict import by_rule, count, findings_of, report
+from dba_console.findings.changes import Change, Kind, event_of
+from dba_console.samples.event import Event
+from dba_console.samples.findings import Conclusion, Severity
+
+
+def event(kind: Kind, at_s: float, rule: str, severity: Severity = "warning", subject: str = "") -> Event:
+    name = f"{rule}:{subject}" if subject else rule
+    at_us = int(at_s * 1e6)
+    row = Conclusion(name, rule, severity, subject, f"{name} is {severity}", {}, at_us, at_us, [name], [])
+    return event_of(Change(kind, row, row if kind == "joined" else None), at_us, at_us)
+
+
+def test_a_finding_that_grows_worse_counts_once_and_at_its_worst() -> None:
+    (found,) = findings_of([event("raised", 1, "io-stalled"), event("changed", 2, "io-stalled", "critical")])
+    assert (found.severity, found.text) == ("critical", "io-stalled is critical")
+
+
+def test_a_finding_that_grows_better_keeps_its_worst() -> None:
+    (found,) = findings_of([event("raised", 1, "io-stalled", "critical"), event("changed", 2, "io-stalled")])
+    assert found.severity == "critical"
+
+
+def test_one_that_is_raised_again_counts_again() -> None:
+    told = [event("raised", 1, "io-slow"), event("cleared", 3, "io-slow"), event("raised", 9, "io-slow")]
+    found = findings_of(told)
+    assert [(row.raised_us, row.ended_us) for row in found] == [(1_000_000, 3_000_000), (9_000_000, None)]
+    assert by_rule(count(found, "warning")) == "io-slow 2"
+
+
+def test_one_that_is_joined_to_another_has_ended_there() -> None:
+    (found,) = findings_of([event("raised", 1, "io-stalled"), event("joined", 4, "io-stalled")])
+    assert found.ended_us == 4_000_000
+
+
+def test_an_operators_words_are_no_findings() -> None:
+    assert findings_of([event("silenced", 1, "io-slow"), event("unsilenced", 2, "io-slow")]) == []
+
+
+def test_subjects_of_a_rule_are_counted_under_its_name() -> None:
+    found = findings_of([event("raised", 1, "slot-retention", "info", name) for name in ("a", "b")])
+    assert count(found, "info") == {"slot-retention": 2}
+    assert count(found, "warning") == {}
+
+
+def test_the_report_says_when_how_long_and_beside_what() -> None:
+    found = findings_of([event("raised", 75, "io-slow"), event("cleared", 95, "io-slow")])
+    text = report(found, [Spell("build", 70_000_000, None)], start_us=0)
+    assert "critical: 0\nwarning: 1 (io-slow 1)\n  +1:15  io-slow  20s\n" in text
+    assert "io-slow is warning" in text
+    assert "while: build" in text
