@@ -59,10 +59,13 @@ class Rehearsal:
                 client.close()
 
     def begin(self) -> None:
-        """Cause it, and mark the moment in the recording."""
-        self._mark(f"incident begun: {self._incident.name}")
-        self._begun_us = _now_us()
-        self._say(f"{clock_of(self._begun_us)} incident begun: {self._incident.name}: {self._incident.title}")
+        """Cause it, and mark the moment in the recording; one that stands already is only told of."""
+        word = "stands" if self._incident.standing else "begun"
+        self._mark(f"incident {word}: {self._incident.name}")
+        self._begun_us = self._there_us = _now_us()
+        self._say(f"{clock_of(self._begun_us)} incident {word}: {self._incident.name}: {self._incident.title}")
+        if self._incident.standing:
+            return
         self._incident.cause(self._ground)
         self._there_us = _now_us()
         took = (self._there_us - self._begun_us) / 1e6
@@ -74,6 +77,8 @@ class Rehearsal:
             return judge([], self._incident, self._begun_us, self._there_us)
         recording = Recording.open(self._session)
         try:
+            if self._incident.standing:
+                self._begun_us = self._there_us = recording.first_us
             return judge(recording.events(self._begun_us), self._incident, self._begun_us, self._there_us)
         finally:
             recording.close()

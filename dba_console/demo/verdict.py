@@ -19,6 +19,7 @@ class Verdict:
 
     wanted: str
     within_s: float
+    standing: bool
     begun_us: int
     there_us: int
     seen: Event | None
@@ -43,7 +44,8 @@ class Verdict:
             return f"{self.wanted} was not raised"
         began = (self.seen.wall_us - self.begun_us) / 1e6
         late = "" if self.in_time else f", later than {self.within_s:g} s after its cause was there"
-        return f"{self.wanted} raised at {clock_of(self.seen.wall_us)}, {began:.1f} s after the incident began{late}"
+        start = "the first sample" if self.standing else "the incident began"
+        return f"{self.wanted} raised at {clock_of(self.seen.wall_us)}, {began:.1f} s after {start}{late}"
 
 
 def judge(events: Iterable[Event], incident: Incident, begun_us: int, there_us: int) -> Verdict:
@@ -52,13 +54,15 @@ def judge(events: Iterable[Event], incident: Incident, begun_us: int, there_us: 
     seen = next((event for event in news if incident.finding in rules_of(event)), None)
     others = tuple(_other_criticals(news, incident))
     last = {finding_id(event): event for event in news}
-    return Verdict(incident.finding, incident.within_s, begun_us, there_us, seen, others, tuple(last.values()))
+    return Verdict(
+        incident.finding, incident.within_s, incident.standing, begun_us, there_us, seen, others, tuple(last.values())
+    )
 
 
 def rules_of(event: Event) -> tuple[str, ...]:
-    """The rules a finding is made of: its own, and those of its chain."""
+    """The rules a finding is made of: its own, and those of its chain, which names ids (`rule` or `rule:subject`)."""
     chain = event.details.get("chain") or ()
-    return (str(event.details.get("rule", "")), *(str(rule) for rule in chain))
+    return (str(event.details.get("name", "")), *(str(part).partition(":")[0] for part in chain))
 
 
 def finding_id(event: Event) -> str:

@@ -7,7 +7,6 @@ made itself, and `end` and `site` give it all back, whichever way the demo is le
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from dba_console.demo.practice import PracticeGround
 
 
-class Incident(ABC):
+class Incident:
     """One incident, of one run of the demo: an instance may keep what it has to undo.
 
     In order: `site` is entered, the server is made there and started with `settings`, `prepare`, the load of `plan`
@@ -35,6 +34,8 @@ class Incident(ABC):
     """The rule that has to see it."""
     within_s: ClassVar[float] = 5.0
     """The finding is raised at most this many seconds after `cause` returned; 10 where only a trend tells."""
+    standing: ClassVar[bool] = False
+    """It is there before the console opens, and is counted from the first sample: what is found, not what happens."""
     root: ClassVar[bool] = False
     """It can be had by root only."""
     settings: ClassVar[Settings] = {}
@@ -51,14 +52,17 @@ class Incident(ABC):
         """A recorded session to replay for those who are not root; None: there is none, and they are told so."""
         return None
 
-    def prepare(self, ground: PracticeGround) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, ground: PracticeGround) -> None:
         """What has to be there before the load starts: roles, tables. The server runs, and may be restarted."""
 
-    @abstractmethod
     def cause(self, ground: PracticeGround) -> None:
-        """Make it happen; returns when the cause is there, and leaves it there. Called from the main thread."""
+        """Make it happen; returns when the cause is there, and leaves it there. Called from the main thread.
 
-    def end(self, ground: PracticeGround) -> None:  # noqa: B027 - the end of its clients undoes most
+        Every incident that is not `standing` has one.
+        """
+        raise NotImplementedError
+
+    def end(self, ground: PracticeGround) -> None:
         """Undo it, as far as it came; the server may be up or not. Called once, also when `cause` was not."""
 
 

@@ -1,0 +1,79 @@
+"""A page that changed on disk: a few bytes of a table's file are flipped, and somebody reads it.
+
+The page is damaged where PostgreSQL holds no copy of it, so the next read meets the damage, fails, and counts
+(bufpage.c, PageIsVerifiedExtended; pg_stat_database.checksum_failures). The same bytes are put back at the end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.load import DATABASE
+from dba_console.errors import ConsoleError
+
+if TYPE_CHECKING:
+    from dba_console.demo.practice import PracticeGround
+
+TABLE = "ledger"
+PAGE_BYTES = 8192
+DAMAGED_BLOCK = 7
+OFFSET = 4000
+"""Inside the rows of the page, away from its header, so that nothing but the checksum tells."""
+LENGTH = 8
+
+
+class ChecksumFailure(Incident):
+    name: ClassVar[str] = "checksum-failure"
+    title: ClassVar[str] = f"a page of the table {TABLE} is damaged on disk and read"
+    finding: ClassVar[str] = "checksum-failure"
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._sound: bytes | None = None
+
+    def prepare(self, ground: PracticeGround) -> None:
+        """A table that lies on disk and nowhere else: after a restart no buffer holds it, and nobody touches it."""
+        ground.cluster.psql(_MAKE, dbname=DATABASE)
+        ground.cluster.psql(f"vacuum analyze {TABLE}", dbname=DATABASE)
+        found = ground.cluster.psql(f"select pg_relation_filepath('{TABLE}')", dbname=DATABASE)
+        self._path = ground.cluster.data_directory / found
+        ground.cluster.restart()
+
+    def cause(self, ground: PracticeGround) -> None:
+        """Damage the page and read the table. Raises ConsoleError where the read goes well, which must not be."""
+        self._sound = self._read()
+        self._write(bytes(byte ^ 0xFF for byte in self._sound))
+        try:
+            ground.cluster.psql(f"select sum(amount) from {TABLE}", dbname=DATABASE)
+        except ConsoleError as error:
+            if "invalid page" in error.message:
+                return
+            raise
+        raise ConsoleError(f"the damaged page of {TABLE} was read without an error: it was in memory already")
+
+    def end(self, ground: PracticeGround) -> None:
+        """Put the sound bytes back."""
+        if self._sound is not None:
+            self._write(self._sound)
+            self._sound = None
+
+    def _read(self) -> bytes:
+        assert self._path is not None
+        with self._path.open("rb") as file:
+            file.seek(DAMAGED_BLOCK * PAGE_BYTES + OFFSET)
+            return file.read(LENGTH)
+
+    def _write(self, content: bytes) -> None:
+        assert self._path is not None
+        with self._path.open("r+b") as file:
+            file.seek(DAMAGED_BLOCK * PAGE_BYTES + OFFSET)
+            file.write(content)
+
+
+# autovacuum would read the table into memory before anybody meets the damage; for this one table it is told not to.
+_MAKE = f"""
+create table {TABLE} (id bigint, amount numeric, booked text) with (autovacuum_enabled = off);
+insert into {TABLE} select n, n % 1000, repeat('booked ', 10) from generate_series(1, 5000) n;
+"""

@@ -1,0 +1,68 @@
+"""Transaction ids nearly used up: a cluster aged to a few million before PostgreSQL stops accepting writes.
+
+Two thousand million transactions take too long to rehearse, so `pg_resetwal -x` moves the counter while the server is
+stopped, and the piece of pg_xact it then needs is made empty. Everything else is PostgreSQL's own: its ages, its
+warnings, its autovacuum, which works in vain as long as a slot nobody reads holds the catalogs back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.load import DATABASE, LoadPlan
+from dba_console.errors import Unsupported
+
+if TYPE_CHECKING:
+    from dba_console.demo.cluster import Cluster, Settings
+    from dba_console.demo.practice import PracticeGround
+
+WRAP_AGE = 2_147_483_647
+STOP_BEFORE_WRAP = 3_000_000
+"""varsup.c, SetTransactionIdLimit: from there on no transaction id is given out (14 and later; 1 million before)."""
+LEFT = 4_000_000
+"""Transaction ids left before the stop when the console opens."""
+SLOT = "old_analytics"
+XIDS_PER_SEGMENT = 4 * 8192 * 32
+"""clog.c: two bits each, 32 pages of 8 kB in a segment of pg_xact."""
+
+
+class Wraparound(Incident):
+    name: ClassVar[str] = "wraparound"
+    title: ClassVar[str] = f"{LEFT // 1_000_000} million transaction ids are left before PostgreSQL stops"
+    finding: ClassVar[str] = "xid-wraparound"
+    standing: ClassVar[bool] = True
+    settings: ClassVar[Settings] = {"wal_level": "logical"}
+    # Each transaction is answered by a warning, to the client and into the log: a slow load keeps those short.
+    plan: ClassVar[LoadPlan] = LoadPlan(rate_per_s=20, forgotten=False)
+
+    def prepare(self, ground: PracticeGround) -> None:
+        """Age the cluster. Raises Unsupported where this installation has no pg_resetwal."""
+        cluster = ground.cluster
+        if not cluster.binaries.has("pg_resetwal"):
+            raise Unsupported(
+                f"there is no pg_resetwal in {cluster.binaries.directory}, which the incident {self.name} needs",
+                hint="install the server package of PostgreSQL",
+            )
+        # The slot remembers the catalogs as they are now: what is older may not be frozen away.
+        cluster.psql(f"select pg_create_logical_replication_slot('{SLOT}', 'pgoutput')", dbname=DATABASE)
+        oldest = int(cluster.psql("select datfrozenxid from pg_database order by age(datfrozenxid) desc limit 1"))
+        cluster.stop()
+        age_to(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - LEFT)
+        cluster.start()
+
+    def end(self, ground: PracticeGround) -> None:
+        """Drop the slot: from now on VACUUM mends it."""
+        if ground.cluster.running:
+            ground.cluster.psql(
+                f"select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = '{SLOT}'"
+            )
+
+
+def age_to(cluster: Cluster, next_xid: int) -> None:
+    """Make `next_xid` the next transaction id of a stopped cluster."""
+    cluster.run("pg_resetwal", "-D", str(cluster.data_directory), "-x", str(next_xid))
+    segment = cluster.data_directory / "pg_xact" / f"{next_xid // XIDS_PER_SEGMENT:04X}"
+    segment.write_bytes(bytes(32 * 8192))
+    segment.chmod(0o600)
+    cluster.account.own(segment)

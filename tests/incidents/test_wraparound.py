@@ -1,0 +1,26 @@
+"""A cluster a few million transaction ids before the stop is named at first sight, and autovacuum mends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dba_console.demo.incidents.wraparound import LEFT, SLOT, STOP_BEFORE_WRAP, WRAP_AGE
+from tests.incidents.rehearsing import assert_seen, rehearse
+
+
+def test_the_last_million_transaction_ids_are_named_by_the_first_samples(tmp_path: Path) -> None:
+    with rehearse("wraparound", tmp_path) as aged:
+        verdict = aged.until_raised()
+        frame = aged.until_frame(lambda frame: frame.safety.xid_age, what="the age")
+        assert WRAP_AGE - STOP_BEFORE_WRAP - LEFT <= (frame.safety.xid_age or 0) < WRAP_AGE - STOP_BEFORE_WRAP
+        assert {row.database for row in frame.safety.databases} >= {"template0", "shop"}
+        assert frame.safety.horizon[0].who == SLOT
+        assert_seen(verdict)
+
+
+def test_once_the_slot_is_dropped_vacuum_mends_it(tmp_path: Path) -> None:
+    with rehearse("wraparound", tmp_path) as aged:
+        aged.incident.end(aged.ground)
+        cluster = aged.ground.cluster
+        cluster.psql("vacuum", dbname="shop")
+        assert int(cluster.psql("select age(datfrozenxid) from pg_database where datname = 'shop'")) < WRAP_AGE // 2
