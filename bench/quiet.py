@@ -33,6 +33,7 @@ def live(directory: Path, span_s: float) -> None:
     diary = Diary(directory / DIARY)
     try:
         with Place(span_s / HOUR_S) as place, recording_agent(place.dsn) as agent:
+            place.agent_pid = agent.pid
             print(f"session {agent.session}", file=sys.stderr, flush=True)
             failed = drive(place, schedule(span_s), diary, span_s)
             print(f"{failed} activities failed", file=sys.stderr, flush=True)

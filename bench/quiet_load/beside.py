@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
 
 from bench.quiet_load.place import Place
 
@@ -40,6 +43,17 @@ def big_file(place: Place, seconds: float) -> None:
     place.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * place.size)}", "conv=fsync")
     place.host("cat", str(path))
     path.unlink()
+
+
+def console_held_up(place: Place, seconds: float) -> None:
+    """The agent is stopped and goes on: a gap in what was read, over which nothing may be concluded."""
+    if place.agent_pid is None:
+        return
+    os.kill(place.agent_pid, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        os.kill(place.agent_pid, signal.SIGCONT)
 
 
 def takes_memory(place: Place, seconds: float) -> None:

@@ -56,6 +56,7 @@ ACTIVITIES: dict[str, Activity] = {
     "old archive removed": upkeep.old_archive_removed,
     "build": beside.build,
     "big file written and removed": beside.big_file,
+    "console held up": beside.console_held_up,
     "program takes memory": beside.takes_memory,
 }
 

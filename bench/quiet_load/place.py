@@ -46,6 +46,8 @@ class Place:
         self.dumps = self._directory("dumps")
         self.scratch = self._directory("scratch")
         self.standby: Cluster | None = None
+        self.agent_pid: int | None = None
+        """The agent that watches all this, None where there is none."""
 
     def __enter__(self) -> Self:
         try:
