@@ -47,7 +47,7 @@ class PracticeGround:
         say: Callable[[str], None] = lambda _: None,
         incident: Incident | None = None,
     ) -> None:
-        self._say = say
+        self.say = say
         self.keep = keep
         self.incident = incident
         self._site = ExitStack()
@@ -98,13 +98,13 @@ class PracticeGround:
 
     def _set_up(self) -> None:
         binaries, plan = self.cluster.binaries, self.load.plan
-        self._say(f"PostgreSQL {binaries.version} from {binaries.directory}, run by {self.cluster.account.name}")
+        self.say(f"PostgreSQL {binaries.version} from {binaries.directory}, run by {self.cluster.account.name}")
         self.cluster.initdb()
         self.cluster.start()
         self.load.prepare()
         if self.incident is not None:
             self.incident.prepare(self)
-        self._say(
+        self.say(
             f"load: {plan.clients} clients at {plan.rate_per_s} transactions/s, {plan.idle} idle sessions, "
             f"{int(plan.forgotten)} left in a transaction"
         )
