@@ -10,16 +10,19 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 from bench.console import end_agents, recording_agent
 from bench.figure import Figure, table
-from bench.quiet_load.again import Judged, as_judged_live, judge_again
+from bench.quiet_load.again import Judged, as_it_was, as_judged_live, judge_again
 from bench.quiet_load.diary import Diary, read_diary, spells
+from bench.quiet_load.disturbed import disturbed
 from bench.quiet_load.drive import drive
 from bench.quiet_load.place import Place
 from bench.quiet_load.schedule import HOUR_S, schedule
 from bench.quiet_load.verdict import SEVERITIES, Found, by_rule, count, findings_of, report
 
+How = Literal["live", "today", "disturbed"]
 DIARY = "diary.jsonl"
 SMOKE_S = 40.0
 
@@ -42,14 +45,15 @@ def live(directory: Path, span_s: float) -> None:
         diary.close()
 
 
-def judged(directory: Path, again: bool) -> tuple[Judged, list[Found], str]:
-    """What was concluded in a kept run: by its agent where that judged, else (or with `again`) by today's rules."""
+def judged(directory: Path, how: How) -> tuple[Judged, list[Found], str]:
+    """What was concluded in a kept run: by its agent, by today's rules, or by these of the same hour disturbed."""
     sessions = sorted((directory / "sessions").iterdir())
     if not sessions:
         raise SystemExit(f"no session in {directory}/sessions")
-    result = judge_again(sessions[-1]) if again else as_judged_live(sessions[-1])
-    if not again and not result.live:
-        result = judge_again(sessions[-1])
+    if how == "live":
+        result = as_judged_live(sessions[-1])
+    else:
+        result = judge_again(sessions[-1], lived=disturbed if how == "disturbed" else as_it_was)
     found = findings_of(result.events)
     return result, found, report(found, spells(read_diary(directory / DIARY)), result.first_us)
 
@@ -66,18 +70,27 @@ def figures(result: Judged, found: list[Found]) -> list[Figure]:
     ]
 
 
+def disturbed_figure(found: list[Found]) -> Figure:
+    critical = count(found, "critical")
+    name = "critical findings in the same hour with gaps, clock steps and starts of the agent put into it"
+    return Figure(name, critical.total(), "", 0, by_rule(critical))
+
+
 def run(smoke: bool = False) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="quiet-") as place:
         live(Path(place), SMOKE_S if smoke else HOUR_S)
-        result, found, text = judged(Path(place), again=False)
+        result, found, text = judged(Path(place), "live")
+        _, upset, more = judged(Path(place), "disturbed")
     print(text, file=sys.stderr)
-    return figures(result, found)
+    print(f"with gaps, clock steps and starts of the agent:\n{more}", file=sys.stderr)
+    return [*figures(result, found), disturbed_figure(upset)]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.quiet", description=__doc__)
     parser.add_argument("--judge", type=Path, metavar="DIR", help="judge the run kept in DIR anew, with today's rules")
     parser.add_argument("--live", action="store_true", help="with --judge: what its agent concluded itself")
+    parser.add_argument("--disturbed", action="store_true", help="with --judge: with gaps, clock steps, starts put in")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="run, and keep recording and diary in DIR")
     parser.add_argument("--seconds", type=float, default=HOUR_S, help="span of the run (3600)")
     chosen = parser.parse_args(arguments)
@@ -85,7 +98,8 @@ def main(arguments: list[str]) -> int:
         parser.error("--judge DIR or --keep DIR")
     if chosen.keep is not None:
         live(chosen.keep, chosen.seconds)
-    result, found, text = judged(chosen.keep or chosen.judge, again=chosen.keep is None and not chosen.live)
+    how: How = "live" if chosen.live or chosen.keep else "disturbed" if chosen.disturbed else "today"
+    result, found, text = judged(chosen.keep or chosen.judge, how)
     print(text)
     for failure in sorted(result.failed):
         print(f"a rule failed: {failure}")

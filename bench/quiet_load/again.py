@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from dba_console.frames.picture import Picture
 from dba_console.frames.points import point_of
 from dba_console.limits import Limits
 from dba_console.samples.event import Event
+from dba_console.samples.sample import Sample
 from dba_console.session.recording import Recording
 from dba_console.session.timeline import Timeline
 
@@ -31,22 +32,35 @@ class Judged:
     """These are the agent's own conclusions."""
 
 
-def pictures(recording: Recording) -> Iterator[Picture]:
-    """The picture after each sample, as the agent had it: the readings before a block are known in it."""
-    timeline, picture = Timeline(recording.stored), Picture()
+def samples_of(recording: Recording) -> Iterator[Sample]:
+    """Every sample in order."""
+    timeline = Timeline(recording.stored)
     timeline.refresh()
     for place in range(len(timeline)):
-        for sample in timeline.block(place).samples():
-            picture = picture.absorb(sample)
-            yield picture
+        yield from timeline.block(place).samples()
 
 
-def judge_again(session: Path, limits: Limits | None = None) -> Judged:
-    """What today's rules say of the recording."""
+def pictures(samples: Iterable[Sample]) -> Iterator[Picture]:
+    """The picture after each sample, as the agent had it: the readings before a block are known in it."""
+    picture = Picture()
+    for sample in samples:
+        picture = picture.absorb(sample)
+        yield picture
+
+
+def as_it_was(samples: Iterable[Sample]) -> Iterable[Sample]:
+    """The samples, nothing put into them."""
+    return samples
+
+
+def judge_again(
+    session: Path, limits: Limits | None = None, lived: Callable[[Iterable[Sample]], Iterable[Sample]] = as_it_was
+) -> Judged:
+    """What today's rules say of the recording; of `lived` of its samples, where that is given."""
     recording = Recording.open(session)
     judge, history = Judge(limits or Limits()), History()
     judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
-    for picture in pictures(recording):
+    for picture in pictures(lived(samples_of(recording))):
         point = point_of(picture)
         history.add(picture.wall_us, point)
         changes = judge.consider(picture, history, point)
@@ -61,7 +75,7 @@ def as_judged_live(session: Path) -> Judged:
     recording = Recording.open(session)
     judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
     judged.events = [event for event in recording.events() if event.kind.startswith("finding.")]
-    for picture in pictures(recording):
+    for picture in pictures(samples_of(recording)):
         reading = picture.latest.get(PART)
         if reading is not None:
             judged.live = True
