@@ -45,6 +45,8 @@ class Collector:
         self._tick = 0
         self.extend_own: Callable[[Self], Self] = lambda own: own
         """Lets the agent add what it knows of its recording and consoles to the part `self`."""
+        self.more: Callable[[], list[Part]] = list
+        """Lets the agent add parts made of what was read, in the tick in which it was."""
 
     def tick(self, late_us: int = 0) -> Sample:
         """Read everything that is due. Takes at most BUDGET of the interval, whatever hangs."""
@@ -64,6 +66,7 @@ class Collector:
             parts += self.server.finish(until)
         parts += self.host.finish(until)
         self._tick += 1
+        parts += self.more()
         parts.append(self._own_part(late_us))
         return self._sample(parts)
 

@@ -13,6 +13,7 @@ from msgspec import structs
 from dba_console import __version__, paths
 from dba_console.agent.collector import Collector
 from dba_console.agent.concluding import Concluding
+from dba_console.agent.jobs.side import JobSide
 from dba_console.agent.lifetime import Grace, Stop
 from dba_console.agent.listener import Listener
 from dba_console.agent.lock import TargetLock, socket_path
@@ -60,6 +61,8 @@ class Agent:
         self._started_us = clock.wall_us()
         self._collector = Collector(target, config, clock=clock)
         self._collector.extend_own = self._extend_own
+        self._jobs = JobSide(target.key, self._collector.server, clock)
+        self._collector.more = self._jobs.tick
         self._watcher = Watcher(self._collector)
         self._newest = Newest()
         words = socket_path(target.key).with_suffix(".said")
@@ -96,6 +99,7 @@ class Agent:
         """End in order: consoles are told, the slot is given back, the recording is complete."""
         reason = self.stop.reason or "ended"
         self._collector.close()
+        self._jobs.close()
         self._recording.close(reason)
         self._listener.close(reason)
 
@@ -108,7 +112,7 @@ class Agent:
         encoded = encode_sample(sample)
         self._listener.broadcast(pack_sample(encoded), sample=True)
         self._recording.put_sample(sample, encoded)
-        for event in (*self._watcher.events(sample), *concluded):
+        for event in (*self._watcher.events(sample), *self._jobs.events(), *concluded):
             self._emit(event)
 
     def _tell(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:

@@ -34,6 +34,8 @@ KINDS = (
     "finding.acknowledged",
     "finding.silenced",
     "finding.unsilenced",
+    "job.ended",
+    "job.history",
 )
 """Kinds written today. A reader passes unknown kinds through."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.samples import findings, host, own, postgres
+from dba_console.samples import findings, host, jobs, own, postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ _KINDS = (
     PartKind("pg.sizes", postgres.Sizes, 300, "database sizes"),
     PartKind("self", own.Self, 1, "the console's own cost"),
     PartKind("findings", findings.Conclusions, 10, "what is wrong, as the rules see it"),
+    PartKind("jobs", jobs.Jobs, 30, "long jobs: which run, and what is known of the ones before"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in _KINDS}

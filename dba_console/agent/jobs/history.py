@@ -1,0 +1,141 @@
+"""The history of jobs on one target: their runs, and since when none can have gone unseen.
+
+Times are kept by the monotonic clock while the agent runs, for it is never set, and written by the wall clock. What was
+not watched is not known: a hole in the watch is forgiven only where no usual run fits into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from msgspec import Struct
+
+from dba_console.agent.jobs.runs import Run, counted, distances_s, longest_s, trimmed, usual_s
+from dba_console.samples.jobs import JobKey, PastJob
+
+MOST_JOBS = 200
+"""Jobs remembered per target; those that ran last are kept."""
+ENDLESS_US = 1 << 60
+"""A hole into which every run fits."""
+
+
+class KeptJob(Struct):
+    """One job as the file has it; times are host wall times."""
+
+    kind: str
+    database: str | None
+    user: str | None
+    watched_since_us: int
+    runs: list[Run]
+
+
+class KeptHistory(Struct):
+    """The file."""
+
+    until_us: int
+    """When it was written: until then everything was watched."""
+    jobs: list[KeptJob]
+    running: list[JobKey] = []
+    """Jobs under way then: one that is not when it is read, ended while nobody watched."""
+    version: int = 1
+
+
+@dataclass
+class _Record:
+    runs: list[Run] = field(default_factory=list)
+    ends_us: list[int] = field(default_factory=list)
+    """Monotonic ends of `runs`."""
+    watched_since_us: int = 0
+    """Monotonic."""
+
+
+class JobHistory:
+    """Used by one thread. All times given to it are the host's: `wall_us` and `mono_us` of the same moment."""
+
+    def __init__(self, mono_us: int) -> None:
+        self._records: dict[JobKey, _Record] = {}
+        self._watched_since_us = mono_us
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def ended(self, key: JobKey, seconds: float, ended_us: int, wall_us: int, mono_us: int) -> None:
+        """Remember a run that ended at monotonic `ended_us` after so many seconds."""
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = _Record(watched_since_us=self._watched_since_us)
+        unbroken = bool(record.ends_us) and record.watched_since_us <= record.ends_us[-1]
+        started_us = wall_us - (mono_us - ended_us) - int(seconds * 1e6)
+        record.runs.append(Run(started_us, round(seconds, 3), unbroken))
+        record.ends_us.append(ended_us)
+        _trim(record)
+        if len(self._records) > MOST_JOBS:
+            del self._records[min(self._records, key=lambda one: self._records[one].ends_us[-1])]
+
+    def hole(self, from_us: int, to_us: int, gone: Iterable[JobKey] = ()) -> None:
+        """Nothing was read between these monotonic times; `gone` ended somewhere in it."""
+        self._watched_since_us = to_us
+        gone = set(gone)
+        for key, record in self._records.items():
+            usual = usual_s(record.runs)
+            if key in gone or usual is None or usual * 1e6 <= to_us - from_us:
+                record.watched_since_us = to_us
+
+    def usual_s(self, key: JobKey) -> float | None:
+        """How long the job usually takes, None where that is not known."""
+        record = self._records.get(key)
+        return None if record is None else usual_s(record.runs)
+
+    def past(self, wall_us: int, mono_us: int) -> list[PastJob]:
+        """What is known of every job."""
+        return [_past(key, record, wall_us - mono_us) for key, record in self._records.items()]
+
+    def kept(self, running: Iterable[JobKey], wall_us: int, mono_us: int) -> KeptHistory:
+        """As the file has it; `running` are the jobs under way."""
+        apart_us = wall_us - mono_us
+        return KeptHistory(
+            wall_us,
+            [KeptJob(*key, one.watched_since_us + apart_us, list(one.runs)) for key, one in self._records.items()],
+            list(running),
+        )
+
+    def take(self, kept: KeptHistory, running: Iterable[JobKey], wall_us: int, mono_us: int) -> None:
+        """Begin with what the file has; from its last word until now, when `running` are, nothing was watched."""
+        apart_us = wall_us - mono_us
+        for job in kept.jobs[-MOST_JOBS:]:
+            ends_us = [run.ended_us - apart_us for run in job.runs]
+            since_us = job.watched_since_us - apart_us
+            key = (job.kind, job.database, job.user)
+            if key in self._records:  # it ended once more while the file was read
+                self._records[key].runs[:0], self._records[key].ends_us[:0] = job.runs, ends_us
+            elif job.runs:
+                self._records[key] = _Record(list(job.runs), ends_us, since_us)
+        # By a clock set back the file is of the future, and how long the hole is cannot be told.
+        from_us = kept.until_us - apart_us if kept.until_us <= wall_us else mono_us - ENDLESS_US
+        self.hole(from_us, mono_us, set(kept.running) - set(running))
+
+
+def _trim(record: _Record) -> None:
+    kept = set(map(id, trimmed(record.runs)))
+    both = [(run, end) for run, end in zip(record.runs, record.ends_us, strict=True) if id(run) in kept]
+    record.runs, record.ends_us = [run for run, _ in both], [end for _, end in both]
+
+
+def _past(key: JobKey, record: _Record, apart_us: int) -> PastJob:
+    telling = counted(record.runs)
+    ends = {id(run): end for run, end in zip(record.runs, record.ends_us, strict=True)}
+    last = telling[-1] if telling else None
+    distances = distances_s(record.runs)
+    return PastJob(
+        *key,
+        runs=len(telling),
+        usual_s=usual_s(record.runs),
+        interval_s=median(distances) if distances else None,
+        intervals=len(distances),
+        longest_interval_s=longest_s(distances),
+        last_ended_us=None if last is None else ends[id(last)] + apart_us,
+        last_s=None if last is None else last.seconds,
+        watched_since_us=record.watched_since_us + apart_us,
+    )

@@ -1,0 +1,64 @@
+"""The file of a target's job history: 0600 in the state directory, replaced whole, never trusted.
+
+Both functions wait for the disk: they are called in a lane.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from dba_console import paths
+from dba_console.agent.jobs.history import KeptHistory
+from dba_console.errors import ConsoleError
+
+SIZE_LIMIT = 4 << 20
+"""Sixty runs of two hundred jobs are a tenth of this."""
+
+
+class Damaged(Exception):
+    """The file could not be read as a history; the text says why and where it was put."""
+
+
+def history_file(target_key: str) -> Path:
+    """Where the history of a target lies."""
+    return paths.state_dir() / "jobs" / f"{target_key}.json"
+
+
+def load(path: Path) -> KeptHistory | None:
+    """The history, None where there is none yet.
+
+    Raises Damaged for a file that is no history, which is put aside under `.damaged`; OSError where it cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as file:
+        data = file.read(SIZE_LIMIT + 1)
+    try:
+        if len(data) > SIZE_LIMIT:
+            raise Damaged(f"it is larger than {SIZE_LIMIT >> 20} MB")
+        return msgspec.json.decode(data, type=KeptHistory)
+    except (Damaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        aside = path.with_suffix(".damaged")
+        os.replace(path, aside)
+        raise Damaged(f"{path} is no history of jobs ({error}); it is kept as {aside.name}") from None
+
+
+def save(path: Path, history: KeptHistory) -> None:
+    """Replace the file. Raises OSError or ConsoleError; the file is then as it was."""
+    paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(history))
+        file.flush()
+        os.fsync(descriptor)
+    os.replace(new, path)
+
+
+FAILURES = (OSError, ConsoleError, Damaged)
+"""What both may raise."""

@@ -1,0 +1,57 @@
+"""Real dumps that last as long as a test wants: nobody reads what they write until it does."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
+
+TABLE = "public.long_to_dump"
+ROWS = 300_000
+"""More text than a pipe and a socket hold, so that the dump waits for its reader."""
+_WAITS = "select 1 from pg_stat_activity where application_name = 'pg_dump' and wait_event = 'ClientWrite'"
+
+
+def something_to_dump(cluster: Cluster, database: str = "postgres") -> None:
+    """The table whose rows no pipe can hold."""
+    cluster.psql(
+        f"create table {TABLE} as select i, repeat(md5(i::text), 2) as filler from generate_series(1, {ROWS}) i",
+        dbname=database,
+    )
+
+
+class Dump:
+    """A pg_dump under way."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def finish(self) -> None:
+        """Let it write everything; it ends in order."""
+        self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+
+    def cancel(self) -> None:
+        """As an operator does it; its session is gone when this returns."""
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+
+    def running(self) -> bool:
+        return self._process.returncode is None
+
+
+@contextmanager
+def dump(cluster: Cluster, database: str = "postgres") -> Iterator[Dump]:
+    """A pg_dump that has come to the table's rows and waits there until it may finish."""
+    command = [str(cluster.binaries.program("pg_dump")), "-d", cluster.dsn(dbname=database), "-t", TABLE]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    held = Dump(process)
+    try:
+        wait_until(lambda: cluster.psql(_WAITS).strip(), 30, what="pg_dump waiting for its reader")
+        yield held
+    finally:
+        if held.running():
+            held.cancel()

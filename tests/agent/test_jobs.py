@@ -1,0 +1,109 @@
+"""Dumps of a real server are seen to begin and to end, and are remembered by the next agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame, ProgressRow
+from dba_console.samples.event import Event
+from dba_console.samples.jobs import Jobs
+from tests.agent.dumps import TABLE, dump, something_to_dump
+from tests.agent.running import Watch, agent
+from tests.background import wait_until
+from tests.conftest import FreshCluster
+
+
+@pytest.fixture(scope="module")
+def full(cluster: Cluster) -> Iterator[Cluster]:
+    something_to_dump(cluster)
+    yield cluster
+    cluster.psql(f"drop table {TABLE}")
+
+
+def jobs(watch: Watch) -> Jobs | None:
+    return watch.picture.now("jobs", Jobs)
+
+
+def row(frame: Frame) -> ProgressRow | None:
+    return next((row for row in frame.progress.operations if row.kind == "pg_dump"), None)
+
+
+def ended(watch: Watch) -> list[Event]:
+    return [event for event in watch.events if event.kind == "job.ended"]
+
+
+def dumped(watch: Watch, server: Cluster, seconds: float = 1.0) -> Event:
+    """One dump of so many seconds, seen to begin and to end; the event of its end."""
+    before = len(ended(watch))
+    with dump(server) as held:
+        watch.until(lambda frame: (one := row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs")
+        held.finish()
+        watch.until(lambda _: len(ended(watch)) > before, what="its end")
+    return ended(watch)[-1]
+
+
+def history(place: Path) -> list[Path]:
+    return sorted((place / "state" / "dba-console" / "jobs").glob("*"))
+
+
+def test_the_end_of_a_dump_is_told_with_how_long_it_took(full: Cluster, tmp_path: Path) -> None:
+    with agent(full.dsn(), tmp_path) as running:
+        event = dumped(running.watch(), full)
+    assert event.text.startswith("pg_dump of postgres ended after ")
+    assert event.details["kind"] == "pg_dump"
+    assert event.details["ok"] is None, "whether it succeeded is not known to who saw its sessions only"
+    started, finished, seconds = (event.details[name] for name in ("started_us", "ended_us", "seconds"))
+    assert seconds > 0 and abs((finished - started) / 1e6 - seconds) < 0.01
+
+
+def test_after_three_dumps_the_fourth_is_shown_with_what_is_usual_by_the_next_agent(
+    full: Cluster, tmp_path: Path
+) -> None:
+    with agent(full.dsn(), tmp_path) as running:
+        watch = running.watch()
+        took = sorted(dumped(watch, full).details["seconds"] for _ in range(3))
+        running.end()
+    (file,) = history(tmp_path)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    with agent(full.dsn(), tmp_path, "--sessions", str(tmp_path / "second")) as running, dump(full):
+        frame = running.watch().until(lambda frame: (one := row(frame)) and one.usual_s, what="a usual duration")
+    shown = row(frame)
+    assert shown is not None and shown.usual_s == pytest.approx(took[1], abs=0.01)
+
+
+def test_a_damaged_history_is_put_aside_and_said_once(full: Cluster, tmp_path: Path) -> None:
+    with agent(full.dsn(), tmp_path) as running:
+        watch = running.watch()
+        dumped(watch, full)
+        wait_until(lambda: history(tmp_path), what="the history's file")
+        running.end()
+    (file,) = history(tmp_path)
+    file.write_bytes(b'{"until_us": 5, "jobs": [{"kind"')
+    with agent(full.dsn(), tmp_path, "--sessions", str(tmp_path / "second")) as running:
+        watch = running.watch()
+        event = watch.event("job.history")
+        assert file.with_suffix(".damaged").name in event.text
+        dumped(watch, full)
+        wait_until(file.exists, what="a new history")
+        assert [one.kind for one in watch.events].count("job.history") == 1
+    assert file.with_suffix(".damaged").read_bytes().endswith(b'"kind"')
+
+
+def test_a_dump_that_goes_with_the_server_did_not_finish(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    server = fresh_cluster()
+    something_to_dump(server)
+    with agent(server.dsn(), tmp_path) as running:
+        watch = running.watch()
+        with dump(server):
+            watch.until(lambda _: (seen := jobs(watch)) is not None and seen.running, what="a dump that runs")
+            server.restart(mode="immediate")
+            event = watch.event("job.ended")
+        seen = jobs(watch)
+    assert (event.details["ended_us"], event.details["seconds"], event.details["ok"]) == (None, None, None)
+    assert "when it ended is not known" in event.text
+    assert seen is not None and seen.past == []
