@@ -15,6 +15,7 @@ from dba_console.frames.sessions import wait_text
 from dba_console.frames.times import age_s, rfc3339
 from dba_console.frames.trend import slope
 from dba_console.samples import postgres
+from dba_console.samples.jobs import Jobs
 
 MIN_PCT = 5.0
 """Below this share no time left is told: the rate of a beginning misleads."""
@@ -111,11 +112,16 @@ def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> Progress
     """One row for all sessions of a dump or restore; a base backup has its own view, which says how far it is."""
     leader, pids = job.leader, job.pids
     mine = [row for row in rows if row.pid in pids]
+    past = facts.picture.now("jobs", Jobs)
+    before = None if past is None else past.before((job.kind, leader.database, leader.user))
+    usual_s = None if before is None else before.usual_s
     if job.kind == "pg_basebackup" and (backups := [row for row in mine if row.kind == "basebackup"]):
-        return _view_row(backups[0], facts)
+        shown = _view_row(backups[0], facts)
+        shown.usual_s = usual_s
+        return shown
     copies = [row for row in mine if row.kind == "copy"]
     busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
-    started = leader.xact_start or leader.backend_start
+    started = _job_start(job, past)
     made = ProgressRow(
         kind=job.kind,
         pid=leader.pid,
@@ -126,6 +132,7 @@ def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> Progress
         query=busiest.query,
         wait=wait_text(busiest),
         blocks=facts.behind(pids),
+        usual_s=usual_s,
     )
     made.started = rfc3339(started)
     made.elapsed_s = age_s(facts.server_time_us("pg.activity"), started)
@@ -134,6 +141,18 @@ def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> Progress
         rates = [_rate(f"{phase_key(row, _query_start(row.pid, facts))}.done", facts) for row in copies]
         made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
     return made
+
+
+def _job_start(job: Job, past: Jobs | None) -> int | None:
+    """When it began, by the server's clock. A dump is one transaction; a restore is many, and its first session may be
+    gone before it ends: the agent has seen it.
+    """
+    leader = job.leader
+    if job.kind == "pg_dump":
+        return leader.xact_start or leader.backend_start
+    key = (job.kind, leader.database, leader.user)
+    seen = [one.started for one in ([] if past is None else past.running) if one.key == key and one.started is not None]
+    return min([*seen, leader.backend_start]) if leader.backend_start is not None else None
 
 
 def _query_start(pid: int, facts: Facts) -> int | None:

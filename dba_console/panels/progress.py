@@ -14,6 +14,9 @@ from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
+LATE = 1.2
+"""A job is called late from so many times its usual duration on; when that is a finding is configured."""
+
 _GRADES = {"estimated": "est", "measured": "measured"}
 
 
@@ -69,19 +72,29 @@ def _middle(row: ProgressRow, cells: int) -> Line:
 def _tail(row: ProgressRow, *, short: bool = False) -> Line:
     """What is left where that is known, else how long it runs and what it waits for."""
     facts: list[Line] = []
+    late_s = _late_s(row)
     if row.eta_s is not None:
-        late = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > 1.2 * row.usual_s
-        facts.append((Span("left ", "dim"), Span(human_duration(row.eta_s), "warn" if late else "")))
+        will_be = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > LATE * row.usual_s
+        facts.append((Span("left ", "dim"), Span(human_duration(row.eta_s), "warn" if will_be else "")))
     else:
         facts.append((Span("for ", "dim"), Span(human_duration(row.elapsed_s))))
-        if row.wait and not short:
+        if row.wait and late_s is None and not short:
             facts.append(said(name_of(row.wait, 24), "dim"))
     if row.usual_s is not None and not short:
         facts.append((Span("usual ", "dim"), Span(human_duration(row.usual_s))))
+    if late_s is not None:
+        facts.append((Span("late by ", "dim"), Span(human_duration(late_s), "warn")))
     line = join(facts, ", ")
     if row.blocks:
         line = (*line, Span("  "), Span(f"{row.blocks} wait", level(row.blocks, 1, 10)))
     return line
+
+
+def _late_s(row: ProgressRow) -> float | None:
+    """How far it is beyond its usual duration, seconds; None where that is not known or not worth a word."""
+    if row.usual_s is None or row.elapsed_s is None or row.elapsed_s < LATE * row.usual_s:
+        return None
+    return row.elapsed_s - row.usual_s
 
 
 _COLUMNS = (
@@ -141,11 +154,16 @@ def _row(row: ProgressRow) -> Row:
             cell_number(_rate(row), row.rate_per_s),
             cell_number(human_duration(row.elapsed_s), row.elapsed_s),
             cell_number(human_duration(row.eta_s), row.eta_s),
-            cell_number("" if row.usual_s is None else human_duration(row.usual_s), row.usual_s),
+            _usual(row),
             Cell(str(row.blocks), row.blocks, level(row.blocks, 1, 10)),
         ),
         _more(row),
     )
+
+
+def _usual(row: ProgressRow) -> Cell:
+    text = "" if row.usual_s is None else human_duration(row.usual_s)
+    return Cell(text, row.usual_s, "" if _late_s(row) is None else "warn")
 
 
 def _of_cluster(row: ProgressRow) -> bool:
@@ -154,11 +172,13 @@ def _of_cluster(row: ProgressRow) -> bool:
 
 
 def _more(row: ProgressRow) -> tuple[Line, ...]:
+    late_s = _late_s(row)
     facts = join(
         [
             said(f"started {moment_of(row.started)}"),
             said(f"user {name_of(row.user)}"),
             said(f"waits for {name_of(row.wait) if row.wait else 'nothing'}"),
+            *([] if late_s is None else [said(f"late by {human_duration(late_s)}", "warn")]),
         ]
     )
     return (facts, *((Span(text),) for text in wrap(row.query or "", 200)))
