@@ -1,0 +1,101 @@
+"""Bouts in which a file system does not answer while page cache is reclaimed: what story S1 saw in `vmstat`.
+
+A freeze (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a process of its own that heeds no
+signal and was started before it; whoever stops the bouts thaws at once; and the guard of the disk thaws at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from dba_console.demo.account import clean_environment
+from dba_console.demo.incidents.page_cache import Reclaim
+from dba_console.demo.leash import end, on_leash
+from dba_console.errors import Unsupported
+
+FROZEN_S = 9
+BETWEEN_S = 11
+"""With the ones above a bout every twenty seconds; in story S1 it was every twenty minutes, for one or two."""
+_SHARES = "70 40 10"
+"""Percent of the filled cache that is left, step by step, half a second between."""
+
+# $1: the file system to freeze, $2: seconds of it, $3: seconds between, $4: a sparse file, $5: its size in bytes,
+# $6: the control group or nothing, $7: its file that limits memory, $8: what lifts the limit.
+# Every wait is for a process in the background: then a signal is heeded at once, not when the process ends.
+_SCRIPT = rf"""
+cd /
+below=$1 frozen=$2 between=$3 sparse=$4 bytes=$5 group=$6 limit=$6/$7 unlimited=$8 busy=
+leave() {{
+    trap '' HUP INT TERM
+    fsfreeze -u "$below" 2>/dev/null
+    [ -z "$busy" ] || kill "$busy" 2>/dev/null
+    wait
+    [ -z "$group" ] || rmdir "$group"
+    exit "${{1:-0}}"
+}}
+stay() {{ "$@" & busy=$!; wait "$busy"; busy=; }}
+fill() {{
+    if [ -n "$group" ]; then
+        echo "$unlimited" > "$limit"
+        stay sh -c 'echo $$ > "$1"; exec cat "$2"' cache "$group/cgroup.procs" "$sparse" > /dev/null
+    else
+        stay cat "$sparse" > /dev/null
+    fi
+}}
+shrink() {{
+    [ -n "$group" ] || {{ echo 1 > /proc/sys/vm/drop_caches; return; }}
+    for share in {_SHARES}; do echo $((bytes / 100 * share)) > "$limit"; stay sleep 0.5; done
+}}
+trap leave HUP INT TERM
+[ -z "$group" ] || mkdir "$group" || exit 1
+fill
+echo ready
+read -r word || leave
+while :; do
+    (trap '' HUP INT TERM; sleep "$frozen"; fsfreeze -u "$below") < /dev/null > /dev/null 2>&1 & thawer=$!
+    fsfreeze -f "$below" || leave 1
+    shrink
+    wait $thawer
+    fill
+    stay sleep "$between"
+done
+"""
+
+
+class Bouts:
+    """Fills the page cache at once; freezes from `begin` on, until `stop` or the end of this process."""
+
+    def __init__(self, below: Path, sparse: Path, bytes_: int, reclaim: Reclaim) -> None:
+        with sparse.open("wb") as file:
+            file.truncate(bytes_)
+        path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
+        group = "" if reclaim.group is None else str(reclaim.group)
+        self._process = on_leash(
+            ["/bin/sh", "-c", _SCRIPT, "bouts", str(below), str(FROZEN_S), str(BETWEEN_S), str(sparse), str(bytes_),
+             group, reclaim.limit, reclaim.unlimited],
+            stdin=subprocess.PIPE,
+            output=subprocess.PIPE,
+            environment={**clean_environment(), "PATH": path},
+        )  # fmt: skip
+
+    def wait_filled(self) -> None:
+        """Return when the cache is filled. Raises Unsupported with what went wrong."""
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline()
+        if said != b"ready\n":
+            self.stop()
+            raise Unsupported(
+                f"page cache cannot be filled and reclaimed here: {said.decode(errors='replace').strip()}"
+            )
+
+    def begin(self) -> None:
+        """The first freeze, now."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"begin\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """Thaw, and leave no group. May be called twice."""
+        end(self._process, patience_s=15.0)
