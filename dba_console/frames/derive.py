@@ -8,7 +8,7 @@ from typing import TypeVar
 from dba_console.frames.connections import derive_connections
 from dba_console.frames.disks import derive_disks
 from dba_console.frames.facts import Facts
-from dba_console.frames.findings import derive_findings
+from dba_console.frames.findings import add_findings
 from dba_console.frames.history import History
 from dba_console.frames.io import derive_io
 from dba_console.frames.locks import derive_locks
@@ -46,7 +46,7 @@ LAST_EVENTS = 200
 def derive(picture: Picture, history: History, events: Sequence[Event] = ()) -> Frame:
     """What the picture and the minutes before it mean. Never raises: a panel that cannot be derived says so."""
     facts = Facts(picture, history)
-    return Frame(
+    frame = Frame(
         at_us=picture.wall_us,
         seq=picture.seq,
         mono_us=picture.mono_us,
@@ -62,9 +62,9 @@ def derive(picture: Picture, history: History, events: Sequence[Event] = ()) -> 
         disks=_guarded(derive_disks, Disks, facts),
         sessions=_guarded(derive_sessions, Sessions, facts),
         events=derive_events(events),
-        findings=derive_findings(picture),
         own=derive_own(facts),
     )
+    return add_findings(frame, picture)
 
 
 def derive_events(events: Sequence[Event]) -> Events:

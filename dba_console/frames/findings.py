@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import Finding
+from dba_console.frames.model import Finding, Frame
 from dba_console.frames.picture import Picture
 from dba_console.frames.times import rfc3339
 from dba_console.samples.findings import Conclusion, Conclusions
 
 
-def derive_findings(picture: Picture) -> list[Finding]:
-    """The findings open at that moment, in the order they began; none where nothing was judged."""
+def add_findings(frame: Frame, picture: Picture) -> Frame:
+    """Put in the findings open at that moment, in the order they began, and whether any rule was asked."""
     conclusions = picture.now("findings", Conclusions)
-    return [] if conclusions is None else [finding_of(row) for row in conclusions.rows]
+    if conclusions is not None:
+        frame.judged = True
+        frame.findings = [finding_of(row) for row in conclusions.rows]
+        if conclusions.failed:
+            frame.findings_note = f"not all rules could be asked: {'; '.join(conclusions.failed)}"
+    return frame
 
 
 def finding_of(row: Conclusion) -> Finding:

@@ -496,4 +496,8 @@ class Frame(Struct, kw_only=True):
     sessions: Sessions = field(default_factory=Sessions)
     events: Events = field(default_factory=Events)
     findings: list[Finding] = []
+    judged: bool = False
+    """The rules were asked at this moment: no findings then means that they found nothing."""
+    findings_note: str | None = None
+    """Why the findings may not be all: rules that failed."""
     own: SelfFrame = field(default_factory=SelfFrame)

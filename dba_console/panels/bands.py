@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
-from dba_console.panels import events, states
+from dba_console.panels import events, findings, states
 from dba_console.panels.cells import Line, Span
+from dba_console.panels.findings import speaking
 from dba_console.panels.grid import Box
 from dba_console.panels.registry import PANELS
 from dba_console.panels.stacked import stacked, window_s
@@ -48,7 +49,7 @@ def title(name: str, view: View) -> Line:
     if name == "charts":
         return (Span(f"Last {window_s(view.frame, view.history) // 60} minutes", "title"),)
     if name == "happenings":
-        found: Line = (Span("Findings", "title"), Span(" · ", "dim")) if view.frame.findings else ()
+        found = _findings_title(view.frame)
         return (*found, *states.title_spans(PANELS["events"].title, view.frame.events))
     kind = PANELS[name]
     panel = kind.state(view.frame)
@@ -60,12 +61,21 @@ def title(name: str, view: View) -> Line:
     return line
 
 
+def _findings_title(frame: Frame) -> Line:
+    """`Findings · `, or that there are none, or how many are silenced; nothing where no rule was asked."""
+    if not frame.findings:
+        return (Span("Findings", "title"), Span(" none · ", "dim")) if frame.judged else ()
+    silent = sum(one.state == "silenced" for one in frame.findings)
+    words = f" {silent} silenced" if silent else ""
+    return (Span("Findings", "title"), Span(f"{words} · ", "dim"))
+
+
 def content(name: str, view: View, width: int, rows: int) -> list[Line]:
     """The lines of one panel, at most `rows`."""
     if name == "charts":
         return stacked(view.frame, view.history, width, rows)
     if name == "happenings":
-        found = events.findings(view.frame, width, rows)
+        found = findings.compact(view.frame, width, rows, view.history) if speaking(view.frame.findings) else []
         # Findings first, and below them what happened, as far as there is room.
         return found + (events.compact(view.frame, width, rows - len(found), view.history) if len(found) < rows else [])
     return PANELS[name].compact(view.frame, width, rows, view.history)

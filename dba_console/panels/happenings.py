@@ -60,11 +60,18 @@ def event_line(row: EventRow) -> Line:
     )
 
 
+def finding_sign(finding: Finding) -> str:
+    """`!` for what speaks and is serious, `a` for what somebody acknowledged, `z` silenced, else `i`."""
+    if finding.state != "open":
+        return "a" if finding.state == "acknowledged" else "z"
+    return "!" if finding.severity in _SEVERITY_STYLES else "i"
+
+
 def finding_line(finding: Finding, cells: int) -> Line:
     """`! 14:55:02  sentence  → runbook`; the runbook shrinks to its key where there is no room for its name."""
     style = style_of(finding.severity)
     spans = [
-        Span("! " if finding.severity in _SEVERITY_STYLES else "i ", style),
+        Span(finding_sign(finding) + " ", style),
         Span(clock_of(finding.since) + "  ", "dim"),
         Span(clean(finding.text[:500]), style),
     ]

@@ -11,6 +11,7 @@ from dba_console.panels import (
     connections,
     disks,
     events,
+    findings,
     io,
     locks,
     memory,
@@ -60,6 +61,7 @@ _KINDS = (
     PanelKind("disks", "Disks", "8", disks.compact, disks.detail),
     PanelKind("sessions", "Sessions", "9", sessions.compact, sessions.detail),
     PanelKind("events", "Events", "0", events.compact, events.detail),
+    PanelKind("findings", "Findings", "f", findings.compact, findings.detail),
     PanelKind("own", "This console", "c", own.compact, own.detail),
 )
 

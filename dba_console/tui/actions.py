@@ -7,6 +7,7 @@ from typing import Literal
 
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
+from dba_console.tui.finding_actions import FindingActions
 from dba_console.tui.keys import Key
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.panels import by_key
@@ -14,7 +15,7 @@ from dba_console.tui.prompt import Prompt
 from dba_console.tui.stage import Stage
 
 
-class Actions:
+class Actions(FindingActions):
     """Methods `do_ACTION`; `act` finds the one of a key."""
 
     def __init__(
@@ -26,9 +27,7 @@ class Actions:
         leave: Callable[[], None],
         palette: Callable[[], None],
     ) -> None:
-        self._stage = stage
-        self._navigator = navigator
-        self._feed = feed
+        super().__init__(stage, navigator, feed)
         self.do_quit = leave
         self.do_palette = palette
 

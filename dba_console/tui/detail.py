@@ -7,10 +7,10 @@ from dba_console.panels.bands import View as PanelView
 from dba_console.panels.bands import title
 from dba_console.panels.cells import Detail, Line, Span, fit_line, line
 from dba_console.panels.text import rule
+from dba_console.panels.wrapping import wrap_lines
 from dba_console.tui.grid import Grid
 from dba_console.tui.grid_lines import grid_lines, table_width, title_line
 from dba_console.tui.keys import Where
-from dba_console.tui.paint import wrap_lines
 from dba_console.tui.panels import kind_of
 from dba_console.tui.row_pane import row_pane
 from dba_console.tui.shares import shares

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
@@ -19,6 +20,9 @@ from dba_console.tui.questions import Question
 
 SAMPLES, OTHERS = 64, 512
 """Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
+
+Request = Acknowledge | Silence
+"""What can be asked about a finding."""
 
 Point = tuple[int, dict[str, float]]
 LinkState = Literal["connecting", "attached", "lost", "failed", "recording"]
@@ -154,6 +158,9 @@ class Feed(Protocol):
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
         """Mark or note. None, or the sentence why it cannot be done."""
+
+    def ask(self, request: Request) -> str | None:
+        """Say something of a finding. None, or the sentence why it cannot be done."""
 
     def close(self) -> None:
         """End the feed's threads; never waits for one."""

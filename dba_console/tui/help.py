@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dba_console.panels.cells import Line, Span, fit, line
 from dba_console.panels.cells import width as cells_of
+from dba_console.panels.wrapping import wrap
 from dba_console.tui.keys import Key, Where, groups
-from dba_console.tui.paint import wrap
 from dba_console.tui.panels import panel_titles
 from dba_console.tui.view import Scene
 

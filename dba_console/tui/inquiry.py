@@ -11,7 +11,7 @@ from dba_console.tui.questions import Edge, Question
 SLOW_US = 1_000_000
 """A recording that takes longer to answer is said to be slow."""
 
-Whose = Literal["operator", "charts"]
+Whose = Literal["operator", "charts", "evidence"]
 
 
 class Inquiry:
@@ -23,6 +23,7 @@ class Inquiry:
         self._asked: tuple[int, int] | None = None
         self._recall: int | None = None
         self._recall_wanted = False
+        self._aside: int | None = None
 
     @property
     def open(self) -> bool:
@@ -38,7 +39,7 @@ class Inquiry:
         """Ask for the operator. False where there is no recording to ask."""
         if self._feed.archive is None:
             return False
-        self._recall = None
+        self._recall = self._aside = None
         self._asked = (self._feed.archive.ask(question), self._clock.mono_us())
         return True
 
@@ -48,10 +49,16 @@ class Inquiry:
         if self._recall_wanted:
             self.recall()
 
+    def aside(self, question: Question) -> None:
+        """Ask for the minutes around something, where nobody waits for anything else."""
+        if self._feed.archive is not None and self._asked is None and self._recall is None and self._aside is None:
+            self._aside = self._feed.archive.ask(question)
+
     def recall(self) -> None:
         """Ask for the minutes before now, as soon as nobody waits for something else."""
         self._recall_wanted = True
         if self._feed.archive is not None and self._asked is None:
+            self._aside = None
             self._recall = self._feed.archive.ask(Edge(1))
 
     def settle(self, answer: MomentArrived | Refused) -> Whose | None:
@@ -63,4 +70,7 @@ class Inquiry:
             # Refused: a recording that is not there yet costs the older charts, and needs no words.
             self._recall, self._recall_wanted = None, False
             return "charts"
+        if answer.serial == self._aside:
+            self._aside = None
+            return "evidence"
         return None

@@ -6,10 +6,13 @@ dba_console.tui.keys` prints it as the table of docs/keys.md: none of them can d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-Where = Literal["everywhere", "overview", "detail"]
+Where = Literal["everywhere", "overview", "detail", "findings", "evidence"]
+
+_ALSO: dict[Where, tuple[Where, ...]] = {"findings": ("detail",)}
+"""Screens that are another one as well: its keys that have no meaning of their own there mean the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class Key:
 
 _PANEL_KEYS = "1234567890"
 
+_ON_A_FINDING = (
+    Key(("a",), "a", "acknowledge", "acknowledge", "somebody knows of it; with a note", "findings", "findings"),
+    Key(("s",), "s", "silence", "silence", "keep it quiet for a time: 30m, 2h, with a note", "findings", "findings"),
+    Key(("u",), "u", "unsilence", "take back", "take back an acknowledgement or a silence", "findings", "findings"),
+    Key(("r",), "r", "runbook", "runbook", "which runbook answers it", "findings", "findings"),
+)
+
 KEYS: tuple[Key, ...] = (
     *(
         Key((digit,), digit, f"panel_{digit}", f"panel {digit}", "", group="panels")
@@ -37,6 +47,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(("c",), "c", "panel_c", "console's own cost", "what the console itself costs and whether it keeps up",
         group="panels"),
+    Key(("f",), "f", "panel_f", "findings", "what is wrong: every finding with its evidence", group="panels"),
     Key(("tab", "down"), "tab", "focus_next", "next panel", "choose the next panel", "overview", "panels"),
     Key(("shift+tab", "up"), "shift+tab", "focus_previous", "previous panel", "choose the previous panel", "overview",
         "panels"),
@@ -63,6 +74,12 @@ KEYS: tuple[Key, ...] = (
     Key(("pageup",), "pgup", "page_up", "page up", "a page up", "detail", "table"),
     Key(("pagedown",), "pgdn", "page_down", "page down", "a page down", "detail", "table"),
     Key(("home",), "home", "top", "first row", "the first row (overview: the start of the recording)", group="table"),
+    Key(("enter",), "enter", "evidence", "evidence", "the finding, its evidence charted around its start", "findings",
+        "findings"),
+    *_ON_A_FINDING,
+    Key(("escape", "backspace"), "esc", "back", "back", "back to the findings", "evidence", "findings"),
+    *(replace(key, where="evidence") for key in _ON_A_FINDING),
+    Key(("r",), "r", "runbook", "runbook", "which runbook answers the most urgent finding", "overview", "findings"),
     Key(("enter",), "enter", "row", "row", "the selected row in full: whole query, all columns", "detail", "table"),
     Key(("tab",), "tab", "table_next", "next table", "the next table of the panel", "detail", "table"),
     Key(("shift+tab",), "shift+tab", "table_previous", "previous table", "the previous table", "detail", "table"),
@@ -80,12 +97,21 @@ KEYS: tuple[Key, ...] = (
 )  # fmt: skip
 """In the order of help and documentation."""
 
-_GROUPS = {"panels": "Panels", "time": "Time", "record": "Record", "table": "Tables", "screen": "Screen"}
+_GROUPS = {
+    "panels": "Panels", "findings": "Findings", "time": "Time", "record": "Record", "table": "Tables",
+    "screen": "Screen",
+}  # fmt: skip
 
 
 def keys_of(where: Where) -> tuple[Key, ...]:
     """The keys that do something on that screen."""
-    return tuple(key for key in KEYS if key.where in ("everywhere", where))
+    own = {name for key in KEYS if key.where == where for name in key.keys}
+    lent = _ALSO.get(where, ())
+    return tuple(
+        key
+        for key in KEYS
+        if key.where in ("everywhere", where) or (key.where in lent and not own.intersection(key.keys))
+    )
 
 
 def find(where: Where, name: str) -> Key | None:
@@ -95,7 +121,7 @@ def find(where: Where, name: str) -> Key | None:
     ('row', 'open', None)
     """
     matches = [key for key in keys_of(where) if name in key.keys]
-    own = [key for key in matches if key.where == where]
+    own = [key for key in matches if key.where != "everywhere"]
     return next(iter(own or matches), None)
 
 

@@ -16,7 +16,7 @@ from dba_console.agent.protocol import EventMessage, Mark, Note, SampleMessage
 from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 from dba_console.tui.archive import Archive
-from dba_console.tui.feed import EventArrived, LinkChanged, Mailbox, NoticeArrived, SampleArrived, Session
+from dba_console.tui.feed import EventArrived, LinkChanged, Mailbox, NoticeArrived, Request, SampleArrived, Session
 from dba_console.tui.outbox import Outbox
 from dba_console.tui.past import open_recording, resolve_time
 
@@ -60,6 +60,12 @@ class LiveFeed:
         made = Mark if kind == "mark" else Note
         message = made(text=text, occurred_us=occurred_us)
         return None if self._outbox.put(message) else "the agent does not take marks now; try again"
+
+    def ask(self, request: Request) -> str | None:
+        """Leave it for the feed's thread. None, or why it cannot be taken."""
+        if self.refusal is not None:
+            return self.refusal
+        return None if self._outbox.put(request) else "the agent does not take it now; try again"
 
     def close(self) -> None:
         self._closed.set()

@@ -20,6 +20,8 @@ from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
 from dba_console.tui.reception import Reception
 
 MINUTE_US = 60_000_000
+HALF_US = 300_000_000
+"""Half of the minutes a recording answers with."""
 CONTINUE_US = 120_000_000
 """While playing, up to this far the charts are continued instead of read again."""
 
@@ -38,6 +40,8 @@ class Navigator(Reception):
         self._played_us = 0
         self._last_us: int | None = None
         self._damage: str | None = None
+        self._around: tuple[int, History] | None = None
+        self._around_us = 0
         self.refusal: str | None = None
         """Why the recording last gave no answer."""
 
@@ -59,6 +63,14 @@ class Navigator(Reception):
         """The ten minutes before the moment shown."""
         moment = self.moment
         return History() if moment is None else moment.history
+
+    def around(self, at_us: int) -> History | None:
+        """The ten minutes around a moment, from the recording: None until it has answered, or where it cannot."""
+        if self._around is not None and self._around[0] == at_us:
+            return self._around[1]
+        self._inquiry.aside(At(at_us + HALF_US))
+        self._around_us = at_us
+        return None
 
     @property
     def shown_us(self) -> int | None:
@@ -101,6 +113,8 @@ class Navigator(Reception):
 
     def _answered(self, answer: MomentArrived | Refused) -> bool:
         whose = self._inquiry.settle(answer)
+        if whose == "evidence":
+            return self._take_around(answer)
         if isinstance(answer, Refused):
             if whose == "operator":
                 self.notice = self.refusal = answer.text
@@ -111,6 +125,13 @@ class Navigator(Reception):
         if whose == "operator":
             self._show_past(answer)
         return whose is not None
+
+    def _take_around(self, answer: MomentArrived | Refused) -> bool:
+        history = History()
+        if isinstance(answer, MomentArrived):
+            history.extend(answer.points)
+        self._around = (self._around_us, history)
+        return True
 
     def _show_past(self, past: MomentArrived) -> None:
         self._last_us = past.last_us

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from dba_console.agent.client import AgentClient, ConnectionLost
-from dba_console.agent.protocol import Mark, Note
+from dba_console.agent.protocol import Mark, Note, Request
 
 ROOM = 16
 LAST_S = 1.0
@@ -22,7 +22,7 @@ class Outbox:
 
     def __init__(self, lost: Callable[[str], None]) -> None:
         self._lost = lost
-        self._queue: queue.Queue[Mark | Note | None] = queue.Queue(ROOM)
+        self._queue: queue.Queue[Request | None] = queue.Queue(ROOM)
         self._client: AgentClient | None = None
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
@@ -31,7 +31,7 @@ class Outbox:
         """Send by this client from now on; None while there is none."""
         self._client = client
 
-    def put(self, message: Mark | Note) -> bool:
+    def put(self, message: Request) -> bool:
         """Take a message. False when there is no room, because the agent does not read."""
         try:
             self._queue.put_nowait(message)
@@ -55,4 +55,11 @@ class Outbox:
                     raise ConnectionLost("not attached to an agent")
                 client.send(message)
             except ConnectionLost as lost:
-                self._lost(f"not recorded: {message.text or 'the mark'} ({lost})")
+                self._lost(f"not recorded: {_what(message)} ({lost})")
+
+
+def _what(message: Request) -> str:
+    """The message in a few words, for the sentence that it was lost."""
+    if isinstance(message, Mark | Note):
+        return message.text or "the mark"
+    return f"what was said of {message.finding}"

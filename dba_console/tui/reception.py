@@ -11,6 +11,8 @@ from dba_console.samples.event import Event
 from dba_console.tui.feed import Arrival, EventArrived, LinkChanged, LinkState, NoticeArrived, SampleArrived
 from dba_console.tui.present import Present
 
+_SAID_OF_FINDINGS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
+
 
 class Reception:
     """The present, and how well it is known.
@@ -29,6 +31,8 @@ class Reception:
         """Why there is no console to open at all."""
         self.awaited: str | None = None
         """The text of a mark or note sent and not yet seen among the events."""
+        self.awaited_finding: str | None = None
+        """The finding of which something was said, until the agent tells of it."""
         self.heard_us: int | None = None
         """Monotonic time of the newest sample's arrival."""
 
@@ -59,3 +63,5 @@ class Reception:
         """Say that the operator's own mark or note is recorded, once the agent tells of it."""
         if self.awaited is not None and event.kind in ("mark", "note") and event.text == (self.awaited or "mark"):
             self.notice, self.awaited = f"{event.kind} recorded: {event.text}", None
+        elif event.kind in _SAID_OF_FINDINGS and event.details.get("id") == self.awaited_finding:
+            self.notice, self.awaited_finding = event.text, None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from dba_console.tui.archive import Archive
-from dba_console.tui.feed import LinkChanged, Mailbox, Session
+from dba_console.tui.feed import LinkChanged, Mailbox, Request, Session
 from dba_console.tui.past import open_recording, resolve_time
 
 
@@ -29,6 +29,9 @@ class ReplayFeed:
         self.mailbox.put(LinkChanged("recording", session=self.session))
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
+        return self.refusal
+
+    def ask(self, request: Request) -> str | None:
         return self.refusal
 
     def close(self) -> None:

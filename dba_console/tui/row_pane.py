@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dba_console.panels.cells import Line, Span, line
+from dba_console.panels.wrapping import wrap_lines
 from dba_console.tui.grid import Grid
-from dba_console.tui.paint import wrap_lines
 
 _LINES = 8
 """Lines the row has at most until it is opened; then it has half of the screen."""

@@ -7,6 +7,7 @@ from dba_console.panels.signs import ascii_line
 from dba_console.tui.chrome import footer_line, notice_line, trouble
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
+from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.header import screen_header
 from dba_console.tui.help import HelpView
 from dba_console.tui.navigator import Navigator
@@ -44,8 +45,12 @@ class Stage:
         """Show that panel in full."""
         view = self._details.get(name)
         if view is None:
-            view = self._details[name] = DetailView(name)
+            view = self._details[name] = FindingsView() if name == "findings" else DetailView(name)
         self._above = [view]
+
+    def evidence(self, finding: str) -> None:
+        """Show that finding with its evidence, above what is shown."""
+        self._above.append(EvidenceView(finding))
 
     def help(self) -> None:
         if not isinstance(self.view, HelpView):
@@ -92,7 +97,7 @@ class Stage:
 
     def _scene(self) -> Scene:
         navigator = self._navigator
-        return Scene(navigator.frame(), navigator.history, self._waiting_for(), self._ascii)
+        return Scene(navigator.frame(), navigator.history, self._waiting_for(), self._ascii, navigator.around)
 
     def _waiting_for(self) -> str:
         if self._navigator.notice is not None:

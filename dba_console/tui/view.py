@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,8 @@ class Scene:
     waiting_for: str
     """The sentence in place of panels while there is no frame."""
     ascii: bool = False
+    around: Callable[[int], History | None] = lambda at_us: None
+    """The minutes around a moment, once they are at hand."""
 
 
 class View(Protocol):

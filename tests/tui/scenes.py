@@ -11,7 +11,7 @@ from dba_console.samples.event import Event
 from dba_console.samples.postgres import Activity, Sessions
 from dba_console.samples.sample import Sample, encode_sample
 from dba_console.tui.archive import Archive
-from dba_console.tui.feed import LinkChanged, Mailbox, Point, SampleArrived, Session
+from dba_console.tui.feed import LinkChanged, Mailbox, Point, Request, SampleArrived, Session
 from tests import build
 
 S = 1_000_000
@@ -98,6 +98,7 @@ class HandFeed:
         self.archive = None if past is None else Archive(lambda: past, self.mailbox, after)
         self.refusal: str | None = None if has_present else "this is a recording: nothing can be added to it"
         self.sent: list[tuple[str, str, int | None]] = []
+        self.asked: list[Request] = []
 
     def start(self) -> None:
         self.mailbox.put(LinkChanged("attached" if self.has_present else "recording"))
@@ -108,6 +109,10 @@ class HandFeed:
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
         self.sent.append((kind, text, occurred_us))
+        return self.refusal
+
+    def ask(self, request: Request) -> str | None:
+        self.asked.append(request)
         return self.refusal
 
     def close(self) -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.panels.cells import Span, clean, line_width, width
-from dba_console.tui.paint import breaks, paint, shift, wrap, wrap_line
+from dba_console.panels.wrapping import breaks, wrap, wrap_line
+from dba_console.tui.paint import paint, shift
 from dba_console.tui.styles import style_table
 
 TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)

@@ -1,0 +1,161 @@
+"""Findings: what is wrong, in sentences, with what they are told from. The most urgent that nobody has seen first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Finding, Frame
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean
+from dba_console.panels.happenings import finding_line, finding_sign, style_of
+from dba_console.panels.phrases import name_of, said, wrap
+from dba_console.panels.quantities import quantity, words_of
+from dba_console.panels.times import clock_of, from_rfc3339, moment_of
+from dba_console.units import UNKNOWN, human_duration
+
+_RANKS = {"critical": 0, "warning": 1}
+_STATES = {"open": 0, "acknowledged": 1, "silenced": 2}
+NOTHING = "the rules found nothing wrong"
+UNJUDGED = "nothing has been judged yet"
+_INDENT = 12
+"""Cells before the sentence: sign and time."""
+MOST_LINES = 3
+"""A sentence on the overview is wrapped to at most so many lines."""
+
+_COLUMNS = (
+    Column("sign", "", 1),
+    Column("since", "since", 8, help="Local time it began", sort_key="T"),
+    Column("age", "for", 6, right=True),
+    Column("severity", "severity", 8, sort_key="S"),
+    Column("text", "finding", 60, grow=True),
+    Column("runbook", "runbook", 20, spare=2),
+    Column("state", "state", 12, sort_key="A", spare=1),
+)
+
+
+def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+    """What speaks now, the most severe kept where not all fit, in the order it began; wrapped where there is room."""
+    shown = speaking(frame.findings)
+    if not shown:
+        return [said(_nothing(frame), "dim")][: max(0, height)]
+    kept = sorted(shown, key=lambda one: _RANKS.get(one.severity, 2))[: max(0, height)]
+    kept.sort(key=lambda one: one.since or "")
+    spare = height - len(kept)
+    lines: list[Line] = []
+    for one in kept:
+        whole = _wrapped(one, width) if spare > 0 else [finding_line(one, width)]
+        if len(whole) - 1 > spare:
+            whole = [finding_line(one, width)]
+        spare -= len(whole) - 1
+        lines += whole
+    return lines
+
+
+def speaking(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that are not silenced."""
+    return [one for one in findings if one.state != "silenced"]
+
+
+def ordered(findings: Sequence[Finding]) -> list[Finding]:
+    """Open before acknowledged before silenced, critical first, then in the order they began."""
+    return sorted(findings, key=lambda one: (_STATES.get(one.state, 0), _RANKS.get(one.severity, 2), one.since or ""))
+
+
+def _wrapped(one: Finding, width: int) -> list[Line]:
+    """The sentence over as many lines as it needs; on one, cut, where it would need too many."""
+    arrow = 5 if one.runbook else 0
+    text = clean(one.text[:500])
+    room = width - _INDENT - arrow
+    pieces = wrap(text, room) if room >= 20 else []
+    if not 1 < len(pieces) <= MOST_LINES:
+        return [finding_line(one, width)]
+    style = style_of(one.severity)
+    first = (Span(finding_sign(one) + " ", style), Span(clock_of(one.since) + "  ", "dim"), Span(pieces[0], style))
+    rest: list[Line] = [(Span(" " * _INDENT), Span(piece, style)) for piece in pieces[1:]]
+    if arrow:
+        rest[-1] = (*rest[-1], Span("  → r", "key"))
+    return [first, *rest]
+
+
+def detail(frame: Frame, width: int, history: History) -> Detail:
+    """Every finding with its words; the selected one in full below."""
+    found = ordered(frame.findings)
+    rows = tuple(_row(one, frame.at_us) for one in found)
+    head = [] if found else [said(_nothing(frame), "dim")]
+    if frame.findings_note:
+        head = [said(text, "warn") for text in wrap(frame.findings_note, width)] + head
+    tables = (Table("findings", _COLUMNS, rows, None, "Findings", NOTHING),) if rows else ()
+    return Detail("Findings", tuple(head), tables)
+
+
+def _nothing(frame: Frame) -> str:
+    """What stands where no finding speaks."""
+    if frame.findings:
+        return f"nothing else than the {len(frame.findings)} silenced"
+    return NOTHING if frame.judged else UNJUDGED
+
+
+def _row(one: Finding, now_us: int) -> Row:
+    style = "dim" if one.state == "silenced" else style_of(one.severity)
+    return Row(
+        one.id,
+        (
+            Cell(finding_sign(one), one.severity, style),
+            Cell(clock_of(one.since), one.since),
+            Cell(lasting(one, now_us), one.since),
+            Cell(name_of(one.severity), one.severity, style),
+            Cell(clean(one.text[:400]), one.text[:400], style),
+            Cell(name_of(one.runbook) if one.runbook else "", one.runbook or ""),
+            Cell(name_of(one.state), one.state),
+        ),
+        tuple(full(one, now_us)),
+    )
+
+
+def lasting(one: Finding, now_us: int) -> str:
+    """How long it has lasted, `?` where that is not known."""
+    since_us = from_rfc3339(one.since)
+    return UNKNOWN if since_us is None else human_duration(max(0, now_us - since_us) / 1e6)
+
+
+def full(one: Finding, now_us: int) -> list[Line]:
+    """Everything known of a finding, as lines to be wrapped: sentence, times, causes, advice, evidence."""
+    lines = [said(clean(one.text), style_of(one.severity)), heading(one, now_us)]
+    if one.state != "open":
+        lines.append(said(state_words(one), "changed"))
+    if len(one.chain) > 1:
+        lines.append(said("because: " + " ← ".join(name_of(part) for part in one.chain), "dim"))
+    if one.advice:
+        lines.append((Span("first: ", "key"), Span(clean(one.advice))))
+    if one.runbook:
+        lines.append((Span("runbook: ", "key"), Span(name_of(one.runbook))))
+    lines += evidence_lines(one)
+    return lines
+
+
+def heading(one: Finding, now_us: int) -> Line:
+    """`critical · since 14:55:02 (2m10s) · numbers of 14:57:12`."""
+    said_at = f" · numbers of {clock_of(one.at)}" if one.at else ""
+    return (
+        Span(clean(one.severity), style_of(one.severity)),
+        Span(f" · {name_of(one.id)} · since {moment_of(one.since)} ({lasting(one, now_us)}){said_at}", "dim"),
+    )
+
+
+def state_words(one: Finding) -> str:
+    """Who said what of it."""
+    note = f": {clean(one.note)}" if one.note else ""
+    until = f" until {clock_of(one.until)}" if one.state == "silenced" else ""
+    return f"{name_of(one.state)}{until} by {name_of(one.who)}{note}"
+
+
+def evidence_lines(one: Finding) -> list[Line]:
+    """The numbers, each with its unit: `used 244 · usable 247 · psi full 61%`."""
+    if not one.evidence:
+        return []
+    spans: list[Span] = [Span("evidence: ", "key")]
+    for place, (name, value) in enumerate(one.evidence.items()):
+        if place:
+            spans.append(Span(" · ", "dim"))
+        spans += [Span(words_of(name) + " ", "dim"), Span(quantity(name, value))]
+    return [tuple(spans)]
