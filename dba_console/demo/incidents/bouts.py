@@ -1,7 +1,8 @@
 """Bouts in which a file system does not answer while page cache is reclaimed: what story S1 saw in `vmstat`.
 
-A freeze (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a process of its own that heeds no
-signal and was started before it; whoever stops the bouts thaws at once; and the guard of the disk thaws at the end.
+A freeze (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a process of its own that was
+started before it and thaws whatever signal it gets; whoever stops the bouts thaws at once; and the guard of the disk
+thaws at the end.
 """
 
 from __future__ import annotations
@@ -26,16 +27,23 @@ _SHARES = "70 40 10"
 # Every wait is for a process in the background: then a signal is heeded at once, not when the process ends.
 _SCRIPT = rf"""
 cd /
-below=$1 frozen=$2 between=$3 sparse=$4 bytes=$5 group=$6 limit=$6/$7 unlimited=$8 busy=
+below=$1 frozen=$2 between=$3 sparse=$4 bytes=$5 group=$6 limit=$6/$7 unlimited=$8 busy= thawer=
 leave() {{
     trap '' HUP INT TERM
     fsfreeze -u "$below" 2>/dev/null
-    [ -z "$busy" ] || kill "$busy" 2>/dev/null
+    for child in $busy $thawer; do kill "$child" 2>/dev/null; done
     wait
     [ -z "$group" ] || rmdir "$group"
     exit "${{1:-0}}"
 }}
 stay() {{ "$@" & busy=$!; wait "$busy"; busy=; }}
+thaw_later() {{
+    trap '' HUP INT
+    sleep "$frozen" &
+    trap 'kill $!' TERM
+    wait $!
+    fsfreeze -u "$below"
+}}
 fill() {{
     if [ -n "$group" ]; then
         echo "$unlimited" > "$limit"
@@ -54,10 +62,12 @@ fill
 echo ready
 read -r word || leave
 while :; do
-    (trap '' HUP INT TERM; sleep "$frozen"; fsfreeze -u "$below") < /dev/null > /dev/null 2>&1 & thawer=$!
+    thaw_later < /dev/null > /dev/null 2>&1 & thawer=$!
     fsfreeze -f "$below" || leave 1
     shrink
     wait $thawer
+    thawer=
+    fsfreeze -u "$below" 2>/dev/null  # where the freeze itself took longer than its time
     fill
     stay sleep "$between"
 done
@@ -65,15 +75,27 @@ done
 
 
 class Bouts:
-    """Fills the page cache at once; freezes from `begin` on, until `stop` or the end of this process."""
+    """Fills `bytes_` of page cache from the file `sparse` at once; freezes the file system `below` from `begin` on.
 
-    def __init__(self, below: Path, sparse: Path, bytes_: int, reclaim: Reclaim) -> None:
+    Until `stop`, or the end of this process.
+    """
+
+    def __init__(
+        self,
+        below: Path,
+        sparse: Path,
+        bytes_: int,
+        reclaim: Reclaim,
+        *,
+        frozen_s: int = FROZEN_S,
+        between_s: int = BETWEEN_S,
+    ) -> None:
         with sparse.open("wb") as file:
             file.truncate(bytes_)
         path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
         group = "" if reclaim.group is None else str(reclaim.group)
         self._process = on_leash(
-            ["/bin/sh", "-c", _SCRIPT, "bouts", str(below), str(FROZEN_S), str(BETWEEN_S), str(sparse), str(bytes_),
+            ["/bin/sh", "-c", _SCRIPT, "bouts", str(below), str(frozen_s), str(between_s), str(sparse), str(bytes_),
              group, reclaim.limit, reclaim.unlimited],
             stdin=subprocess.PIPE,
             output=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The disk under the data directory fills up: a forgotten copy is written beside it, at a steady rate. Root only.
+"""The disk under the data directory fills up: one more copy is written beside it, at a steady rate. Root only.
 
 It is a disk of our own, on a loop device, so nothing else on the host can run out of room. The copy stops short of the
 end: a server that cannot write its WAL panics, and there would be nothing left to watch.
@@ -6,6 +6,7 @@ end: a server that cannot write its WAL panics, and there would be nothing left 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,22 +21,23 @@ if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
     from dba_console.demo.practice import PracticeGround
 
-SIZE_BYTES = 3072 * MIB
-BYTES_PER_S = 16 * MIB
-"""Full in three minutes: time enough to look, and to do something."""
-LEFT_BYTES = 128 * MIB
-"""Where the copy stops: 96 % used, and room for the load's own WAL."""
-FILE = "appdb-copy.dump"
+SIZE_BYTES = 4096 * MIB
+BYTES_PER_S = 12 * MIB
+BEGIN_PCT = 79.5
+"""How full older copies made it: from 80 % on a disk is called filling (story S12), and that is reached in seconds."""
+LEFT_BYTES = 160 * MIB
+"""Where the copy stops: 96 % used, after a minute, and room for the load's own WAL."""
+OLDER, NEWER = "appdb-monday.dump", "appdb-tuesday.dump"
 
 
 class DiskFilling(Incident):
     name: ClassVar[str] = "disk-filling"
-    title: ClassVar[str] = f"a forgotten copy grows beside the data, {BYTES_PER_S // MIB} MB/s"
+    title: ClassVar[str] = f"one more copy grows beside the data, {BYTES_PER_S // MIB} MB/s"
     finding: ClassVar[str] = "disk-filling"
     within_s: ClassVar[float] = 10.0
     root: ClassVar[bool] = True
     plan: ClassVar[LoadPlan] = LoadPlan(idle=60, forgotten=False, rate_per_s=50)
-    settings: ClassVar[Settings] = {"max_wal_size": "128MB", "min_wal_size": "64MB"}
+    settings: ClassVar[Settings] = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
 
     def __init__(self) -> None:
         self._disk: LoopDisk | None = None
@@ -47,11 +49,20 @@ class DiskFilling(Incident):
             self._disk = disk
             yield disk.data_directory
 
+    def prepare(self, ground: PracticeGround) -> None:
+        """The older copy: its blocks are taken, which needs no writing."""
+        assert self._disk is not None
+        room = os.statvfs(self._disk.path)
+        whole = room.f_blocks - room.f_bfree + room.f_bavail  # as df: what is reserved for root left out
+        wanted = int(whole * BEGIN_PCT / 100) - (room.f_blocks - room.f_bfree)
+        with (self._disk.path / OLDER).open("wb") as older:
+            os.posix_fallocate(older.fileno(), 0, wanted * room.f_frsize)
+
     def cause(self, ground: PracticeGround) -> None:
         """Returns when the first bytes are written; the rest follows."""
         assert self._disk is not None
         self._filler = Filler(
-            self._disk.path / FILE, BYTES_PER_S, leave_bytes=LEFT_BYTES, account=ground.cluster.account
+            self._disk.path / NEWER, BYTES_PER_S, leave_bytes=LEFT_BYTES, account=ground.cluster.account
         )
         self._filler.wait_begun()
 

@@ -43,12 +43,17 @@ class Filler:
             spawn=account.spawn,
         )
 
+    @property
+    def ended(self) -> bool:
+        """True once it has written what it was to."""
+        return self._process.poll() is not None
+
     def wait_begun(self) -> None:
         """Return when the file has grown. Raises ConsoleError when it does not."""
         pace = threading.Event()
         asked = 0.0
         while not (self._file.exists() and self._file.stat().st_size):
-            if self._process.poll() is not None or asked > PATIENCE_S:
+            if self.ended or asked > PATIENCE_S:
                 raise ConsoleError(f"{self._file} could not be written")
             pace.wait(0.02)
             asked += 0.02

@@ -1,0 +1,126 @@
+"""A frozen file system thaws by itself, at once when that is asked for, and when whoever froze it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.incidents.bouts import Bouts
+from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.demo.incidents.page_cache import DROP, Reclaim, choose
+from tests.background import wait_until
+from tests.requirements import lacking
+
+pytestmark = pytest.mark.root
+CACHED = 48 * MIB
+_KILLED = """
+import sys
+from dba_console.demo.incidents.bouts import Bouts
+from dba_console.demo.incidents.loop_disk import MIB, loop_disk
+from dba_console.demo.incidents.page_cache import choose
+with loop_disk(32 * MIB, stacked=True) as disk:
+    way = choose()
+    bouts = Bouts(disk.below, disk.beside / "cached", 8 * MIB, way, frozen_s=60)
+    bouts.wait_filled()
+    bouts.begin()
+    print(disk.beside, way.group, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def disk() -> Iterator[LoopDisk]:
+    with loop_disk(32 * MIB, stacked=True) as made:
+        yield made
+
+
+@pytest.fixture
+def way() -> Reclaim:
+    found = choose()
+    if found == DROP:
+        lacking("no memory control group can be made here")  # and the host's cache is not dropped for a test
+    return found
+
+
+def bouts_on(disk: LoopDisk, way: Reclaim, frozen_s: int, between_s: int = 1) -> Bouts:
+    assert disk.below is not None
+    made = Bouts(disk.below, disk.beside / "cached", CACHED, way, frozen_s=frozen_s, between_s=between_s)
+    made.wait_filled()
+    return made
+
+
+def write_to(place: Path) -> threading.Thread:
+    """A write that ends when the file system takes it."""
+    thread = threading.Thread(target=lambda: (place / "probe").write_bytes(b"x"), daemon=True)
+    thread.start()
+    return thread
+
+
+def held_up(place: Path) -> threading.Thread:
+    """The first write that does not end at once: the file system is frozen."""
+    return wait_until(lambda: not_ended(write_to(place)), what="a frozen file system")
+
+
+def not_ended(thread: threading.Thread) -> threading.Thread | None:
+    thread.join(0.3)
+    return thread if thread.is_alive() else None
+
+
+def charged(way: Reclaim) -> int:
+    """Bytes the control group holds, page cache for the most part."""
+    assert way.group is not None
+    name = "memory.usage_in_bytes" if way.limit == "memory.limit_in_bytes" else "memory.current"
+    return int((way.group / name).read_text())
+
+
+def test_a_bout_freezes_and_thaws_by_itself(disk: LoopDisk, way: Reclaim) -> None:
+    bouts = bouts_on(disk, way, frozen_s=2)
+    try:
+        assert disk.below is not None
+        bouts.begin()
+        write = held_up(disk.below)
+        write.join(10)
+        assert not write.is_alive()
+    finally:
+        bouts.stop()
+
+
+def test_a_bout_takes_back_what_was_cached(disk: LoopDisk, way: Reclaim) -> None:
+    bouts = bouts_on(disk, way, frozen_s=2, between_s=60)
+    try:
+        assert charged(way) > 0.9 * CACHED
+        bouts.begin()
+        wait_until(lambda: charged(way) < 0.2 * CACHED, what="the page cache reclaimed")
+    finally:
+        bouts.stop()
+
+
+def test_stopping_thaws_at_once_and_leaves_no_group(disk: LoopDisk, way: Reclaim) -> None:
+    bouts = bouts_on(disk, way, frozen_s=60)
+    assert disk.below is not None and way.group is not None
+    bouts.begin()
+    write = held_up(disk.below)
+    bouts.stop()
+    write.join(5)
+    assert not write.is_alive()
+    assert not way.group.exists()
+
+
+def test_killing_the_holder_thaws_unmounts_and_leaves_no_group() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        beside, group = holder.stdout.readline().split()
+        held_up(Path(beside) / "below")
+        holder.send_signal(signal.SIGKILL)
+    wait_until(lambda: not os.path.exists(beside), 30, what="the end of the disk")
+    wait_until(lambda: not os.path.exists(group), what="the end of the control group")
+    assert beside not in Path("/proc/self/mountinfo").read_text()
