@@ -53,7 +53,7 @@ def rehearse(name: str, place: Path, plan: LoadPlan | None = None) -> Iterator[R
     ):
         watch = running.watch()
         rehearsal = Rehearsal(ground, incident, lambda _: None)
-        assert rehearsal.wait_calm(1 if incident.standing else CALM_TICKS, lambda: running.process.poll() is None)
+        assert rehearsal.wait_calm(CALM_TICKS, lambda: running.process.poll() is None)
         rehearsal.begin()
         yield Rehearsed(ground, incident, watch, rehearsal)
 

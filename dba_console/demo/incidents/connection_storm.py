@@ -6,6 +6,8 @@ import threading
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.incidents.sessions import sessions
+from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE, LoadPlan
 
 if TYPE_CHECKING:
@@ -37,12 +39,8 @@ class ConnectionStorm(Incident):
                 "-c", str(count), "-f", str(pause), role=ROLE, application=APPLICATION, dbname=DATABASE
             )
             pace.wait(BURST / PER_S)
-        while int(ground.cluster.psql(_OPENED)) < wanted:
-            ground.clients.check()
-            pace.wait(0.1)
-
-
-_OPENED = f"select count(*) from pg_stat_activity where application_name = '{APPLICATION}'"
+        opened_now = sessions(f"application_name = '{APPLICATION}'")
+        wait_for(ground.cluster, f"{opened_now} >= {wanted}")
 
 
 def _free(ground: PracticeGround) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import count, terminate, wait_for, waiting_for_locks
+from dba_console.demo.incidents.sessions import WAITING, sessions, terminate
+from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ class IdleInTransaction(Incident):
             "begin;", "update pgbench_branches set filler = 'new price list';",
             role="shop_web", application=APPLICATION, dbname=DATABASE,
         )  # fmt: skip
-        idle = f"application_name = '{APPLICATION}' and state = 'idle in transaction'"
-        wait_for(
-            lambda: count(ground, idle) > 0 and waiting_for_locks(ground) >= BEHIND, "queue behind the transaction"
-        )
+        idle = sessions(f"application_name = '{APPLICATION}' and state = 'idle in transaction'")
+        wait_for(ground.cluster, f"{idle} > 0 and {WAITING} >= {BEHIND}")
 
     def end(self, ground: PracticeGround) -> None:
-        terminate(ground, APPLICATION)
+        terminate(ground.cluster, APPLICATION)

@@ -11,7 +11,8 @@ import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import count, terminate, wait_for, waiting_for_locks
+from dba_console.demo.incidents.sessions import WAITING, sessions, terminate
+from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ class LockQueue(Incident):
     def cause(self, ground: PracticeGround) -> None:
         # Nobody reads the dump's output, as when its disk or its network stands still: it stays.
         ground.clients.start("pg_dump", "-d", ground.dsn, output=subprocess.PIPE)
-        wait_for(lambda: count(ground, _COPIES) > 0, "dump that copies a table")
+        wait_for(ground.cluster, f"{_DUMPING} > 0")
         alter = f"alter table {TABLE} add column note text;"
         ground.clients.psql(alter, application=MIGRATION, dbname=DATABASE)
-        wait_for(lambda: waiting_for_locks(ground) > BEHIND, "queue behind the migration")
+        wait_for(ground.cluster, f"{WAITING} > {BEHIND}")
 
     def end(self, ground: PracticeGround) -> None:
-        terminate(ground, MIGRATION, "pg_dump")
+        terminate(ground.cluster, MIGRATION, "pg_dump")
 
 
-_COPIES = "application_name = 'pg_dump' and query like 'COPY %' and wait_event = 'ClientWrite'"
+_DUMPING = sessions("application_name = 'pg_dump' and query like 'COPY %' and wait_event = 'ClientWrite'")

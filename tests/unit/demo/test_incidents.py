@@ -1,0 +1,62 @@
+"""The list of incidents, and what is said to who asks for one that cannot be had."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.incidents.incident import Incident, stand_in
+from dba_console.demo.incidents.registry import INCIDENTS, find, overview
+from dba_console.errors import PermissionDenied, UsageError
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
+
+
+@pytest.mark.parametrize("name", INCIDENTS)
+def test_every_incident_in_the_list_can_be_made(name: str) -> None:
+    incident = find(name)
+    assert incident.name == name
+    assert incident.title
+    assert incident.within_s in (5.0, 10.0)
+
+
+@pytest.mark.parametrize("name", INCIDENTS)
+def test_every_incident_is_documented_with_the_finding_it_leads_to(name: str) -> None:
+    sections = {part.partition("\n")[0]: part for part in DOCUMENT.read_text().split("\n## ")}
+    assert name in sections
+    assert find(name).finding in sections[name]
+
+
+def test_an_unknown_incident_is_told_the_nearest_name_and_all_of_them() -> None:
+    with pytest.raises(UsageError) as raised:
+        find("lock-que")
+    assert raised.value.hint is not None
+    assert "did you mean lock-queue?" in raised.value.hint
+    assert all(name in raised.value.hint for name in INCIDENTS)
+
+
+def test_the_list_has_a_line_for_each_and_loads_none_of_them() -> None:
+    script = (
+        "import sys\nfrom dba_console.demo.incidents.registry import overview\nprint(overview())\n"
+        "print('\\nloaded', *sorted(name for name in sys.modules if name.startswith('dba_console')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in overview().splitlines()] == list(INCIDENTS)
+    assert "dba_console.demo.practice" not in done.stdout.splitlines()[-1]
+
+
+def test_what_needs_root_is_not_begun_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(PermissionDenied, match="needs root"):
+        stand_in(NeedsRoot())
+
+
+class NeedsRoot(Incident):
+    name = "disk-of-its-own"
+    title = "a disk fills up"
+    finding = "disk-filling"
+    root = True
