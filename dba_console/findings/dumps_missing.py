@@ -1,0 +1,111 @@
+"""Dumps that used to come and did not: told only of what was watched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from dba_console.findings.job_words import name_of, sessions_fresh, since_reading_s, subject_of, words_of
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.frames.times import rfc3339
+from dba_console.limits.jobs import JobLimits
+from dba_console.samples.jobs import Jobs, PastJob
+from dba_console.units import human_duration
+
+DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
+"""Programs that are run again and again; a restore is not missed."""
+
+
+def dump_missing(s: Situation) -> Iterator[Signal]:
+    """A dump that used to come has not.
+
+    None has finished for one and a half of its usual intervals, nor for longer than the longest interval that is usual:
+    a nightly dump is missed by noon (story S2), and nights without one on weekends are no alarm. Only where all that
+    time was watched, no dump of that database by another user took its place, and none is running now.
+    """
+    jobs = s.picture.now("jobs", Jobs)
+    if jobs is None or not jobs.past or not sessions_fresh(s):
+        return
+    running = {(one.kind, one.database) for one in jobs.running}
+    for past, allowed_s in _regular(s, jobs):
+        age_s, watched_s = _age_s(s, jobs, past.last_ended_us), _age_s(s, jobs, past.watched_since_us)
+        if age_s is None or watched_s is None or min(age_s, watched_s) < allowed_s:
+            continue
+        given_up = age_s > s.limits.jobs.missing_given_up * (past.interval_s or 0.0)
+        if not (given_up or (past.kind, past.database) in running or _replaced(s, jobs, past, allowed_s)):
+            yield _missing(past, age_s, watched_s)
+
+
+def _regular(s: Situation, jobs: Jobs) -> list[tuple[PastJob, float]]:
+    """The dumps that come regularly, each with how long none may finish; found anew with each reading."""
+    memo, at_us = s.memo("dump-missing"), s.picture.current["jobs"].part.at_us
+    if memo.get("at_us") != at_us:
+        allowed = [(past, _allowed_s(past, s.limits.jobs)) for past in jobs.past]
+        memo["at_us"] = at_us
+        memo["regular"] = [(past, seconds) for past, seconds in allowed if seconds is not None]
+    regular: list[tuple[PastJob, float]] = memo["regular"]
+    return regular
+
+
+def _allowed_s(past: PastJob, limits: JobLimits) -> float | None:
+    """How long none may finish, seconds; None for a job of which that cannot be said."""
+    if past.kind not in DUMPS or past.runs < limits.missing_runs or past.intervals < limits.missing_runs - 1:
+        return None
+    if past.interval_s is None or past.interval_s < limits.missing_interval_s:
+        return None
+    if past.usual_s is None or past.usual_s < limits.missing_run_s:
+        return None
+    longest_s = past.longest_interval_s or past.interval_s
+    return max(limits.missing_factor * past.interval_s, limits.missing_longest_factor * longest_s)
+
+
+def _replaced(s: Situation, jobs: Jobs, past: PastJob, allowed_s: float) -> bool:
+    """Whether another user dumps that database now."""
+    for other in jobs.past:
+        if (other.kind, other.database) == (past.kind, past.database) and other is not past:
+            age_s = _age_s(s, jobs, other.last_ended_us)
+            if age_s is not None and age_s < allowed_s:
+                return True
+    return False
+
+
+def _missing(past: PastJob, age_s: float, watched_s: float) -> Signal:
+    name, every = name_of(past.key), human_duration(past.interval_s)
+    last_us = past.last_ended_us or 0
+    if watched_s >= age_s:
+        text = f"No {name} has finished for {human_duration(age_s)}, usually every {every}; the last one did at "
+    else:
+        text = f"No {name} finished in the {human_duration(watched_s)} watched, usually every {every}; the last seen "
+        text += "did at "
+    return Signal(
+        severity="warning",
+        subject=subject_of(past.key),
+        text=text + _local(last_us),
+        evidence={
+            **words_of(past.key),
+            "last_ended": rfc3339(past.last_ended_us),
+            "last_ended_age_s": round(age_s, 1),
+            "interval_s": past.interval_s,
+            "longest_interval_s": past.longest_interval_s,
+            "usual_s": past.usual_s,
+            "runs": past.runs,
+            "watched_age_s": round(watched_s, 1),
+        },
+        advice="Look at the timer or cron job that starts it, and at its last output.",
+    )
+
+
+def _age_s(s: Situation, jobs: Jobs, wall_us: int | None) -> float | None:
+    """How long ago a moment of the part is, by the clock no one sets; None where unknown or still to come."""
+    if wall_us is None or wall_us > jobs.now_us:
+        return None
+    return (jobs.now_us - wall_us) / 1e6 + since_reading_s(s)
+
+
+def _local(wall_us: int) -> str:
+    """Local time of the host, as the log has it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(wall_us // 1_000_000))
+    except (OverflowError, ValueError, OSError):
+        return "an unknown time"

@@ -1,0 +1,46 @@
+"""What the findings about jobs have in common: names, and times of the part `jobs` by the clock no one sets."""
+
+from __future__ import annotations
+
+from dba_console.findings.situation import Situation
+from dba_console.harmless import clean
+from dba_console.samples.jobs import JobKey
+
+FRESH_US = 5_000_000
+"""The sessions must have been read so lately for what runs to be known."""
+
+
+def name_of(key: JobKey) -> str:
+    """A job as sentences name it.
+
+    >>> name_of(("pg_dump", "appdb", "backup")), name_of(("pg_basebackup", None, "replicator"))
+    ('pg_dump of appdb', 'pg_basebackup')
+    """
+    kind, database, _ = key
+    return clean(kind) if database is None else f"{clean(kind)} of {clean(database)}"
+
+
+def subject_of(key: JobKey) -> str:
+    """A job in the id of its finding.
+
+    >>> subject_of(("pg_dump", "appdb", "backup"))
+    'pg_dump/appdb/backup'
+    """
+    return "/".join(clean(word) for word in key if word is not None)
+
+
+def words_of(key: JobKey) -> dict[str, str | None]:
+    """A job in the evidence."""
+    kind, database, user = (None if word is None else clean(word) for word in key)
+    return {"kind": kind, "database": database, "user": user}
+
+
+def sessions_fresh(s: Situation) -> bool:
+    """Whether the sessions are seen now: while the server is lost nobody knows what runs."""
+    sessions = s.picture.latest.get("pg.activity")
+    return sessions is not None and sessions.part.reading is not None and s.mono_us - sessions.part.at_us < FRESH_US
+
+
+def since_reading_s(s: Situation) -> float:
+    """Seconds since the part was read."""
+    return (s.mono_us - s.picture.current["jobs"].part.at_us) / 1e6
