@@ -22,7 +22,7 @@ from dba_console.demo.incidents.registry import find
 from dba_console.demo.leash import end, on_leash
 from dba_console.demo.practice import PracticeGround
 from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal
-from dba_console.demo.verdict import Verdict, clock_of, severity_of
+from dba_console.demo.verdict import Verdict, clock_of, sentence_of, severity_of
 from dba_console.errors import ConsoleError, ExitCode
 
 HEADLESS_S = 20.0
@@ -112,11 +112,11 @@ def _tell(verdict: Verdict) -> int:
     """The findings to stdout, the verdict to stderr; 0 where the incident was seen, else 1."""
     print("\nFindings raised:" if verdict.findings else "\nNo finding was raised.")
     for event in verdict.findings:
-        print(f"  {clock_of(event.wall_us)} {severity_of(event):<8} {event.text}")
+        print(f"  {clock_of(event.wall_us)} {severity_of(event):<8} {sentence_of(event)}")
     sys.stdout.flush()
     _say(verdict.sentence())
     for event in verdict.others:
-        _say(f"another critical finding at {clock_of(event.wall_us)}: {event.text}")
+        _say(f"another critical finding at {clock_of(event.wall_us)}: {sentence_of(event)}")
     return 0 if verdict.seen is not None else NOT_SEEN
 
 

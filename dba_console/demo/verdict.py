@@ -59,14 +59,23 @@ def judge(events: Iterable[Event], incident: Incident, begun_us: int, there_us: 
     )
 
 
-def rules_of(event: Event) -> tuple[str, ...]:
-    """The rules a finding is made of: its own, and those of its chain, which names ids (`rule` or `rule:subject`)."""
-    chain = event.details.get("chain") or ()
-    return (str(event.details.get("name", "")), *(str(part).partition(":")[0] for part in chain))
+def chain_of(event: Event) -> tuple[str, ...]:
+    """The ids a finding is made of, its own among them: `rule`, or `rule:subject`."""
+    return (finding_id(event), *(str(part) for part in event.details.get("chain") or ()))
+
+
+def rules_of(event: Event) -> set[str]:
+    """The rules a finding is made of."""
+    return {part.partition(":")[0] for part in chain_of(event)}
 
 
 def finding_id(event: Event) -> str:
     return str(event.details.get("id", ""))
+
+
+def sentence_of(event: Event) -> str:
+    """What a finding says, without the word that it was raised."""
+    return event.text.removeprefix(f"{event.kind.replace('.', ' ')}: ")
 
 
 def severity_of(event: Event) -> str:
@@ -79,8 +88,8 @@ def clock_of(wall_us: int) -> str:
 
 
 def _other_criticals(news: Sequence[Event], incident: Incident) -> Iterable[Event]:
-    """The first critical word of each finding that never has to do with the incident's own rule."""
-    own = {finding_id(event) for event in news if incident.finding in rules_of(event)}
+    """The first critical word of each finding that never became part of the incident's own."""
+    own = {part for event in news if incident.finding in rules_of(event) for part in chain_of(event)}
     told: set[str] = set()
     for event in news:
         identity = finding_id(event)

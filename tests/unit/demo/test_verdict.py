@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.verdict import judge
+from dba_console.demo.verdict import judge, sentence_of
 from dba_console.samples.event import Event
 
 BEGUN = 1_000_000_000
@@ -73,3 +73,15 @@ def test_a_warning_that_turns_critical_counts_as_critical() -> None:
 def test_a_critical_finding_that_turns_out_to_be_part_of_the_incident_is_none_of_the_others() -> None:
     events = [event(1.0, "dump-blocks"), event(2.0, "dump-blocks", "lock-queue", "dump-blocks", kind="finding.changed")]
     assert judge(events, Practice(), BEGUN, THERE).others == ()
+
+
+def test_a_critical_finding_that_is_joined_into_the_incidents_own_is_none_of_the_others() -> None:
+    events = [
+        event(1.0, "connections-filling"), event(2.0, "lock-queue", "connections-filling", "lock-queue"),
+        event(2.0, "connections-filling", kind="finding.joined"),
+    ]  # fmt: skip
+    assert judge(events, Practice(), BEGUN, THERE).others == ()
+
+
+def test_a_sentence_is_told_without_the_word_that_it_was_raised() -> None:
+    assert sentence_of(event(1.0, "lock-queue")) == "lock-queue"

@@ -1,0 +1,72 @@
+"""`dba-console demo --incident` as a user runs it: with a terminal, without, with a name that is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.incidents.registry import INCIDENTS
+from tests.terminal.tmux import Tmux
+
+DEMO = [sys.executable, "-m", "dba_console", "demo"]
+
+
+@pytest.fixture
+def own_places(tmp_path: Path) -> dict[str, str]:
+    """An environment whose agents, sessions and reports stay in the test's directory."""
+    places = {"DBA_CONSOLE_RUNTIME": "run", "DBA_CONSOLE_SESSIONS": "sessions", "XDG_STATE_HOME": "state"}
+    return {name: str(tmp_path / place) for name, place in places.items()}
+
+
+def demo(*arguments: str, places: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DEMO, *arguments], env={**os.environ, **places}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_a_name_that_is_none_is_answered_with_those_there_are(own_places: dict[str, str]) -> None:
+    done = demo("--incident", "lock-que", places=own_places)
+    assert done.returncode == 2
+    assert "no incident 'lock-que'" in done.stderr
+    assert "did you mean lock-queue?" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_list_has_one_line_for_each_incident(own_places: dict[str, str]) -> None:
+    done = demo("--list", places=own_places)
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(INCIDENTS)
+
+
+def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_places: dict[str, str]) -> None:
+    done = demo("--incident", "idle-in-transaction", "--for", "14s", places=own_places)
+    assert "incident begun: idle-in-transaction" in done.stderr
+    assert "idle-in-transaction raised at" in done.stderr, done.stdout + done.stderr
+    assert "another critical finding" not in done.stderr
+    assert "Findings raised:" in done.stdout
+    assert done.returncode == 0
+
+
+def test_an_incident_that_had_no_time_to_begin_is_not_called_seen(own_places: dict[str, str]) -> None:
+    done = demo("--incident", "idle-in-transaction", "--for", "2s", places=own_places)
+    assert "idle-in-transaction was not raised" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.terminal
+def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_places: dict[str, str]) -> None:
+    with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_places) as terminal:
+        terminal.wait_for("nobody waits for a lock", timeout=60)
+        terminal.wait_for("incident begun: idle-in-transaction", timeout=30)
+        terminal.wait_for(r"\d\d waiting", timeout=30)
+        terminal.keys("?")
+        terminal.wait_for("choose the next panel", timeout=10)
+        terminal.keys("Escape")
+        terminal.wait_for(lambda screen: "choose the next panel" not in screen and "waiting" in screen, timeout=10)
+        terminal.keys("q")
+        assert terminal.wait_ended(timeout=30) == 0
