@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame, ProgressRow
+from dba_console.samples.event import Event
+from dba_console.samples.jobs import Jobs
+from tests.agent.running import Watch
 from tests.background import wait_until
 
 TABLE = "public.long_to_dump"
@@ -55,3 +59,25 @@ def dump(cluster: Cluster, database: str = "postgres") -> Iterator[Dump]:
     finally:
         if held.running():
             held.cancel()
+
+
+def jobs(watch: Watch) -> Jobs | None:
+    return watch.picture.now("jobs", Jobs)
+
+
+def row(frame: Frame) -> ProgressRow | None:
+    return next((row for row in frame.progress.operations if row.kind == "pg_dump"), None)
+
+
+def ended(watch: Watch) -> list[Event]:
+    return [event for event in watch.events if event.kind == "job.ended"]
+
+
+def dumped(watch: Watch, server: Cluster, seconds: float = 1.0) -> Event:
+    """One dump of so many seconds, seen to begin and to end; the event of its end."""
+    before = len(ended(watch))
+    with dump(server) as held:
+        watch.until(lambda frame: (one := row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs")
+        held.finish()
+        watch.until(lambda _: len(ended(watch)) > before, what="its end")
+    return ended(watch)[-1]

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame, ProgressRow
-from dba_console.samples.event import Event
-from dba_console.samples.jobs import Jobs
-from tests.agent.dumps import TABLE, dump, something_to_dump
-from tests.agent.running import Watch, agent
+from tests.agent.dumps import TABLE, dump, dumped, jobs, row, something_to_dump
+from tests.agent.running import agent
 from tests.background import wait_until
 from tests.conftest import FreshCluster
 
@@ -22,28 +19,6 @@ def full(cluster: Cluster) -> Iterator[Cluster]:
     something_to_dump(cluster)
     yield cluster
     cluster.psql(f"drop table {TABLE}")
-
-
-def jobs(watch: Watch) -> Jobs | None:
-    return watch.picture.now("jobs", Jobs)
-
-
-def row(frame: Frame) -> ProgressRow | None:
-    return next((row for row in frame.progress.operations if row.kind == "pg_dump"), None)
-
-
-def ended(watch: Watch) -> list[Event]:
-    return [event for event in watch.events if event.kind == "job.ended"]
-
-
-def dumped(watch: Watch, server: Cluster, seconds: float = 1.0) -> Event:
-    """One dump of so many seconds, seen to begin and to end; the event of its end."""
-    before = len(ended(watch))
-    with dump(server) as held:
-        watch.until(lambda frame: (one := row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs")
-        held.finish()
-        watch.until(lambda _: len(ended(watch)) > before, what="its end")
-    return ended(watch)[-1]
 
 
 def history(place: Path) -> list[Path]:

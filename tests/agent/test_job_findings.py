@@ -1,0 +1,103 @@
+"""Findings from real dumps of a real server, with limits in seconds instead of hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Finding, Frame
+from tests.agent.dumps import TABLE, dump, dumped, something_to_dump
+from tests.agent.running import agent
+from tests.background import waiting_for_lock
+from tests.conftest import FreshCluster
+
+LIMITS = """
+[findings.jobs]
+late_factor = 1.5
+late_over_s = 1.0
+missing_interval_s = 0.5
+missing_run_s = 0.5
+missing_longest_factor = 1.5
+"""
+
+
+@pytest.fixture(scope="module")
+def full(cluster: Cluster) -> Iterator[Cluster]:
+    something_to_dump(cluster)
+    yield cluster
+    cluster.psql(f"drop table {TABLE}")
+
+
+@pytest.fixture
+def small_limits(tmp_path: Path) -> None:
+    directory = tmp_path / "config" / "dba-console"
+    directory.mkdir(parents=True)
+    (directory / "config.toml").write_text(LIMITS)
+
+
+def found(frame: Frame, rule: str) -> list[Finding]:
+    return [finding for finding in frame.findings if finding.rule == rule]
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_dump_that_runs_late_is_told_with_who_waits_behind_it_and_cleared_when_it_ends(
+    full: Cluster, tmp_path: Path
+) -> None:
+    with agent(full.dsn(), tmp_path) as running:
+        watch = running.watch()
+        for _ in range(3):
+            dumped(watch, full)
+        assert not any(event.kind == "finding.raised" and "late" in event.text for event in watch.events)
+        with dump(full) as held, waiting_for_lock(full, f"alter table {TABLE} add column note text"):
+            frame = watch.until(lambda frame: found(frame, "dump-late"), 30, what="the dump called late")
+            (late,) = found(frame, "dump-late")
+            held.finish()
+        watch.until(lambda frame: not found(frame, "dump-late"), 30, what="the finding cleared")
+    assert late.text.startswith("pg_dump of postgres runs late: ") and "(3 runs)" in late.text
+    assert late.text.endswith("; 1 session waits behind it")
+    assert late.evidence["elapsed_s"] >= late.evidence["usual_s"] + 1.0
+    full.psql(f"alter table {TABLE} drop column if exists note")
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_dump_that_stops_coming_is_missed_until_the_next_one(full: Cluster, tmp_path: Path) -> None:
+    with agent(full.dsn(), tmp_path) as running:
+        watch = running.watch()
+        for _ in range(4):
+            dumped(watch, full)
+        frame = watch.until(lambda frame: found(frame, "dump-missing"), 60, what="the dump missed")
+        (missing,) = found(frame, "dump-missing")
+        assert missing.evidence["last_ended_age_s"] >= 1.5 * missing.evidence["interval_s"]
+        assert missing.text.startswith("No pg_dump of postgres has finished for ")
+        dumped(watch, full)
+        watch.until(lambda frame: not found(frame, "dump-missing"), 30, what="the finding cleared")
+
+
+def test_dumps_after_each_other_are_neither_late_nor_missed_by_the_limits_as_shipped(
+    full: Cluster, tmp_path: Path
+) -> None:
+    with agent(full.dsn(), tmp_path) as running:
+        watch = running.watch()
+        for seconds in (1.0, 1.0, 1.0, 1.0, 4.0):
+            dumped(watch, full, seconds)
+        frame = watch.next_frame()
+    assert [finding.id for finding in frame.findings if finding.rule.startswith("dump-")] == []
+    assert not any(event.kind.startswith("finding") and "pg_dump" in event.text for event in watch.events)
+
+
+def test_an_archive_beside_the_data_is_told_and_one_elsewhere_is_not(
+    fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    server = fresh_cluster({"archive_mode": "on", "archive_command": "cp %p /dev/shm/nowhere/%f"})
+    with agent(server.dsn(), tmp_path) as running:
+        watch = running.watch()
+        frame = watch.until(lambda frame: any("archive" in one.holds for one in frame.disks.mounts), what="the archive")
+        assert found(frame, "wal-beside-backups") == []
+        beside = server.data_directory.parent / "archive"
+        server.reload({"archive_command": f"cp %p {beside}/%f"})
+        frame = watch.until(lambda frame: found(frame, "wal-beside-backups"), 60, what="the finding")
+    (told,) = found(frame, "wal-beside-backups")
+    assert told.severity == "warning" and told.runbook is None and "remove-backup" in (told.advice or "")
