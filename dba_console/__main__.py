@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 COMMANDS = frozenset(
     (
-        "attach", "check", "config", "demo", "doctor", "record", "replay", "runbook", "session", "show", "stamp",
-        "version", "--help", "-h",
+        "attach", "check", "config", "demo", "doctor", "findings", "record", "replay", "runbook", "session", "show",
+        "stamp", "version", "--help", "-h",
     )
 )  # fmt: skip
 """First words that are commands; anything else names a server to open the console on."""

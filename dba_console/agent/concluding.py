@@ -33,8 +33,9 @@ LONGEST_SILENCE_S = 30 * 86_400.0
 class Concluding:
     """Used by the tick; what operators say comes from the listener's thread."""
 
-    def __init__(self, limits: Limits, words: Path, clock: Clock) -> None:
-        self._limits, self._words, self._clock = limits, words, clock
+    def __init__(self, limits: Limits, words: Path, clock: Clock, *, keep: bool = True) -> None:
+        """`words` holds what operators said; without `keep` it is only read: who looks leaves nothing behind."""
+        self._limits, self._words, self._clock, self._keep = limits, words, clock, keep
         self._lock = threading.Lock()
         self._history = History()
         self._judge: Judge | None = None
@@ -76,7 +77,7 @@ class Concluding:
             else:
                 change = self._judge.unsilence(request.finding, who, wall_us)
             self._told = None
-            save_words(self._words, self._judge.quiet.words())
+            self._save(self._judge)
         if change is None:
             return f"no finding {request.finding!r} is open now"
         from dba_console.findings.changes import event_of
@@ -90,8 +91,12 @@ class Concluding:
         self._history.add(picture.wall_us, point)
         changes = judge.consider(picture, self._history, point)
         if changes:
-            save_words(self._words, judge.quiet.words())
+            self._save(judge)
         return [event_of(change, picture.wall_us, picture.mono_us) for change in changes]
+
+    def _save(self, judge: Judge) -> None:
+        if self._keep:
+            save_words(self._words, judge.quiet.words())
 
     def _part(self, judge: Judge, mono_us: int) -> Part | None:
         now = judge.conclusions

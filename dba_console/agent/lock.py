@@ -15,6 +15,11 @@ PAUSE_S = 0.01
 """Who asks for the holder has the lock for some microseconds: an agent that meets one of them tries again."""
 
 
+def words_path(key: str) -> Path:
+    """What operators said of the findings of that target."""
+    return socket_path(key).with_suffix(".said")
+
+
 def socket_path(key: str) -> Path:
     """Where the agent of a target listens. Raises ConfigError when the path is longer than a socket's may be."""
     path = paths.runtime_dir() / f"{key}.sock"

@@ -16,7 +16,7 @@ from dba_console.agent.concluding import Concluding
 from dba_console.agent.jobs.side import JobSide
 from dba_console.agent.lifetime import Grace, Stop
 from dba_console.agent.listener import Listener
-from dba_console.agent.lock import TargetLock, socket_path
+from dba_console.agent.lock import TargetLock, socket_path, words_path
 from dba_console.agent.memory import Newest
 from dba_console.agent.peer import Peer
 from dba_console.agent.protocol import (
@@ -65,8 +65,7 @@ class Agent:
         self._collector.more = self._jobs.tick
         self._watcher = Watcher(self._collector)
         self._newest = Newest()
-        words = socket_path(target.key).with_suffix(".said")
-        self._concluding = Concluding(config.findings, words, clock)
+        self._concluding = Concluding(config.findings, words_path(target.key), clock)
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._listener = Listener(
             socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._left

@@ -1,41 +1,47 @@
-"""`dba-console check`: one line for a monitoring system, in the form of the monitoring-plugins guidelines.
+"""`dba-console check`: the findings as one line for a monitoring system, in the form of the plugin guidelines.
 
-Exit codes 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. A number that is not known is never taken for a good one.
+Exit codes 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The first line holds the worst finding, each further one has a line
+of its own below it; what an operator silenced is counted and does not alarm. What is not known is never taken for well.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from dba_console.cli.config_file import load_config
 from dba_console.cli.framing import Framer
-from dba_console.cli.live import first_view, open_live
+from dba_console.cli.live import Live, first_view, open_live
 from dba_console.cli.notes import split_note
 from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.config import Config
-from dba_console.errors import UsageError
-from dba_console.frames.model import Connections, Frame
+from dba_console.frames.model import Connections, Finding, Frame
+from dba_console.limits.connections import ConnectionLimits
 from dba_console.panels.cells import clean
+from dba_console.panels.findings import ordered
+from dba_console.panels.times import moment_of
 from dba_console.target import Target
-from dba_console.units import human_pct
+from dba_console.units import human_pct, parse_duration
 
-WARNING_PCT, CRITICAL_PCT = 80.0, 95.0
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
-COVERS = "covers: connection to the server, share of the usable connections in use"
+_CODES = {"critical": 2, "warning": 1}
+WATCH = "3s"
+"""Without an agent: long enough for rates and for what must hold some seconds, short enough for a plugin's time-out."""
 
 app = new_app("One line for a monitoring system.")
 
 
 class Verdict(NamedTuple):
-    """Code of the plugin convention, sentence, and performance data (`name=value;warning;critical;min;max`)."""
+    """Code of the plugin convention, the sentence, lines that go below it, and performance data."""
 
     code: int
     text: str
+    more: tuple[str, ...] = ()
     performance: str = ""
 
 
@@ -43,47 +49,111 @@ class Verdict(NamedTuple):
 def check(
     dsn: Dsn = None,
     json: Json = False,
-    warning: Annotated[float, typer.Option("--warning", metavar="PCT", min=0, max=100)] = WARNING_PCT,
-    critical: Annotated[float, typer.Option("--critical", metavar="PCT", min=0, max=100)] = CRITICAL_PCT,
+    watch: Annotated[
+        str, typer.Option("--watch", metavar="TIME", help="How long to watch where no agent does already.")
+    ] = WATCH,
 ) -> int:
-    """Can the server be reached, and how many of its usable connections are taken.
+    """What is wrong, as one line for a monitoring system, and every finding below it.
 
-    Exit codes of the monitoring-plugin convention: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    Exit codes of the monitoring-plugin convention: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The figures are those of
+    the configuration ([findings.…]); a running agent uses the ones it was started with.
     """
-    if warning > critical:
-        raise UsageError(f"--warning {warning:g} is above --critical {critical:g}", hint="the warning comes first")
+    watch_s = parse_duration(watch)
     loaded = load_config()
-    return run_check(resolve_target(dsn, loaded), loaded.config, warning, critical, as_json=json)
+    return run_check(resolve_target(dsn, loaded), loaded.config, watch_s, as_json=json)
 
 
-def run_check(target: Target, config: Config, warning: float, critical: float, *, as_json: bool) -> int:
-    """Read once, print the verdict, return its code."""
+def run_check(target: Target, config: Config, watch_s: float, *, as_json: bool) -> int:
+    """Look, print the verdict, return its code."""
     with open_live(target, config) as live:
-        frame = Framer().frame(first_view(live))
-    verdict = judge(frame, warning, critical)
+        frame = looked_at(live, watch_s)
+    verdict = judge(frame, config.findings.connections)
     if as_json:
-        put_json({"status": WORDS[verdict.code], "code": verdict.code, "text": verdict.text, "covers": COVERS,
-                  "connections": {"used": frame.connections.used, "usable": frame.connections.usable,
-                                  "used_pct": frame.connections.used_pct}})  # fmt: skip
+        put_json(_json(frame, verdict))
     else:
-        performance = f" | {verdict.performance}" if verdict.performance else ""
-        # A bar ends the sentence for the monitoring system, so none may come from the server's words.
-        put(f"DBACONSOLE {WORDS[verdict.code]} - {clean(verdict.text).replace('|', '/')}{performance}\n{COVERS}")
+        put(_plain(verdict))
     return verdict.code
 
 
-def judge(frame: Frame, warning: float = WARNING_PCT, critical: float = CRITICAL_PCT) -> Verdict:
-    """What the frame means for the two rules: not connected is critical, then the share of connections decides."""
-    connections = frame.connections
-    performance = _performance(connections, warning, critical)
-    counted = _counted(connections)
-    if frame.target.state != "connected":
+def looked_at(live: Live, watch_s: float) -> Frame:
+    """The frame to judge by: the agent's next one, or after `watch_s` seconds of our own."""
+    view = first_view(live)
+    framer = Framer(live.session, view.picture.wall_us)
+    begun_us = view.picture.mono_us
+    frame = framer.frame(view)
+    while not frame.judged or (not live.watched and view.picture.mono_us - begun_us < watch_s * 1e6):
+        view = live.next()
+        frame = framer.frame(view)
+        if view.picture.mono_us - begun_us > max(watch_s, 10.0) * 1e6:
+            break
+    return frame
+
+
+def judge(frame: Frame, limits: ConnectionLimits) -> Verdict:
+    """What the frame means: the worst finding that speaks, no connection, or what keeps it from being known."""
+    findings = ordered(frame.findings)
+    speaking = [one for one in findings if one.state != "silenced"]
+    code = max((_CODES.get(one.severity, 0) for one in speaking), default=0)
+    lines = [_line(one) for one in findings]
+    sentence = lines[0] if speaking and code else ""
+    more = lines[1:] if sentence else lines
+    counted = _counted(frame.connections)
+    if frame.target.state != "connected" and code < 2:
         note, _ = split_note(frame.target.note, "the server does not answer")
-        return Verdict(2, f"not connected: {note}" + (f"; {counted}" if counted else ""), performance)
-    if connections.used_pct is None:
-        return Verdict(3, f"connections not known: {split_note(connections.note, 'no reading')[0]}", performance)
-    code = 2 if connections.used_pct >= critical else 1 if connections.used_pct >= warning else 0
-    return Verdict(code, counted, performance)
+        code, sentence, more = 2, f"not connected: {note}", lines
+    elif code == 0:
+        code, sentence = _calm(frame, counted)
+    if counted and counted not in sentence:
+        more = [*more, counted]
+    return Verdict(code, sentence, tuple(more), _performance(frame, limits))
+
+
+def _calm(frame: Frame, counted: str) -> tuple[int, str]:
+    """No finding speaks: is that because all is well, or because it is not known?"""
+    if not frame.judged:
+        return 3, "not judged: the rules gave no answer"
+    if frame.findings_note:
+        return 3, frame.findings_note
+    if frame.connections.used_pct is None:
+        return 3, f"connections not known: {split_note(frame.connections.note, 'no reading')[0]}"
+    silent = sum(one.state == "silenced" for one in frame.findings)
+    return 0, (f"nothing but {silent} silenced, " if silent else "no finding, ") + counted
+
+
+def _line(one: Finding) -> str:
+    state = ""
+    if one.state != "open":
+        until = f" until {moment_of(one.until)}" if one.state == "silenced" else ""
+        state = f" ({one.state}{until} by {one.who or '?'})"
+    runbook = f", runbook {one.runbook}" if one.runbook else ""
+    return f"{one.severity}: {one.text}; since {moment_of(one.since)} [{one.id}{runbook}]{state}"
+
+
+def _plain(verdict: Verdict) -> str:
+    # A bar ends the sentence for the monitoring system, so none may come from the server's words.
+    def bare(text: str) -> str:
+        return clean(text).replace("|", "/")
+
+    performance = f" | {verdict.performance}" if verdict.performance else ""
+    first = f"DBACONSOLE {WORDS[verdict.code]} - {bare(verdict.text)}{performance}"
+    return "\n".join([first, *(bare(line) for line in verdict.more)])
+
+
+def _json(frame: Frame, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "status": WORDS[verdict.code],
+        "code": verdict.code,
+        "text": verdict.text,
+        "findings": frame.findings,
+        "judged": frame.judged,
+        "note": frame.findings_note,
+        "target": frame.target,
+        "connections": {
+            "used": frame.connections.used,
+            "usable": frame.connections.usable,
+            "used_pct": frame.connections.used_pct,
+        },
+    }
 
 
 def _counted(connections: Connections) -> str:
@@ -93,14 +163,24 @@ def _counted(connections: Connections) -> str:
     return f"{connections.used} of {usable} usable connections in use ({human_pct(connections.used_pct)})"
 
 
-def _performance(connections: Connections, warning: float, critical: float) -> str:
+def _performance(frame: Frame, limits: ConnectionLimits) -> str:
+    words = [f"{name}={count}" for name, count in _counts(frame.findings)]
+    connections = frame.connections
     if connections.used is None:
-        return ""
+        return " ".join(words)
     if connections.usable is None:
-        return f"connections={connections.used};;;0"
-    limits = [f"{connections.usable * share / 100:g}" for share in (warning, critical)]
+        return " ".join([f"connections={connections.used};;;0", *words])
+    marks = [f"{connections.usable * pct / 100:g}" for pct in (limits.near_pct, limits.critical_pct)]
     share = "U" if connections.used_pct is None else f"{connections.used_pct:.1f}%"
-    return (
-        f"connections={connections.used};{limits[0]};{limits[1]};0;{connections.usable} "
-        f"used_pct={share};{warning:g};{critical:g};0;100"
+    return " ".join(
+        [
+            f"connections={connections.used};{marks[0]};{marks[1]};0;{connections.usable}",
+            f"used_pct={share};{limits.near_pct:g};{limits.critical_pct:g};0;100",
+            *words,
+        ]
     )
+
+
+def _counts(findings: Sequence[Finding]) -> list[tuple[str, int]]:
+    speaking = [one.severity for one in findings if one.state != "silenced"]
+    return [(severity, speaking.count(severity)) for severity in ("critical", "warning")]

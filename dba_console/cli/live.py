@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import structs
+
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, SampleMessage
@@ -40,6 +42,8 @@ class View:
 
 
 class Live(Protocol):
+    watched: bool
+    """An agent has been watching; else it begins with this command."""
     session: str | None
     """Directory of the agent's recording, None where nothing is recorded."""
     source: str
@@ -93,6 +97,8 @@ def _attached(target: Target) -> _AgentLive | None:
 
 
 class _AgentLive:
+    watched = True
+
     def __init__(self, path: Path) -> None:
         self._client = AgentClient.connect(path, role="show")
         self.session = self._client.hello.session
@@ -119,12 +125,18 @@ class _AgentLive:
 
 
 class _OwnLive:
+    watched = False
+
     def __init__(self, target: Target, config: Config, clock: Clock) -> None:
         from dba_console.agent.collector import Collector  # loads the driver, which an agent's reader does not need
+        from dba_console.agent.concluding import Concluding
+        from dba_console.agent.lock import words_path
 
         self.session: str | None = None
         self.source = "read by this command itself"
         self._collector = Collector(target, config, clock=clock)
+        self._concluding = Concluding(config.findings, words_path(target.key), clock, keep=False)
+        self._concluding.load()
         self._clock = clock
         self._due_us = clock.mono_us()
         self._picture = Picture()
@@ -134,7 +146,11 @@ class _OwnLive:
         self._pause.wait(max(0.0, (self._due_us - self._clock.mono_us()) / 1e6))
         # What was missed is not made up for: ticks that follow at once would read the same moment.
         self._due_us = max(self._due_us, self._clock.mono_us()) + int(self._collector.interval_s * 1e6)
-        self._picture = self._picture.absorb(self._collector.tick())
+        sample = self._collector.tick()
+        self._picture = self._picture.absorb(sample)
+        part, _ = self._concluding.tick(self._picture)
+        if part is not None:
+            self._picture = self._picture.absorb(structs.replace(sample, parts=[part]))
         return View(self._picture)
 
     def close(self) -> None:

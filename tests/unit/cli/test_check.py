@@ -4,34 +4,88 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.cli.check import judge
-from dba_console.frames.model import Connections, Frame, TargetFrame
+from dba_console.cli.check import Verdict, judge
+from dba_console.frames.model import Connections, Finding, Frame, TargetFrame
+from dba_console.limits.connections import ConnectionLimits
 
 
-def frame(state: str = "connected", note: str | None = None, **connections: int | float | None) -> Frame:
-    return Frame(target=TargetFrame(state=state, note=note), connections=Connections(**connections))  # type: ignore[arg-type]
+def frame(*findings: Finding, state: str = "connected", note: str | None = None, judged: bool = True) -> Frame:
+    return Frame(
+        target=TargetFrame(state=state, note=note),
+        connections=Connections(used=50, usable=100, used_pct=50.0),
+        findings=list(findings),
+        judged=judged,
+    )
 
 
-@pytest.mark.parametrize(("pct", "code"), [(79.9, 0), (80.0, 1), (94.9, 1), (95.0, 2), (100.0, 2)])
-def test_the_share_of_connections_decides(pct: float, code: int) -> None:
-    assert judge(frame(used=int(pct), usable=100, used_pct=pct)).code == code
+def finding(severity: str, name: str = "slot-retention", **more: str) -> Finding:
+    text = f"{name} is wrong"
+    return Finding(id=name, severity=severity, subject="", text=text, since="2026-11-20T14:55:02Z", **more)
 
 
-def test_a_share_that_is_not_known_is_unknown_and_not_ok() -> None:
-    assert judge(frame()).code == 3
+def verdict(seen: Frame) -> Verdict:
+    return judge(seen, ConnectionLimits())
 
 
-def test_no_connection_is_critical_with_the_reason() -> None:
-    verdict = judge(frame("disconnected", "connection refused"))
-    assert (verdict.code, verdict.text) == (2, "not connected: connection refused")
+@pytest.mark.parametrize(("severity", "code"), [("info", 0), ("warning", 1), ("critical", 2)])
+def test_the_severity_of_a_finding_is_the_exit_code(severity: str, code: int) -> None:
+    assert verdict(frame(finding(severity))).code == code
 
 
-def test_blind_mode_is_critical_and_tells_what_process_titles_tell() -> None:
-    verdict = judge(frame("blind", "no slot is free", used=97, usable=97, used_pct=100.0))
-    assert verdict.code == 2
-    assert "no slot is free; 97 of 97" in verdict.text
-    assert "connections=97;77.6;92.15;0;97" in verdict.performance
+def test_the_worst_finding_is_the_line_and_the_others_stand_below() -> None:
+    seen = verdict(frame(finding("warning", "io-slow"), finding("critical", "checksum-failure")))
+    assert seen.code == 2
+    assert seen.text.startswith("critical: checksum-failure is wrong; since ")
+    assert any("io-slow is wrong" in line for line in seen.more)
+
+
+def test_the_line_names_the_finding_and_its_runbook() -> None:
+    assert (
+        "[slot-retention, runbook slot-retention]" in verdict(frame(finding("warning", runbook="slot-retention"))).text
+    )
+
+
+def test_a_silenced_finding_is_told_and_does_not_alarm() -> None:
+    seen = verdict(frame(finding("critical", state="silenced", who="ann", until="2026-11-20T16:00:00Z")))
+    assert seen.code == 0
+    assert seen.text.startswith("nothing but 1 silenced")
+    assert "by ann" in seen.more[0]
+
+
+def test_an_acknowledged_finding_still_alarms_and_says_who_knows() -> None:
+    seen = verdict(frame(finding("critical", state="acknowledged", who="ann")))
+    assert seen.code == 2
+    assert "(acknowledged by ann)" in seen.text
+
+
+def test_no_finding_is_well_only_where_the_rules_were_asked() -> None:
+    assert verdict(frame()).code == 0
+    assert verdict(frame(judged=False)).code == 3
+
+
+def test_rules_that_failed_are_unknown_and_not_well() -> None:
+    seen = frame()
+    seen.findings_note = "not all rules could be asked: io-slow: ZeroDivisionError"
+    assert verdict(seen).code == 3
+
+
+def test_connections_that_are_not_known_are_unknown_and_not_well() -> None:
+    seen = frame()
+    seen.connections = Connections(status="denied", note="GRANT pg_monitor to this role")
+    assert verdict(seen).code == 3
+
+
+def test_no_connection_is_critical_with_the_reason_even_before_a_rule_says_so() -> None:
+    seen = verdict(frame(state="disconnected", note="connection refused"))
+    assert (seen.code, seen.text) == (2, "not connected: connection refused")
+
+
+def test_performance_data_counts_connections_and_findings() -> None:
+    seen = verdict(frame(finding("warning"), finding("critical", state="silenced")))
+    assert seen.performance == "connections=50;85;95;0;100 used_pct=50.0%;85;95;0;100 critical=0 warning=1"
 
 
 def test_performance_data_has_no_limits_where_the_whole_is_not_known() -> None:
-    assert judge(frame("blind", "x", used=5)).performance == "connections=5;;;0"
+    seen = frame(state="blind", note="x")
+    seen.connections = Connections(used=5)
+    assert verdict(seen).performance.startswith("connections=5;;;0 ")

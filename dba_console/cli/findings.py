@@ -1,0 +1,177 @@
+"""`dba-console findings`: what is wrong, each with its evidence; and what operators say of it.
+
+Listing works with and without an agent. What is said of a finding is said to the agent that raised it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dba_console.agent.client import AgentClient
+from dba_console.agent.launch import find_agent
+from dba_console.agent.protocol import Acknowledge, Silence
+from dba_console.cli.asking import ask
+from dba_console.cli.check import WATCH, looked_at
+from dba_console.cli.config_file import load_config
+from dba_console.cli.framing import terminal_width
+from dba_console.cli.live import open_live
+from dba_console.cli.options import Dsn, Json, new_app
+from dba_console.cli.output import columns, put_json
+from dba_console.cli.stdout import put
+from dba_console.cli.targeting import resolve_target
+from dba_console.config import Config
+from dba_console.errors import ConnectError, UsageError
+from dba_console.frames.model import Finding, Frame
+from dba_console.panels.cells import plain
+from dba_console.panels.findings import UNJUDGED, full, lasting, ordered
+from dba_console.panels.times import clock_of
+from dba_console.panels.wrapping import wrap_lines
+from dba_console.target import Target
+from dba_console.units import parse_duration
+
+app = new_app("What is wrong, with its evidence.")
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="A finding's id, or its beginning.")]
+_Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for whoever comes next.")]
+_Watch = Annotated[str, typer.Option("--watch", metavar="TIME", help="How long to watch where no agent does already.")]
+
+
+@app.callback(invoke_without_command=True)
+def default(context: typer.Context) -> None:
+    """What is wrong with the server of libpq's environment; the commands below take a DSN."""
+    if context.invoked_subcommand is None:
+        _list(None, False, WATCH)
+
+
+@app.command("list")
+def list_(dsn: Dsn = None, json: Json = False, watch: _Watch = WATCH) -> int:
+    """The findings open now, the most urgent first, a line each; --json: one object per line, with all evidence."""
+    return _list(dsn, json, watch)
+
+
+@app.command()
+def show(finding: _Id, dsn: Dsn = None, json: Json = False, watch: _Watch = WATCH) -> int:
+    """One finding with its causes, its evidence, and what to do first."""
+    frame = _frame(dsn, watch)
+    found = pick(frame, finding)
+    if json:
+        put_json(found)
+    else:
+        lines = wrap_lines(full(found, frame.at_us), terminal_width())
+        put("\n".join(plain(line) for line in lines))
+    return 0
+
+
+@app.command()
+def ack(finding: _Id, dsn: Dsn = None, note: _Note = "") -> int:
+    """Say that somebody knows of it: it stays listed with your name and note until it clears."""
+    client, frame = _attached(dsn)
+    return ask(client, Acknowledge(finding=pick(frame, finding).id, note=note))
+
+
+@app.command()
+def silence(
+    finding: _Id,
+    dsn: Dsn = None,
+    for_: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, as in 30m or 2h.")] = "1h",
+    note: _Note = "",
+) -> int:
+    """Keep it quiet for a time; a rule's name silences all it may raise. It is recorded all the same."""
+    seconds = parse_duration(for_)
+    if seconds <= 0:
+        raise UsageError("a silence of no time is none", hint="--for 2h, or `findings unsilence`")
+    client, frame = _attached(dsn)
+    return ask(client, Silence(finding=_id_or_rule(frame, finding), seconds=seconds, note=note))
+
+
+@app.command()
+def unsilence(finding: _Id, dsn: Dsn = None) -> int:
+    """Take back a silence or an acknowledgement."""
+    client, frame = _attached(dsn)
+    return ask(client, Silence(finding=_id_or_rule(frame, finding), seconds=0))
+
+
+@app.command()
+def rules(json: Json = False) -> int:
+    """Every rule: what it tells, and the settings it goes by."""
+    from dba_console.findings.registry import RULES
+
+    if json:
+        for rule in RULES:
+            put_json({"name": rule.name, "title": rule.title, "settings": rule.settings, "source": rule.source})
+    else:
+        put(columns(["rule", "tells"], [[rule.name, rule.title] for rule in sorted(RULES, key=lambda one: one.name)]))
+    return 0
+
+
+def _list(dsn: str | None, json: bool, watch: str) -> int:
+    frame = _frame(dsn, watch)
+    if json:
+        for one in ordered(frame.findings):
+            put_json(one)
+    else:
+        put(text_of(frame))
+    return 0
+
+
+def text_of(frame: Frame) -> str:
+    """The findings as a table, or that there are none."""
+    if not frame.findings:
+        return "no finding: the rules found nothing wrong" if frame.judged else UNJUDGED
+    rows = [
+        [clock_of(one.since), lasting(one, frame.at_us), one.severity, one.state, one.id, one.text]
+        for one in ordered(frame.findings)
+    ]
+    return columns(["since", "for", "severity", "state", "id", "finding"], rows)
+
+
+def pick(frame: Frame, name: str) -> Finding:
+    """The open finding of that id, or the only one that begins so. Raises UsageError."""
+    exact = [one for one in frame.findings if one.id == name]
+    close = exact or [one for one in frame.findings if one.id.startswith(name)]
+    if len(close) == 1:
+        return close[0]
+    known = ", ".join(one.id for one in close or frame.findings)
+    if close:
+        raise UsageError(f"{name!r} is the beginning of several findings", hint=known)
+    raise UsageError(f"no finding {name!r} is open", hint=f"open now: {known}" if known else "none is open now")
+
+
+def _id_or_rule(frame: Frame, name: str) -> str:
+    """An open finding's id; else the name itself, which may be a rule's or a silenced finding's."""
+    try:
+        return pick(frame, name).id
+    except UsageError:
+        from dba_console.findings.registry import RULES
+
+        if name.partition(":")[0] in {rule.name for rule in RULES}:
+            return name
+        raise
+
+
+def _frame(dsn: str | None, watch: str) -> Frame:
+    watch_s = parse_duration(watch)
+    target, config = _target(dsn)
+    with open_live(target, config) as live:
+        return looked_at(live, watch_s)
+
+
+def _attached(dsn: str | None) -> tuple[AgentClient, Frame]:
+    """The agent of the target, and what it sees. Raises ConnectError where none runs."""
+    target, config = _target(dsn)
+    path = find_agent(target)
+    if path is None:
+        raise ConnectError(
+            f"no agent watches {target.name}: a finding lives in the agent that raised it",
+            hint="`dba-console DSN` or `dba-console record DSN` starts one",
+        )
+    with open_live(target, config) as live:
+        frame = looked_at(live, 0.0)
+    return AgentClient.connect(path, role="show"), frame
+
+
+def _target(dsn: str | None) -> tuple[Target, Config]:
+    loaded = load_config()
+    return resolve_target(dsn, loaded), loaded.config
