@@ -79,7 +79,8 @@ class PracticeGround:
 
     def close(self) -> None:
         """Undo the incident, end the load and the server; remove the directory unless it is kept. Harmless twice."""
-        with self._site, ExitStack() as steps:  # each of these is done, whatever becomes of the others; last one first
+        with ExitStack() as steps:  # each of these is done, whatever becomes of the others; the last one first
+            steps.callback(self._site.close)
             steps.callback(self.cluster.close)
             steps.callback(self.load.stop)
             steps.callback(self.clients.stop)
