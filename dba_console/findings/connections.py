@@ -1,7 +1,161 @@
-"""Rules about connections."""
+"""Findings about connections: here that they fill; storms, limits and idle transactions have files of their own.
+
+The count against the limit is looked at every second; who holds the slots only when there is reason to, and then every
+few seconds, for counting hundreds of sessions by three things costs more than all rules together may.
+"""
 
 from __future__ import annotations
 
-from dba_console.findings.rule import Rule
+from collections.abc import Iterator
+from typing import Any
 
-RULES: tuple[Rule, ...] = ()
+from dba_console.findings import whose
+from dba_console.findings.connection_limits import CONNECTION_LIMIT
+from dba_console.findings.connection_slots import Slots, lowest, slots_of
+from dba_console.findings.idle_transactions import IDLE_IN_TRANSACTION
+from dba_console.findings.lasting import latched, while_unread
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal, Value
+from dba_console.findings.situation import Situation
+from dba_console.findings.storm import STORM
+from dba_console.frames.model import Connections
+from dba_console.units import human_duration, human_pct
+
+FILLING = "connections-filling"
+LOOK_AGAIN_US = 5_000_000
+"""How often growth is worked out, and who holds the slots: a trend of minutes does not change within."""
+MOVED = 0.05
+"""A count that moved by so much of the limit is looked at again at once."""
+GROWTH_S = 30.0
+LEAST_GROWTH = 3
+"""New connections over GROWTH_S below which no date is asked for (as frames/connections.py has it)."""
+REFUSED = ("too many clients", "connection slots are reserved", "remaining connection slots")
+"""What the server says to those it lets in no more (proc.c and postinit.c); in English as nearly every server."""
+
+
+def connections_filling(s: Situation) -> Iterator[Signal]:
+    """The usable connections are nearly taken, or will be soon at a steady growth.
+
+    A warning at 85 %, a little before the 90 % of check_postgres (action backends), since the finding is to be there
+    when the pager is; critical at its 95 %. By date: full within ten minutes, and critical within ninety seconds, the
+    time from the first symptom to "too many clients" in story S1. Critical, too, where the console itself is refused.
+    """
+    slots, memo = slots_of(s), s.memo(FILLING)
+    if slots is None:
+        memo.clear()
+        return
+    limits = s.limits.connections
+    near = s.over(slots.pct, limits.near_pct, limits.clear_pct, FILLING)
+    panel = _panel(s, slots, memo, near)
+    full_in_s = None if panel is None else panel.full_in_s
+    critical = latched(memo, "critical", at=_is_critical(s, slots, full_in_s), until=slots.pct >= limits.near_pct)
+    factor = 2.0 if s.is_open(FILLING) else 1.0
+    dated = full_in_s is not None and full_in_s <= factor * limits.full_in_s
+    if panel is not None and (near or critical or dated):
+        yield _filling(slots, panel, "critical" if critical else "warning", dated=dated)
+
+
+def _panel(s: Situation, slots: Slots, memo: dict[str, Any], near: bool) -> Connections | None:
+    """The connections panel, none older than LOOK_AGAIN_US; None where there is no reason to look."""
+    rising = slots.pct >= s.limits.connections.date_from_pct and _is_rising(s, slots)
+    if not (near or rising or s.is_open(FILLING) or slots.blind):
+        memo.pop("panel", None)
+        return None
+    known: Connections | None = memo.get("panel")
+    moved = known is None or abs(slots.used - (known.used or 0)) >= slots.usable * MOVED
+    if known is None or moved or s.mono_us - memo["panel_us"] >= LOOK_AGAIN_US:
+        known = memo["panel"] = s.connections
+        memo["panel_us"] = s.mono_us
+    return known
+
+
+def _is_rising(s: Situation, slots: Slots) -> bool:
+    before = lowest(s, GROWTH_S)
+    return before is not None and slots.used - before >= LEAST_GROWTH
+
+
+def _is_critical(s: Situation, slots: Slots, full_in_s: float | None) -> bool:
+    limits = s.limits.connections
+    if slots.pct >= limits.critical_pct or (slots.blind and _is_refused(s)):
+        return True
+    soon = full_in_s is not None and full_in_s <= limits.critical_in_s
+    return soon and slots.pct >= limits.critical_date_from_pct
+
+
+def _is_refused(s: Situation) -> bool:
+    """Whether our own attempts to connect fail because no slot is free."""
+    server = s.picture.latest.get("pg.server")
+    note = (server.part.note or "") if server is not None and server.part.status == "error" else ""
+    return any(words in note for words in REFUSED)
+
+
+def _filling(slots: Slots, panel: Connections, severity: Any, *, dated: bool) -> Signal:
+    growth = panel.growth_per_min
+    details = [f"{slots.used} of {slots.usable} usable", human_pct(slots.pct)]
+    if growth is not None and growth >= 1 and dated:
+        details.append(f"+{growth:.0f}/min")
+    if slots.used < slots.usable and dated:
+        details.append(f"full in {human_duration(panel.full_in_s)}")
+    full = slots.used >= slots.usable
+    effect = ("Connections are used up" if full else "Connections fill") + f" ({', '.join(details)})"
+    holds, evidence = _holder(panel, slots)
+    return Signal(
+        severity=severity,
+        text=effect + (f"; {holds}" if holds else ""),
+        effect=effect,
+        evidence={
+            "used": slots.used,
+            "usable": slots.usable,
+            "used_pct": round(min(100.0, slots.pct), 1),
+            "growth_per_min": None if growth is None else round(growth, 1),
+            "full_in_s": None if panel.full_in_s is None else round(panel.full_in_s),
+            "active": panel.active,
+            "idle": panel.idle,
+            "waiting": panel.waiting,
+            "source": panel.source,
+            **evidence,
+        },
+        series=("connections.used", "connections.active", "connections.idle", "connections.waiting"),
+        runbook="connection-storm",
+        advice="See who holds them (panel 1) before anything is raised: max_connections needs a restart.",
+    )
+
+
+def _holder(panel: Connections, slots: Slots) -> tuple[str, dict[str, Value]]:
+    """Who holds most of the slots, by application, without one by user; and in which state."""
+    by, groups = ("application", panel.by_application) if panel.by_application else ("user", panel.by_user)
+    groups = [group for group in groups if group.name]
+    if not groups:
+        return "", {}
+    most = groups[0]
+    idle = most.count - most.active - most.idle_in_transaction
+    kinds = (("idle", idle), ("active", most.active), ("idle in transaction", most.idle_in_transaction))
+    state, count = max(kinds, key=lambda kind: kind[1])
+    of = f"{by} {whose.name(most.name)}" if by == "user" else whose.name(most.name)
+    known = panel.active is not None
+    said = f"{count} are {state} sessions of {of}" if known else f"{most.count} are sessions of {of}"
+    if known and state == "idle" and most.oldest_idle_s is not None:
+        said += f", oldest idle {human_duration(most.oldest_idle_s)}"
+    evidence: dict[str, Value] = {f"holder_{by}": whose.name(most.name), "holder_count": most.count}
+    if known:
+        evidence |= {"holder_idle": idle, "holder_active": most.active}
+    return said, evidence | {"holder_pct": round(100.0 * most.count / max(1, slots.used), 1)}
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name=FILLING,
+        title="The usable connections are nearly taken, or will be soon",
+        parts=("pg.activity", "host.titles"),
+        look=while_unread(lambda s: "connections.used" in s.point, connections_filling),
+        raise_after_s=0.5,
+        clear_after_s=20.0,
+        settings=("connections.near_pct", "connections.critical_pct", "connections.clear_pct",
+                  "connections.full_in_s", "connections.critical_in_s", "connections.date_from_pct",
+                  "connections.critical_date_from_pct"),
+        source="check_postgres (backends: 90 %, 95 %), story S1",
+    ),
+    STORM,
+    CONNECTION_LIMIT,
+    IDLE_IN_TRANSACTION,
+)  # fmt: skip

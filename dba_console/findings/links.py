@@ -32,15 +32,49 @@ def same(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
     return fits
 
 
+def _holds_slots(effect: Signal, cause: Signal) -> bool:
+    """Whether those who wait are so many that they are why slots are taken: a fifth of them."""
+    behind, used = cause.evidence.get("behind"), effect.evidence.get("used")
+    return isinstance(behind, int) and isinstance(used, int) and behind >= max(1, used / 5)
+
+
+def _works(effect: Signal, cause: Signal) -> bool:
+    """Whether what a storm opened is at work: sessions opened because others hang are; a pool gone wild sits idle."""
+    active, opened = effect.evidence.get("storm_active"), effect.evidence.get("opened")
+    return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
+
+
+def _accounts_for(effect: Signal, cause: Signal) -> bool:
+    """Fits where what is held back is most of the age: freezing everything else would not help."""
+    age, held = effect.evidence.get("xid_age"), cause.evidence.get("holder_xid_age")
+    return isinstance(age, int) and isinstance(held, int) and 2 * held >= age
+
+
 LINKS: tuple[Link, ...] = (
     Link("connections-filling", "connection-storm", ": "),
     Link("connections-filling", "io-stalled"),
     Link("connections-filling", "reclaim-stall"),
-    Link("connections-filling", "lock-queue"),
-    Link("connections-filling", "lock-blocker"),
-    Link("connections-filling", "dump-blocks"),
-    Link("connections-filling", "idle-in-transaction"),
+    Link("connections-filling", "lock-queue", fits=_holds_slots),
+    Link("connections-filling", "lock-blocker", fits=_holds_slots),
+    Link("connections-filling", "dump-blocks", fits=_holds_slots),
+    Link("connections-filling", "idle-in-transaction", fits=_holds_slots),
+    Link("connection-storm", "io-stalled", fits=_works),
+    Link("connection-storm", "reclaim-stall", fits=_works),
+    Link("connection-storm", "lock-queue", fits=_holds_slots),
+    Link("connection-storm", "lock-blocker", fits=_holds_slots),
+    Link("connection-storm", "dump-blocks", fits=_holds_slots),
+    Link("connection-storm", "idle-in-transaction", fits=_holds_slots),
+    Link("lock-queue", "idle-in-transaction", fits=same("root_pid", "pid")),
+    Link("lock-queue", "wraparound-vacuum", fits=same("root_pid", "pid")),
+    Link("lock-blocker", "idle-in-transaction", fits=same("root_pid", "pid")),
+    Link("lock-blocker", "wraparound-vacuum", fits=same("root_pid", "pid")),
+    # A queue that grew behind what was held up alone before: from then on it is the queue that is told.
+    Link("dump-blocks", "lock-queue", "; ", same("root_pid", "root_pid")),
+    Link("lock-blocker", "lock-queue", "; ", same("root_pid", "root_pid")),
     Link("io-stalled", "reclaim-stall", ", while "),
     Link("io-slow", "io-stalled"),
     Link("io-slow", "device-saturated"),
+    Link("xid-wraparound", "horizon-held", fits=_accounts_for),
+    Link("horizon-held", "idle-in-transaction", ": ", same("pid", "pid")),
+    Link("slot-retention", "standby-gone", fits=same("last_pid", "pid")),
 )

@@ -1,0 +1,102 @@
+"""Connection slots as the rules about connections count them: taken, usable, and the seconds before.
+
+Everything here is cheap, for it is asked every second on servers with hundreds of sessions: the count comes from the
+chart values of the tick, settings are looked up again only when they were read again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from dba_console.findings.situation import Situation
+from dba_console.frames.connections import is_blind
+from dba_console.frames.facts import Facts
+
+KEPT_US = 40_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What is taken of what ordinary roles can have."""
+
+    used: int
+    usable: int
+    blind: bool
+    """Counted from process titles: there is no connection to ask."""
+
+    @property
+    def pct(self) -> float:
+        return 100.0 * self.used / self.usable
+
+
+def slots_of(s: Situation) -> Slots | None:
+    """The slots of this tick; None where the count or the limit is not known. Remembers the count for `lowest`."""
+    memo = s.memo("connection-slots")
+    if memo.get("tick") != s.mono_us:
+        memo["tick"] = s.mono_us
+        memo["slots"] = _count(s, memo)
+    slots: Slots | None = memo["slots"]
+    return slots
+
+
+def _count(s: Situation, memo: dict[str, Any]) -> Slots | None:
+    used = s.point.get("connections.used")
+    if used is None:
+        return None
+    blind = is_blind(s.facts)
+    if blind:
+        used = s.connections.used  # without the attempts at a connection that are being refused, ours among them
+    usable = _usable(s, memo, blind)
+    if used is None or not usable:
+        return None
+    _remember(s, memo, int(used), blind)
+    return Slots(int(used), usable, blind)
+
+
+def _usable(s: Situation, memo: dict[str, Any], blind: bool) -> int | None:
+    """Usable slots by the newest settings; without any, in blind mode, max_connections of pg_control."""
+    server = s.picture.current.get("pg.server")
+    if server is None:
+        return s.connections.usable or s.connections.max if blind else None
+    if memo.get("server") is not server:
+        memo["server"], memo["usable"] = server, usable_of(s.facts)
+    usable: int | None = memo["usable"]
+    return usable
+
+
+def usable_of(facts: Facts) -> int | None:
+    """max_connections less superuser_reserved_connections and, from 16 on, reserved_connections (postinit.c)."""
+    most, superuser = facts.number("max_connections"), facts.number("superuser_reserved_connections")
+    reserved = facts.number("reserved_connections")
+    if reserved is None and facts.major is not None and facts.major < 16:
+        reserved = 0
+    if most is None or superuser is None or reserved is None:
+        return None
+    return max(0, most - superuser - reserved)
+
+
+def _remember(s: Situation, memo: dict[str, Any], used: int, blind: bool) -> None:
+    """Counts from the sessions and from titles are not compared, nor those of before and after a start."""
+    origin = (blind, start_us(s))
+    counts: deque[tuple[int, int]] | None = memo.get("counts")
+    if counts is None or memo.get("origin") != origin:
+        counts = memo["counts"] = deque()
+        memo["origin"] = origin
+    counts.append((s.mono_us, used))
+    while counts[0][0] < s.mono_us - KEPT_US:
+        counts.popleft()
+
+
+def start_us(s: Situation) -> int | None:
+    """When the server started, by its own clock."""
+    return None if s.facts.server is None else s.facts.server.start_us
+
+
+def lowest(s: Situation, window_s: float) -> int | None:
+    """The lowest count of the last `window_s` seconds; None before the second reading."""
+    counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
+    if len(counts) < 2:
+        return None
+    return min(used for at_us, used in counts if at_us >= s.mono_us - window_s * 1e6)

@@ -1,0 +1,168 @@
+"""The finding `idle-in-transaction`: a transaction somebody left open, and what it does to others meanwhile.
+
+One finding tells the worst of them; a hundred of an application that forgets to commit are one matter, not a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dba_console.findings import whose
+from dba_console.findings.lasting import latched, while_unread
+from dba_console.findings.lockwaits import Blocker, waits_of
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import RANKS, Signal
+from dba_console.findings.situation import Situation
+from dba_console.frames.connections import IN_TRANSACTION, is_client
+from dba_console.frames.sessions import xid_age
+from dba_console.frames.times import age_s
+from dba_console.samples.findings import Severity
+from dba_console.samples.postgres import Activity, Sessions, Xids
+from dba_console.units import human_count, human_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A session idle in a transaction that is worth telling."""
+
+    row: Activity
+    severity: Severity
+    idle_s: float
+    xact_s: float | None
+    behind: int
+    blocks_s: float
+    horizon_xids: int | None
+    """Transactions begun since the oldest thing it keeps VACUUM from cleaning; None where it keeps nothing."""
+
+
+def idle_in_transaction(s: Situation) -> Iterator[Signal]:
+    """A session idle in transaction that holds others up, holds VACUUM up, or has been there for long.
+
+    Others waiting: a warning once it has been idle for two seconds, for no application pauses so long between two
+    statements of a transaction; critical with five behind it for thirty seconds. Nobody waiting: told after a minute
+    where it holds a transaction id or a snapshot, a warning after five minutes (both as postgres-vacuum-monitor and
+    pg_dba_metrics have them), critical only where VACUUM is kept from what autovacuum_freeze_max_age forces it to do.
+    Without either it holds only its locks, and is told after a quarter of an hour.
+    """
+    memo = s.memo("idle-in-transaction")
+    sessions = s.facts.sessions
+    if sessions is None or not s.point.get("connections.idle_in_transaction", 1.0):
+        memo.clear()
+        return
+    rows = [row for row in sessions.rows if row.state in IN_TRANSACTION and is_client(row)]
+    found = [left for row in rows if (left := _left(s, sessions, row)) is not None]
+    if not found:
+        memo.clear()
+        return
+    worst = max(found, key=lambda left: (RANKS[left.severity], left.behind, left.idle_s))
+    several = latched(
+        memo,
+        f"critical:{worst.row.pid}",
+        at=worst.severity == "critical",
+        until=worst.behind >= s.limits.connections.idle_transaction_critical_behind,
+    )
+    yield _signal(s, worst, "critical" if several else worst.severity, len(found) - 1)
+
+
+def _left(s: Situation, sessions: Sessions, row: Activity) -> Left | None:
+    limits = s.limits.connections
+    idle_s = age_s(sessions.now_us, row.state_change)
+    if idle_s is None or idle_s < min(limits.idle_transaction_blocks_s, limits.idle_transaction_s):
+        return None
+    blocker = _blocker(s, row.pid)
+    behind, blocks_s = (blocker.behind, blocker.blocks_s) if blocker else (0, 0.0)
+    horizon = _horizon_xids(s, row)
+    severity = _severity(s, row, idle_s, behind, blocks_s, horizon)
+    if severity is None:
+        return None
+    return Left(row, severity, idle_s, age_s(sessions.now_us, row.xact_start), behind, blocks_s, horizon)
+
+
+def _blocker(s: Situation, pid: int) -> Blocker | None:
+    waits = waits_of(s)
+    return None if waits is None else waits.blocker(pid)
+
+
+def _horizon_xids(s: Situation, row: Activity) -> int | None:
+    xids = s.picture.now("pg.xids", Xids)
+    next_xid = None if xids is None else xids.next_xid
+    ages = [age for xid in (row.backend_xmin, row.backend_xid) if (age := xid_age(next_xid, xid)) is not None]
+    return max(ages, default=None)
+
+
+def _severity(
+    s: Situation, row: Activity, idle_s: float, behind: int, blocks_s: float, horizon: int | None
+) -> Severity | None:
+    limits = s.limits.connections
+    forced = s.facts.number("autovacuum_freeze_max_age")
+    if behind >= limits.idle_transaction_critical_behind and blocks_s >= limits.idle_transaction_critical_s:
+        return "critical"
+    if horizon is not None and forced is not None and horizon >= forced:
+        return "critical"
+    if behind and idle_s >= limits.idle_transaction_blocks_s:
+        return "warning"
+    if row.backend_xid is None and row.backend_xmin is None:
+        return "info" if idle_s >= limits.idle_transaction_bare_s else None
+    if idle_s >= limits.idle_transaction_warning_s:
+        return "warning"
+    return "info" if idle_s >= limits.idle_transaction_s else None
+
+
+def _signal(s: Situation, left: Left, severity: Severity, others: int) -> Signal:
+    row = left.row
+    idle = f"{whose.session(row)} is idle in transaction for {human_duration(left.idle_s)}"
+    does = _does(left)
+    last = whose.statement(row.query)
+    said = f"; last statement: {last}" if last else ""
+    more = f"; {others} more like it" if others else ""
+    database = "" if row.database is None else f" in {whose.name(row.database)}"
+    return Signal(
+        severity=severity,
+        text=f"{idle}{database}{does}{said}{more}",
+        effect=f"{idle}{does}",
+        cause=f"{idle}{database}{does}",
+        evidence={
+            "pid": row.pid,
+            "application": whose.name(row.application),
+            "user": whose.name(row.user),
+            "database": whose.name(row.database),
+            "client": None if row.client is None else whose.name(row.client),
+            "state_age_s": round(left.idle_s, 1),
+            "xact_age_s": None if left.xact_s is None else round(left.xact_s, 1),
+            "xmin_age_xids": left.horizon_xids,
+            "behind": left.behind,
+            "blocks_s": round(left.blocks_s, 1),
+            "last_query": last,
+            "others": others,
+        },
+        series=("connections.idle_in_transaction", "connections.waiting"),
+        since_us=s.host_us(row.xact_start),
+        runbook="idle-in-transaction",
+        advice=f"Ask its owner to commit or roll back; else select pg_terminate_backend({row.pid}) rolls it back.",
+    )
+
+
+def _does(left: Left) -> str:
+    """What it does to others, after the comma."""
+    if left.behind:
+        wait = "waits" if left.behind == 1 else "wait"
+        return f", and {left.behind} {wait} behind it for {human_duration(left.blocks_s)}"
+    if left.horizon_xids is not None:
+        return f", and keeps VACUUM from what {human_count(left.horizon_xids)} transactions left behind"
+    if left.row.backend_xid is not None or left.row.backend_xmin is not None:
+        return ", and keeps VACUUM from cleaning up"
+    return ", and keeps its locks"
+
+
+IDLE_IN_TRANSACTION = Rule(
+    name="idle-in-transaction",
+    title="A transaction was left open: it holds other sessions up, or VACUUM, or has been there for long",
+    parts=("pg.activity",),
+    look=while_unread("pg.activity", idle_in_transaction),
+    clear_after_s=5.0,
+    settings=("connections.idle_transaction_s", "connections.idle_transaction_warning_s",
+              "connections.idle_transaction_bare_s", "connections.idle_transaction_blocks_s",
+              "connections.idle_transaction_critical_behind", "connections.idle_transaction_critical_s"),
+    source="PostgreSQL: idle_in_transaction_session_timeout (19.11), Routine Vacuuming (24.1)",
+)  # fmt: skip

@@ -1,0 +1,158 @@
+"""The finding `connection-storm`: one application, or one user, opens connections as fast as it can.
+
+Told from when the sessions there began (backend_start), so it needs no history of its own and names who, from where,
+and how fast. Sessions are looked at only when the count rose by so much that a storm is the question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dba_console.findings import whose
+from dba_console.findings.connection_slots import Slots, lowest, slots_of, start_us
+from dba_console.findings.lasting import latched, while_unread
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.frames.connections import ACTIVE, is_client
+from dba_console.frames.times import age_s
+from dba_console.samples.postgres import Activity, Sessions
+from dba_console.units import human_duration
+
+STORM_NAME = "connection-storm"
+AGAIN_US = 5_000_000
+"""How often a storm that is over is counted again, to know whether what it opened is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Who it is, and the sessions it opened, the first first."""
+
+    by: str
+    """`application` or `user`."""
+    name: str
+    began_us: int
+    """Start of its first session, by the server's clock."""
+    rows: tuple[Activity, ...]
+
+
+def connection_storm(s: Situation) -> Iterator[Signal]:
+    """Thirty connections more within fifteen seconds, and a fifth of the usable ones, most of them of one hand.
+
+    What is meant is growth and not churn: a pool of twenty that starts is none, nor is an application that opens a
+    connection for each query and closes it. A warning, for the sessions may be wanted; critical where they bring the
+    total to 95 %. It stays while it holds half of what it opened and the house is nearly full, for that is the storm's
+    doing too. What comes back within two minutes of a start of the server is told as such, and alarms nobody.
+    """
+    slots, sessions, memo = slots_of(s), s.facts.sessions, s.memo(STORM_NAME)
+    if slots is None or slots.blind or sessions is None:
+        memo.clear()
+        return
+    storm = _rising(s, slots, sessions) or _lasting(s, slots, sessions, memo)
+    if storm is None:
+        memo.clear()
+        return
+    known: Storm | None = memo.get("storm")
+    if known is None or (known.by, known.name) != (storm.by, storm.name):
+        memo["most"] = 0
+    memo["storm"], memo["most"] = storm, max(memo["most"], len(storm.rows))
+    limits = s.limits.connections
+    full = latched(memo, "critical", at=slots.pct >= limits.critical_pct, until=slots.pct >= limits.near_pct)
+    yield _signal(s, slots, sessions, storm, critical=full)
+
+
+def _rising(s: Situation, slots: Slots, sessions: Sessions) -> Storm | None:
+    limits = s.limits.connections
+    before = lowest(s, limits.storm_window_s)
+    grown = 0 if before is None else slots.used - before
+    if grown < max(limits.storm_least, slots.usable * limits.storm_pct / 100):
+        return None
+    since_us = sessions.now_us - int(limits.storm_window_s * 1e6)
+    new = [row for row in sessions.rows if (row.backend_start or 0) >= since_us and is_client(row)]
+    least = max(limits.storm_least, grown * limits.storm_majority_pct / 100)
+    for by in ("application", "user"):
+        counted = Counter(name for row in new if (name := getattr(row, by)))
+        for name, count in counted.most_common(1):
+            if count >= least:
+                return _storm(by, name, sessions, _known_begin(s, by, name) or since_us)
+    return None
+
+
+def _storm(by: str, name: str, sessions: Sessions, since_us: int) -> Storm | None:
+    rows = [row for row in sessions.rows if getattr(row, by) == name and (row.backend_start or 0) >= since_us]
+    rows = sorted((row for row in rows if is_client(row)), key=lambda row: row.backend_start or 0)
+    return Storm(by, name, rows[0].backend_start or since_us, tuple(rows)) if rows else None
+
+
+def _known_begin(s: Situation, by: str, name: str) -> int | None:
+    """A storm that goes on longer than the window is counted from its beginning."""
+    known: Storm | None = s.memo(STORM_NAME).get("storm")
+    return known.began_us if known is not None and (known.by, known.name) == (by, name) else None
+
+
+def _lasting(s: Situation, slots: Slots, sessions: Sessions, memo: dict[str, Any]) -> Storm | None:
+    """The storm that was, while it holds half of what it opened and the house is nearly full."""
+    known: Storm | None = memo.get("storm")
+    if known is None or slots.pct < s.limits.connections.near_pct:
+        return None
+    if s.mono_us - memo.get("counted_us", 0) < AGAIN_US:
+        return known
+    memo["counted_us"] = s.mono_us
+    now = _storm(known.by, known.name, sessions, known.began_us)
+    return now if now is not None and 2 * len(now.rows) >= memo["most"] else None
+
+
+def _signal(s: Situation, slots: Slots, sessions: Sessions, storm: Storm, *, critical: bool) -> Signal:
+    rows = storm.rows
+    first, last = rows[0], rows[-1]
+    took_s = max(1.0, ((last.backend_start or 0) - (first.backend_start or 0)) / 1e6)
+    clients = [name for name, _ in Counter(whose.name(row.client) for row in rows if row.client).most_common(3)]
+    active, idle = sum(row.state in ACTIVE for row in rows), sum(row.state == "idle" for row in rows)
+    user = whose.name(first.user) if storm.by == "application" else None
+    who = f"{whose.name(storm.name)} (user {user})" if user else f"user {whose.name(storm.name)}"
+    origin = f" from {', '.join(clients)}" if clients else ""
+    told = f"{who} opened {len(rows)} connections in {human_duration(took_s)}{origin}"
+    started_s = age_s(storm.began_us, start_us(s))
+    back = started_s is not None and started_s < s.limits.connections.start_grace_s
+    if back:
+        told += f", {human_duration(started_s)} after the server started"
+    states = "" if any(row.state is None for row in rows) else f", {idle} idle, {active} active"
+    return Signal(
+        severity="info" if back else "critical" if critical else "warning",
+        text=f"{told}{states}; {slots.used} of {slots.usable} usable are taken",
+        effect=told,
+        cause=f"{told}{states}",
+        evidence={
+            "used": slots.used,
+            "usable": slots.usable,
+            "opened": len(rows),
+            "opened_per_s": round(len(rows) / took_s, 1),
+            "opened_in_s": round(took_s, 1),
+            "storm_active": active,
+            "storm_idle": idle,
+            "application": whose.name(first.application) if storm.by == "application" else None,
+            "user": whose.name(first.user),
+            "clients": clients,
+            "started_s_before": None if not back or started_s is None else round(started_s),
+        },
+        series=("connections.used", "connections.active", "connections.idle"),
+        since_us=s.host_us(storm.began_us),
+        runbook="connection-storm",
+        advice="Stop it where it comes from: sessions ended here are opened anew.",
+    )
+
+
+STORM = Rule(
+    name=STORM_NAME,
+    title="One application or user opens many connections in a short time",
+    parts=("pg.activity",),
+    look=while_unread("pg.activity", connection_storm),
+    clear_after_s=20.0,
+    settings=("connections.storm_window_s", "connections.storm_least", "connections.storm_pct",
+              "connections.storm_majority_pct", "connections.start_grace_s", "connections.near_pct",
+              "connections.critical_pct"),
+    source="stories S1 (250 slots used up within a minute or two, by retries); pools start with ten to twenty",
+)  # fmt: skip
