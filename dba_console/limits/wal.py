@@ -4,6 +4,43 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+GB = 1 << 30
+MB = 1 << 20
+
 
 class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.wal]`."""
+
+    archive_failures: int = 3
+    """Failures in a row that are critical: the archiver tries three times, then pauses for a minute (pgarch.c,
+    NUM_ARCHIVE_RETRIES)."""
+    backlog_files: int = 16
+    backlog_critical_files: int = 128
+    """Files waiting to be archived (repmgr: archive_ready_warning, archive_ready_critical)."""
+    full_critical_s: float = 3600.0
+    """WAL that fills its disk, or a slot that is lost, within this time is critical: nobody comes in earlier."""
+    full_warn_s: float = 86_400.0
+    """Within this time it is a warning; minutes of growth say little about what lies beyond a day."""
+    full_soon_s: float = 900.0
+    """From ten seconds of growth instead of a minute it is told only where this little time is left."""
+    slot_retained_bytes: int = 1 * GB
+    slot_retained_pct: float = 10.0
+    """What an unread slot keeps is a warning from so many bytes, or from so much of what is free on the disk of pg_wal
+    (free after it is let go again): the smaller."""
+    slot_least_bytes: int = 64 * MB
+    """Below this nothing is said of a slot: four segments, as a fresh slot or a restarted standby has them."""
+    slot_grace_s: float = 60.0
+    """A slot whose reader was seen is given so long to be read again: a standby that restarts comes back."""
+    lag_warn_s: float = 60.0
+    """A standby so far behind: earlier than repmgr warns (replication_lag_warning, 300), for people read from it."""
+    lag_critical_s: float = 600.0
+    """As repmgr's replication_lag_critical."""
+    lag_bytes: int = 1 * GB
+    """A warning also where so much WAL is not replayed, whatever the time it stands for."""
+    standby_known_s: float = 60.0
+    """A standby must have streamed for so long before it is missed: tests and base backups come and go."""
+    standby_gone_s: float = 10.0
+    """It is missed after this time: twice what a restarted receiver waits before it connects
+    (wal_retrieve_retry_interval)."""
+    standby_forget_s: float = 86_400.0
+    """A standby gone for this long was taken away on purpose."""

@@ -1,0 +1,173 @@
+"""Archiving: does it fail, and does it keep up.
+
+A server that writes nothing archives nothing: how long ago the last file was archived says something only where files
+wait. What the archiver could not archive stays in pg_wal until it can, so failing ends in a full disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dba_console.findings.moments import at_moment, in_time
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.wal_room import full_in_s, segment_bytes, wal_mount, wal_rate
+from dba_console.frames.times import age_s
+from dba_console.harmless import clean
+from dba_console.samples import postgres
+from dba_console.samples.findings import Severity
+from dba_console.units import human_bytes, human_duration
+
+CLEAR_SHARE = 0.75
+
+
+@dataclass(slots=True)
+class Row:
+    """Failures in a row: what failed_count was before the first of them, and when that was, by the server's clock."""
+
+    before: int
+    since_us: int | None
+
+
+def archive_failing(s: Situation) -> Iterator[Signal]:
+    """The last attempt failed. A warning at the first failure; critical after as many as the archiver makes before it
+    pauses, with a long backlog, or where pg_wal fills its disk within the hour.
+
+    Two timestamps of pg_stat_archiver tell it, never the counters alone: those are reset, and lost in a crash.
+    """
+    archiver = s.picture.now("pg.archiver", postgres.Archiver)
+    if archiver is None:
+        return
+    if not fails(archiver):
+        s.memo("archive-failing").pop("row", None)
+        return
+    row = _row(s, archiver)
+    failures = max(1, archiver.failed_count - row.before)
+    full = full_in_s(_room(s), wal_rate(s))
+    yield Signal(
+        severity=_severity(s, archiver, failures, full),
+        text=_failing_text(s, archiver, failures, full),
+        effect=f"WAL is not archived ({_waiting(s, archiver)})",
+        evidence=_evidence(s, archiver) | {"archive_failures_in_a_row": failures, "full_in_s": full},
+        series=_series(s),
+        since_us=s.host_us(row.since_us),
+        runbook="archive-failing",
+        advice="The server's log has what the archive command said: its exit code, a full or missing target, rights.",
+    )
+
+
+def fails(archiver: postgres.Archiver) -> bool:
+    """Whether the last word of the archiver is a failure, and something waits (or it may not be seen what)."""
+    failed, archived = archiver.last_failed_at, archiver.last_archived_at
+    if not archiver.enabled or failed is None or archiver.ready_count == 0:
+        return False
+    return archived is None or failed > archived
+
+
+def _row(s: Situation, archiver: postgres.Archiver) -> Row:
+    """The row this failure belongs to; at first sight it counts for one, except where nothing was ever archived."""
+    memo = s.memo("archive-failing")
+    row: Row | None = memo.get("row")
+    if row is None or archiver.failed_count <= row.before:
+        before = 0 if archiver.archived_count == 0 else max(0, archiver.failed_count - 1)
+        row = memo["row"] = Row(before, archiver.last_failed_at)
+    return row
+
+
+def _severity(s: Situation, archiver: postgres.Archiver, failures: int, full: float | None) -> Severity:
+    limits = s.limits.wal
+    many = failures >= limits.archive_failures or (archiver.ready_count or 0) >= limits.backlog_files
+    soon = full is not None and full < limits.full_critical_s
+    return "critical" if many or soon else "warning"
+
+
+def _failing_text(s: Situation, archiver: postgres.Archiver, failures: int, full: float | None) -> str:
+    times = "" if failures == 1 else f" {failures} times in a row"
+    text = f"Archiving of WAL file {clean(archiver.last_failed_wal or '?')} failed{times}: {_waiting(s, archiver)}"
+    last_us = s.host_us(archiver.last_archived_at)
+    text += ", none was ever archived" if last_us is None else f", the last was archived {at_moment(last_us, s.now_us)}"
+    if full is not None and full < s.limits.wal.full_warn_s:
+        text += f"; pg_wal fills its disk {in_time(full, s.now_us)}"
+    return text
+
+
+def archive_backlog(s: Situation) -> Iterator[Signal]:
+    """Files wait to be archived although nothing fails: the archive command is slow, hangs, or is not there."""
+    archiver = s.picture.now("pg.archiver", postgres.Archiver)
+    if archiver is None or not archiver.enabled or archiver.ready_count is None or fails(archiver):
+        return
+    limits, ready = s.limits.wal, archiver.ready_count
+    if not s.over(ready, limits.backlog_files, int(limits.backlog_files * CLEAR_SHARE), "archive-backlog"):
+        return
+    age = age_s(s.facts.server_now_us, archiver.last_archived_at)
+    last = "none was archived yet" if age is None else f"the last was archived {human_duration(age)} ago"
+    why = ": there is no archive_command" if _no_command(s) else ""
+    yield Signal(
+        severity="critical" if ready >= limits.backlog_critical_files else "warning",
+        text=f"WAL is archived more slowly than it is written{why}: {_waiting(s, archiver)}, {last}",
+        evidence=_evidence(s, archiver),
+        series=_series(s),
+        runbook="archive-failing",
+        advice="Look at how long one archive command takes, and whether one hangs: ps shows it below the archiver.",
+    )
+
+
+def _no_command(s: Situation) -> bool:
+    return s.facts.setting("archive_command") == "" and not s.facts.setting("archive_library")
+
+
+def _waiting(s: Situation, archiver: postgres.Archiver) -> str:
+    ready = archiver.ready_count
+    if ready is None:
+        return "how many files wait is not known without pg_monitor"
+    size = human_bytes(ready * segment_bytes(s))
+    return f"1 file ({size}) waits" if ready == 1 else f"{ready} files ({size}) wait"
+
+
+def _room(s: Situation) -> int | None:
+    mount = wal_mount(s)
+    return None if mount is None else mount.available
+
+
+def _evidence(s: Situation, archiver: postgres.Archiver) -> dict[str, Any]:
+    mount, now_us, ready = wal_mount(s), s.facts.server_now_us, archiver.ready_count
+    return {
+        "archive_ready_count": ready,
+        "archive_ready_bytes": None if ready is None else ready * segment_bytes(s),
+        "archive_failed_count": archiver.failed_count,
+        "last_failed_wal": clean(archiver.last_failed_wal) if archiver.last_failed_wal else None,
+        "last_archived_wal": clean(archiver.last_archived_wal) if archiver.last_archived_wal else None,
+        "last_failed_age_s": age_s(now_us, archiver.last_failed_at),
+        "archive_age_s": age_s(now_us, archiver.last_archived_at),
+        "wal_bytes_per_s": wal_rate(s),
+        "path": None if mount is None else mount.path,
+        "available_bytes": None if mount is None else mount.available,
+    }
+
+
+def _series(s: Situation) -> tuple[str, ...]:
+    mount = wal_mount(s)
+    return ("replication.wal_bytes_per_s", *(() if mount is None else (f"mount:{mount.path}.used_bytes",)))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="archive-failing",
+        title="WAL files that could not be archived: which, since when, and when pg_wal is full",
+        parts=("pg.archiver",),
+        look=archive_failing,
+        settings=("wal.archive_failures", "wal.backlog_files", "wal.full_critical_s", "wal.full_warn_s"),
+        source="pg_stat_archiver; pgarch.c NUM_ARCHIVE_RETRIES",
+    ),
+    Rule(
+        name="archive-backlog",
+        title="WAL files wait to be archived although nothing fails",
+        parts=("pg.archiver",),
+        look=archive_backlog,
+        settings=("wal.backlog_files", "wal.backlog_critical_files"),
+        source="repmgr archive_ready_warning 16, archive_ready_critical 128",
+    ),
+)

@@ -1,0 +1,151 @@
+"""Checksums: pages that were damaged on disk, and clusters that would not notice.
+
+Corruption does not heal, and a page is only found damaged when it is read: so a failure seen once stays a finding for
+as long as the agent runs, whatever becomes of the server's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dba_console.findings.moments import at_moment
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.frames.times import rfc3339
+from dba_console.harmless import clean
+from dba_console.samples import postgres
+from dba_console.samples.findings import Severity
+
+ONLINE_MAJOR = 19
+"""pg_enable_data_checksums() came with 19; before, pg_checksums needs a stopped server."""
+
+
+@dataclass(slots=True)
+class Damaged:
+    """What is known of one database: pg_stat_database counts, as far as it was not reset meanwhile."""
+
+    name: str | None
+    failures: int
+    """All that were ever seen: what was there at the beginning, and each one since."""
+    fresh: int
+    """Those since the agent began."""
+    counter: int
+    """The view's own number at the last reading."""
+    last_us: int | None
+    """checksum_last_failure, the server's clock."""
+
+
+def checksum_failures(s: Situation) -> Iterator[Signal]:
+    """Failures counted in pg_stat_database (12+), those of the time before the agent too.
+
+    Critical until a day after the last one, by the server's own time of it, so that starting the agent anew changes
+    nothing; a warning after that. A counter that was reset, or lost in a crash, takes nothing back.
+    """
+    stats = s.picture.now("pg.databases", postgres.DatabaseStats)
+    if stats is None:
+        return
+    known: dict[int, Damaged] = s.memo("checksum-failure").setdefault("known", {})
+    _count(known, stats.rows, first="seen" not in s.memo("checksum-failure"))
+    s.memo("checksum-failure")["seen"] = True
+    damaged = sorted((one for one in known.values() if one.failures), key=lambda one: -(one.last_us or 0))
+    if damaged:
+        yield _failed(s, damaged)
+
+
+def _count(known: dict[int, Damaged], rows: Iterable[postgres.DatabaseStat], *, first: bool) -> None:
+    for row in rows:
+        if row.checksum_failures is None:
+            continue  # checksums are off, or it may not be seen
+        one = known.get(row.oid)
+        if one is None:
+            one = known[row.oid] = Damaged(row.name, 0, 0, 0, None)
+        # After a reset the view begins at 0 again: what it counts then has all happened since.
+        new = row.checksum_failures - (one.counter if row.checksum_failures >= one.counter else 0)
+        one.failures += new
+        one.fresh += 0 if first else new
+        one.counter = row.checksum_failures
+        if row.checksum_last_failure is not None:
+            one.last_us = max(one.last_us or 0, row.checksum_last_failure)
+
+
+def _failed(s: Situation, damaged: list[Damaged]) -> Signal:
+    failures, fresh = sum(one.failures for one in damaged), sum(one.fresh for one in damaged)
+    last_us = s.host_us(max((one.last_us or 0 for one in damaged), default=0) or None)
+    where = ", ".join(_place(one) for one in damaged[:3]) + (", and others" if len(damaged) > 3 else "")
+    text = f"{_times(failures)} in {where}"
+    if last_us is not None:
+        text += f", the last {at_moment(last_us, s.now_us)}"
+    elsewhere = " (a restart of the console forgets what the server no longer counts)" if _forgotten(damaged) else ""
+    evidence: dict[str, Any] = {
+        "checksum_failures": failures,
+        "checksum_failures_since_start": fresh,
+        "checksum_databases": [_place(one) for one in damaged],
+        "checksum_last_failure": rfc3339(last_us),
+    }
+    return Signal(
+        severity=_severity(s, fresh, last_us),
+        text=f"{text}: pages on disk are not what was written{elsewhere}",
+        evidence=evidence,
+        since_us=s.memo("checksum-failure").setdefault("since_us", last_us),
+        runbook="checksum-failure",
+        advice="Find the relation in the server's log (invalid page in block), take no VACUUM FULL or REINDEX yet, and "
+        "check that the backups from before the first failure are kept.",
+    )
+
+
+def _severity(s: Situation, fresh: int, last_us: int | None) -> Severity:
+    if last_us is None:
+        return "critical" if fresh else "warning"
+    return "critical" if (s.now_us - last_us) / 1e6 < s.limits.safety.checksum_critical_s else "warning"
+
+
+def _place(one: Damaged) -> str:
+    return "the shared catalogs" if one.name is None else f"database {clean(one.name)}"
+
+
+def _times(count: int) -> str:
+    return "A page failed its checksum" if count == 1 else f"{count} reads failed their checksum"
+
+
+def _forgotten(damaged: list[Damaged]) -> bool:
+    return any(one.counter < one.failures for one in damaged)
+
+
+def checksums_off(s: Situation) -> Iterator[Signal]:
+    """The cluster has none: nothing on the way from disk to memory would be noticed (initdb's default until 17)."""
+    if s.facts.setting("data_checksums") != "off":
+        return
+    online = (s.facts.major or 0) >= ONLINE_MAJOR
+    how = (
+        "pg_enable_data_checksums() turns them on while the server runs"
+        if online
+        else "pg_checksums --enable turns them on while the server, and every standby of it, is stopped"
+    )
+    yield Signal(
+        severity="info",
+        text=f"Data checksums are off: a page damaged on disk is taken for sound; {how}",
+        evidence={"data_checksums": "off"},
+        advice="Until then only amcheck and reading everything, as a dump does, find damage.",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="checksum-failure",
+        title="pages that failed their checksum when they were read from disk",
+        parts=("pg.databases",),
+        look=checksum_failures,
+        settings=("safety.checksum_critical_s",),
+        source="pg_stat_database.checksum_failures, checksum_last_failure (PostgreSQL 12+)",
+    ),
+    Rule(
+        name="checksums-off",
+        title="the cluster has no data checksums",
+        parts=("pg.server",),
+        look=checksums_off,
+        source="data_checksums; pg_checksums; online from PostgreSQL 19 on",
+    ),
+)

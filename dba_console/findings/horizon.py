@@ -1,0 +1,126 @@
+"""The xid horizon: what keeps VACUUM from removing dead rows and from freezing, ranked, with what to do about each.
+
+One finding for all of it, named after the worst holder: only when that one is gone does the next one matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.wraparound import millions
+from dba_console.frames.times import age_s
+from dba_console.harmless import clean
+from dba_console.samples import postgres
+from dba_console.samples.findings import Severity
+from dba_console.units import human_duration
+
+CLEAR_SHARE = 0.9
+DUMPS = ("pg_dump", "pg_dumpall")
+NAMED = 5
+"""Holders listed in the evidence."""
+
+
+def horizon_held(s: Situation) -> Iterator[Signal]:
+    """Something holds it far back, or has held it for long while many ids were used, or was prepared and forgotten.
+
+    Dumps hold it by design: within the time they usually take, and their first day where that is not known, they are
+    told and not warned of. On a standby nothing is: what it holds, its primary shows.
+    """
+    horizon = s.picture.now("pg.horizon", postgres.Horizon)
+    if horizon is None or not horizon.rows or s.facts.in_recovery:
+        return
+    held = [row for row in horizon.rows if row.xid_age is not None]
+    held.sort(key=lambda row: (-(row.xid_age or 0), float("inf") if row.since is None else row.since))
+    worst = next((row for row in held if _too_far(s, row)), None)
+    if worst is None:
+        return
+    age = worst.xid_age or 0
+    name = holder(worst)
+    others = f", and {len(held) - 1} more with it" if len(held) > 1 else ""
+    since = "" if worst.since is None else f" for {human_duration(age_s(s.facts.server_now_us, worst.since))}"
+    yield Signal(
+        severity=_severity(s, worst),
+        text=f"VACUUM cannot clean up behind {name}: it has held the xid horizon{since}, {millions(age)} ids by now"
+        + others,
+        cause=f"{name} holds the xid horizon back by {millions(age)} ids{others}: VACUUM cannot freeze what is younger",
+        evidence={
+            "holder_kind": worst.kind,
+            "holder": clean(worst.who),
+            "pid": worst.pid if worst.kind == "backend" else None,
+            "holder_xid_age": age,
+            "since_age_s": age_s(s.facts.server_now_us, worst.since),
+            "holders": [f"{holder(row)}: {millions(row.xid_age or 0)}" for row in held[:NAMED]],
+        },
+        since_us=s.host_us(worst.since),
+        runbook="xid-wraparound",
+        advice=_what_to_do(worst),
+    )
+
+
+def holder(row: postgres.Holder) -> str:
+    """What holds it, in words."""
+    who = clean(row.who)
+    match row.kind:
+        case "backend":
+            state = f", {clean(row.state)}" if row.state else ""
+            return f"session {row.pid} ({who}{state})"
+        case "prepared":
+            return f"prepared transaction {who!r}"
+        case "slot":
+            return f"{row.state or ''} replication slot {who}".lstrip()
+        case _:
+            return f"standby {who} (hot_standby_feedback)"
+
+
+def _too_far(s: Situation, row: postgres.Holder) -> bool:
+    limits, age = s.limits.safety, row.xid_age or 0
+    held_s = age_s(s.facts.server_now_us, row.since) or 0.0
+    if s.over(age, limits.horizon_warn_xids, int(limits.horizon_warn_xids * CLEAR_SHARE), "horizon-held"):
+        return True
+    if row.kind == "prepared" and held_s >= limits.prepared_s:
+        return True
+    return held_s >= limits.horizon_old_s and age >= limits.horizon_old_xids
+
+
+def _severity(s: Situation, row: postgres.Holder) -> Severity:
+    if row.kind != "backend" or row.who not in DUMPS or (row.xid_age or 0) >= s.limits.safety.horizon_warn_xids:
+        return "warning"
+    known = [one.usual_s for one in s.progress.operations if one.kind == "pg_dump" and one.pid == row.pid]
+    usual_s = next((one for one in known if one is not None), 86_400.0)
+    held_s = age_s(s.facts.server_now_us, row.since)
+    return "info" if held_s is not None and held_s <= 1.5 * usual_s else "warning"
+
+
+def _what_to_do(row: postgres.Holder) -> str:
+    """One phrase for each kind, in the words of the documentation (maintenance.sgml, "Preventing Transaction ID
+    Wraparound Failures")."""
+    database = f" in database {clean(row.database)}" if row.database else ""
+    match row.kind:
+        case "backend":
+            return f"End that transaction: ask its owner, or SELECT pg_terminate_backend({row.pid})."
+        case "prepared":
+            return f"COMMIT PREPARED or ROLLBACK PREPARED it{database}, once its coordinator was asked."
+        case "slot" if row.state == "active":
+            return "Find out what the reader of this slot waits for: it confirms nothing."
+        case "slot":
+            return "Drop the slot if nobody will read it again; its replica or subscriber must then be built anew."
+        case _:
+            return "End the long query on that standby, or turn hot_standby_feedback off there."
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="horizon-held",
+        title="what keeps VACUUM from cleaning up and freezing, and what to do about it",
+        parts=("pg.horizon",),
+        look=horizon_held,
+        clear_after_s=20.0,
+        settings=(
+            "safety.horizon_warn_xids", "safety.horizon_old_s", "safety.horizon_old_xids", "safety.prepared_s",
+        ),
+        source="vacuum_freeze_min_age (50 M); check_postgres prepared_txns",
+    ),
+)  # fmt: skip

@@ -1,0 +1,221 @@
+"""Replication slots: WAL kept for somebody who does not read it, until the disk is full or the slot is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dba_console.findings.moments import in_time
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.wal_room import full_in_s, of_late, wal_mount
+from dba_console.frames.replication import behind
+from dba_console.frames.trend import course
+from dba_console.harmless import clean
+from dba_console.samples import postgres
+from dba_console.samples.findings import Severity
+from dba_console.units import human_bytes
+
+CLEAR_SHARE = 0.8
+UNBOUNDED = 1 << 50
+"""Room for WAL where it is not known: growth is told, and no date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one slot keeps, how fast that grows, and what it ends in."""
+
+    slot: postgres.Slot
+    bytes: int
+    ends: str
+    """What happens at the end it comes to first."""
+    per_s: float | None = None
+    end_in_s: float | None = None
+    """None where it does not come to it, or only beyond what its growth can tell."""
+    grows: bool = False
+    """It has grown steadily for a minute at least, clearly above its own ups and downs."""
+
+
+def slot_retention(s: Situation) -> Iterator[Signal]:
+    """Slots nobody reads that keep much, or grow towards the end of the disk or of themselves; and slots that are read,
+    but more slowly than WAL is written.
+
+    A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace.
+    """
+    replication = s.picture.now("pg.replication", postgres.Replication)
+    if replication is None or not replication.slots:
+        return
+    readers = _remember(s, replication.slots)
+    for slot in replication.slots:
+        retained = behind(replication.lsn, slot.restart_lsn)
+        if retained is None or retained < s.limits.wal.slot_least_bytes or _is_lost(slot) or slot.temporary:
+            continue
+        if slot.active_pid is None and _in_grace(s, slot):
+            continue
+        kept = _kept(s, slot, retained)
+        severity = _severity(s, kept)
+        if severity is not None:
+            yield _retains(s, kept, severity, readers.get(slot.name))
+
+
+def _remember(s: Situation, slots: list[postgres.Slot]) -> dict[str, int]:
+    """Slot -> the last reader that was seen, and the time it was."""
+    readers: dict[str, int] = s.memo("slots").setdefault("readers", {})
+    seen: dict[str, int] = s.memo("slots").setdefault("seen_us", {})
+    for slot in slots:
+        if slot.active_pid is not None:
+            readers[slot.name], seen[slot.name] = slot.active_pid, s.mono_us
+    return readers
+
+
+def _in_grace(s: Situation, slot: postgres.Slot) -> bool:
+    seen_us: int | None = s.memo("slots")["seen_us"].get(slot.name)
+    recent = seen_us is not None and s.mono_us - seen_us < s.limits.wal.slot_grace_s * 1e6
+    return recent and slot.wal_status != "unreserved"
+
+
+def _kept(s: Situation, slot: postgres.Slot, retained: int) -> Kept:
+    """With max_slot_wal_keep_size a slot may end before the disk does."""
+    mount = wal_mount(s)
+    room = None if mount is None else mount.available
+    ends = f"the disk of pg_wal{'' if mount is None else f' ({clean(mount.path)})'} is full"
+    if slot.safe_wal_size is not None and (room is None or slot.safe_wal_size <= room):
+        room, ends = max(0, slot.safe_wal_size), "the slot is lost (max_slot_wal_keep_size)"
+    return _course(s, Kept(slot, retained, ends), room)
+
+
+def _course(s: Situation, kept: Kept, room: int | None) -> Kept:
+    """Where it goes: by minutes of steady growth, or by the last ten seconds where they leave little time."""
+    limits, series = s.limits.wal, s.history.series(f"slot:{kept.slot.name}.retained_bytes")
+    late = of_late(series)
+    soon_s = full_in_s(room, late)
+    if soon_s is not None and soon_s < limits.full_soon_s and kept.slot.active_pid is None:
+        return replace(kept, per_s=late, end_in_s=soon_s)
+    found = course(series)
+    if found is None:
+        return replace(kept, per_s=late)
+    far = kept.bytes + (UNBOUNDED if room is None else room)
+    end_in_s = found.time_to_reach(far, gate=limits.slot_least_bytes, horizon_s=float("inf"))
+    return replace(kept, per_s=found.per_s, end_in_s=None if room is None else end_in_s, grows=end_in_s is not None)
+
+
+def _severity(s: Situation, kept: Kept) -> Severity | None:
+    """None where it is as it should be."""
+    limits, end_in_s, unread = s.limits.wal, kept.end_in_s, kept.slot.active_pid is None
+    if kept.slot.wal_status == "unreserved":
+        return "critical"
+    if end_in_s is not None and end_in_s < limits.full_warn_s:
+        return "critical" if end_in_s < limits.full_critical_s else "warning"
+    much = s.over(kept.bytes, _much(s), _much(s) * CLEAR_SHARE, "slot-retention", clean(kept.slot.name))
+    return "warning" if much and (unread or kept.grows) else None
+
+
+def _much(s: Situation) -> float:
+    """What is warned of whatever the growth: 1 GB, or a tenth of what is free on the disk of pg_wal if that is less."""
+    limits, mount = s.limits.wal, wal_mount(s)
+    if mount is None or mount.available is None:
+        return limits.slot_retained_bytes
+    share = limits.slot_retained_pct / 100 * mount.available
+    return max(limits.slot_least_bytes, min(limits.slot_retained_bytes, share))
+
+
+def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -> Signal:
+    slot, mount = kept.slot, wal_mount(s)
+    name = clean(slot.name)
+    state = "nobody reads it" if slot.active_pid is None else "it is read too slowly"
+    growth = f", {human_bytes(kept.per_s, per_s=True)} more" if kept.per_s is not None and kept.per_s > 0 else ""
+    text = f"Slot {name} keeps {human_bytes(kept.bytes)} of WAL{growth}, {state}"
+    if slot.wal_status == "unreserved":
+        text += "; the next checkpoint may remove what it needs"
+    elif kept.end_in_s is not None and kept.end_in_s < s.limits.wal.full_warn_s:
+        text += f": {kept.ends} {in_time(kept.end_in_s, s.now_us)}"
+    evidence: dict[str, Any] = {
+        "slot": name,
+        "kind": slot.kind,
+        "active": slot.active_pid is not None,
+        "last_pid": reader,
+        "retained_bytes": kept.bytes,
+        "retained_bytes_per_s": kept.per_s,
+        "wal_status": slot.wal_status,
+        "safe_bytes": slot.safe_wal_size,
+        "full_in_s": kept.end_in_s,
+        "path": None if mount is None else mount.path,
+        "available_bytes": None if mount is None else mount.available,
+    }
+    return Signal(
+        severity=severity,
+        text=text,
+        subject=name,
+        effect=f"slot {name} keeps {human_bytes(kept.bytes)} of WAL",
+        evidence=evidence,
+        series=(f"slot:{slot.name}.retained_bytes", "replication.wal_bytes_per_s"),
+        since_us=s.host_us(slot.inactive_since) if slot.active_pid is None else None,
+        runbook="slot-retention",
+        advice=_advice(slot),
+    )
+
+
+def _advice(slot: postgres.Slot) -> str:
+    if slot.active_pid is not None:
+        return f"Find out what its reader (pid {slot.active_pid}) waits for: network, its disk, a long transaction."
+    if slot.kind == "logical":
+        return "Start its subscriber, or drop the slot if there is none any more; it must then be copied anew."
+    return "Start its standby, or drop the slot if there is none any more; it must then be built anew."
+
+
+def slot_lost(s: Situation) -> Iterator[Signal]:
+    """The server removed WAL the slot needed, or invalidated it: its replica cannot go on."""
+    replication = s.picture.now("pg.replication", postgres.Replication)
+    for slot in () if replication is None else replication.slots:
+        if not _is_lost(slot):
+            continue
+        name = clean(slot.name)
+        reason = f" ({clean(slot.invalidation_reason)})" if slot.invalidation_reason else ""
+        replica = "subscriber" if slot.kind == "logical" else "standby"
+        yield Signal(
+            severity="warning",
+            text=f"Slot {name} is lost{reason}: its {replica} cannot go on and must be built anew",
+            subject=name,
+            evidence={
+                "slot": name,
+                "kind": slot.kind,
+                "wal_status": slot.wal_status,
+                "invalidation_reason": slot.invalidation_reason,
+            },
+            runbook="slot-retention",
+            advice=f"Drop the slot, and build the {replica} anew.",
+        )
+
+
+def _is_lost(slot: postgres.Slot) -> bool:
+    return slot.wal_status == "lost" or slot.invalidation_reason is not None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="slot-retention",
+        title="slots that keep WAL nobody reads, with the date the disk is full or the slot lost",
+        parts=("pg.replication",),
+        look=slot_retention,
+        clear_after_s=15.0,
+        settings=(
+            "wal.slot_retained_bytes",
+            "wal.slot_retained_pct",
+            "wal.slot_least_bytes",
+            "wal.slot_grace_s",
+            "wal.full_soon_s",
+            "wal.full_critical_s",
+            "wal.full_warn_s",
+        ),
+        source="pg_replication_slots.wal_status, safe_wal_size; max_slot_wal_keep_size",
+    ),
+    Rule(
+        name="slot-lost",
+        title="slots whose WAL is gone",
+        parts=("pg.replication",),
+        look=slot_lost,
+        source="pg_replication_slots.wal_status = lost (13+), invalidation_reason (17+)",
+    ),
+)
