@@ -77,6 +77,7 @@ def derive_events(events: Sequence[Event]) -> Events:
             text=event.text,
             seq=event.seq,
             severity=event.severity,
+            finding=event.details.get("id") if event.kind.startswith("finding.") else None,
         )
         for event in events[-LAST_EVENTS:]
     ]

@@ -403,6 +403,8 @@ class EventRow(Struct, kw_only=True):
     text: str
     seq: int = 0
     severity: str = "info"
+    finding: str | None = None
+    """The id of the finding it is about."""
 
 
 class Events(PanelFrame, kw_only=True):

@@ -14,7 +14,7 @@ from dba_console.frames.history import History
 from dba_console.frames.model import Frame
 from dba_console.panels import events, findings, states
 from dba_console.panels.cells import Line, Span
-from dba_console.panels.findings import speaking
+from dba_console.panels.findings import calls
 from dba_console.panels.grid import Box
 from dba_console.panels.registry import PANELS
 from dba_console.panels.stacked import stacked, window_s
@@ -62,12 +62,16 @@ def title(name: str, view: View) -> Line:
 
 
 def _findings_title(frame: Frame) -> Line:
-    """`Findings · `, or that there are none, or how many are silenced; nothing where no rule was asked."""
-    if not frame.findings:
-        return (Span("Findings", "title"), Span(" none · ", "dim")) if frame.judged else ()
+    """`Findings · `, with what of them is not shown here; nothing where no rule was asked."""
+    if not frame.findings and not frame.judged:
+        return ()
     silent = sum(one.state == "silenced" for one in frame.findings)
-    words = f" {silent} silenced" if silent else ""
-    return (Span("Findings", "title"), Span(f"{words} · ", "dim"))
+    quiet = len(frame.findings) - silent - len(calls(frame.findings))
+    words = [f"{count} {kind}" for count, kind in ((quiet, "info"), (silent, "silenced")) if count]
+    if not calls(frame.findings):
+        words.insert(0, "none" if not words else "none but")
+    said = f" {', '.join(words)}".replace("but,", "but") if words else ""
+    return (Span("Findings", "title"), Span(f"{said} · ", "dim"))
 
 
 def content(name: str, view: View, width: int, rows: int) -> list[Line]:
@@ -75,10 +79,18 @@ def content(name: str, view: View, width: int, rows: int) -> list[Line]:
     if name == "charts":
         return stacked(view.frame, view.history, width, rows)
     if name == "happenings":
-        found = findings.compact(view.frame, width, rows, view.history) if speaking(view.frame.findings) else []
-        # Findings first, and below them what happened, as far as there is room.
-        return found + (events.compact(view.frame, width, rows - len(found), view.history) if len(found) < rows else [])
+        return _happenings(view, width, rows)
     return PANELS[name].compact(view.frame, width, rows, view.history)
+
+
+def _happenings(view: View, width: int, rows: int) -> list[Line]:
+    """Findings that call first, and below them what happened, as far as there is room."""
+    calling = calls(view.frame.findings)
+    found = findings.lines_of(calling, width, rows) if calling else []
+    if len(found) >= rows:
+        return found
+    told = {one.id for one in calling}
+    return found + events.compact(view.frame, width, rows - len(found), view.history, told)
 
 
 def columns(band: Band, width: int) -> list[tuple[str, int, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dba_console.frames.history import History
 from dba_console.frames.model import EventRow, Frame
 from dba_console.panels import states
@@ -11,10 +13,11 @@ from dba_console.panels.phrases import name_of, said
 from dba_console.panels.times import moment_of
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
-    """The last events that fit, in the order they happened."""
+def compact(frame: Frame, width: int, height: int, history: History, told: Collection[str] = frozenset()) -> list[Line]:
+    """The last events that fit, in the order they happened; without those that raised a finding of `told`."""
     panel = frame.events
-    lines = [event_line(row) for row in worth_showing(panel.rows)[-height:]] if height > 0 else []
+    rows = [row for row in worth_showing(panel.rows) if row.finding is None or row.finding not in told]
+    lines = [event_line(row) for row in rows[-height:]] if height > 0 else []
     if not lines and panel.status == "ok":
         lines = [said("nothing has happened in this session yet", "dim")]
     return states.body(panel, bool(lines), lines, width, height)

@@ -34,10 +34,13 @@ _COLUMNS = (
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
-    """What speaks now, the most severe kept where not all fit, in the order it began; wrapped where there is room."""
+    """What is not silenced, in the order it began; the most severe kept where not all fit."""
     shown = speaking(frame.findings)
-    if not shown:
-        return [said(_nothing(frame), "dim")][: max(0, height)]
+    return lines_of(shown, width, height) if shown else [said(_nothing(frame), "dim")][: max(0, height)]
+
+
+def lines_of(shown: Sequence[Finding], width: int, height: int) -> list[Line]:
+    """Findings in at most `height` lines: a line each, sentences wrapped where there is room."""
     kept = sorted(shown, key=lambda one: _RANKS.get(one.severity, 2))[: max(0, height)]
     kept.sort(key=lambda one: one.since or "")
     spare = height - len(kept)
@@ -54,6 +57,11 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
 def speaking(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that are not silenced."""
     return [one for one in findings if one.state != "silenced"]
+
+
+def calls(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that call somebody: not silenced, and more than a remark."""
+    return [one for one in speaking(findings) if one.severity in _RANKS]
 
 
 def ordered(findings: Sequence[Finding]) -> list[Finding]:
