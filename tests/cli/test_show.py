@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import PANELS
 from tests.background import idle_sessions
@@ -109,18 +107,6 @@ def test_check_is_ok_with_performance_data_on_a_quiet_server(console: Console, c
     assert done.out.startswith("DBACONSOLE OK - ")
     assert " | connections=" in done.out.splitlines()[0]
     assert "used_pct=" in done.out
-
-
-@pytest.mark.parametrize(("warning", "critical", "code"), [("0", "100", 1), ("0", "0", 2)])
-def test_check_follows_its_thresholds(
-    console: Console, cluster: Cluster, warning: str, critical: str, code: int
-) -> None:
-    assert console.run("check", "--warning", warning, "--critical", critical, cluster.dsn()).code == code
-
-
-def test_check_refuses_a_warning_above_the_alarm(console: Console) -> None:
-    done = console.run("check", "--warning", "90", "--critical", "50", NOWHERE)
-    assert (done.code, done.err.splitlines()[0]) == (3, "error: --warning 90 is above --critical 50")
 
 
 def test_a_mistyped_panel_beside_a_server_is_told_with_the_nearest(console: Console) -> None:

@@ -1,0 +1,153 @@
+"""Findings on the command line: told, acknowledged, silenced, counted by `check`. Real server, real agent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
+from tests.cli.console import Console, Done
+
+FILLING = """
+[findings.connections]
+near_pct = 0.5
+clear_pct = 0.1
+critical_pct = {critical}
+"""
+"""The console's own connection is enough to be near such a limit."""
+
+
+@pytest.fixture
+def watched(console: Console, cluster: Cluster) -> Iterator[Console]:
+    """A console with an agent that finds the server's connections nearly taken."""
+    with watching(console, cluster):
+        yield console
+
+
+@contextmanager
+def watching(console: Console, cluster: Cluster, critical: float = 95.0) -> Iterator[None]:
+    console.write_config(FILLING.format(critical=critical))
+    with console.running("record", cluster.dsn()):
+        until(console, cluster, lambda done: "connections-filling" in done.out)
+        yield
+
+
+def until(console: Console, cluster: Cluster, wanted: Callable[[Done], bool]) -> Done:
+    """`findings list`, asked until it says so."""
+
+    def asked() -> Done | None:
+        done = console.run("findings", "list", cluster.dsn())
+        return done if wanted(done) else None
+
+    return wait_until(asked, 30, what="the finding")
+
+
+def test_a_finding_is_listed_with_when_it_began_and_how_severe_it_is(watched: Console, cluster: Cluster) -> None:
+    done = watched.run("findings", "list", cluster.dsn())
+    assert done.code == 0
+    row = next(line for line in done.out.splitlines() if "connections-filling" in line)
+    assert "warning" in row and "open" in row
+
+
+def test_a_finding_has_all_its_evidence_as_json(watched: Console, cluster: Cluster) -> None:
+    found = watched.run("findings", "list", "--json", cluster.dsn()).objects()
+    filling = next(one for one in found if one["id"] == "connections-filling")
+    assert filling["evidence"]["used"] >= 1
+    assert filling["evidence"]["usable"] > filling["evidence"]["used"]
+    assert filling["since"].endswith("Z")
+
+
+def test_a_finding_is_shown_in_full_by_the_beginning_of_its_name(watched: Console, cluster: Cluster) -> None:
+    done = watched.run("findings", "show", "connections-f", cluster.dsn())
+    assert done.code == 0
+    assert "evidence: used" in done.out
+
+
+def test_the_findings_are_in_the_object_of_show(watched: Console, cluster: Cluster) -> None:
+    [tick] = watched.run("show", "--json", cluster.dsn()).objects()
+    assert [one["severity"] for one in tick["findings"] if one["id"] == "connections-filling"] == ["warning"]
+
+
+def test_an_acknowledged_finding_carries_name_and_note_and_is_an_event(watched: Console, cluster: Cluster) -> None:
+    done = watched.run("findings", "ack", "connections-filling", "--note", "pool is being resized", cluster.dsn())
+    assert done.code == 0, done.err
+    assert "acknowledged by" in done.out
+    listed = until(watched, cluster, lambda done: "acknowledged" in done.out)
+    assert listed.code == 0
+    [tick] = watched.run("show", "--json", "events", cluster.dsn()).objects()
+    assert any("pool is being resized" in row["text"] for row in tick["panels"]["events"]["rows"])
+
+
+def test_a_silenced_finding_no_longer_alarms_until_it_is_taken_back(watched: Console, cluster: Cluster) -> None:
+    assert watched.run("check", cluster.dsn()).code == 1
+    assert watched.run("findings", "silence", "connections-filling", "--for", "1h", cluster.dsn()).code == 0
+    until(watched, cluster, lambda done: "silenced" in done.out)
+    quiet = watched.run("check", cluster.dsn())
+    assert (quiet.code, "silenced" in quiet.out) == (0, True)
+    assert watched.run("findings", "unsilence", "connections-filling", cluster.dsn()).code == 0
+    until(watched, cluster, lambda done: "silenced" not in done.out)
+    assert watched.run("check", cluster.dsn()).code == 1
+
+
+def test_a_silence_outlives_the_agent_that_was_told(console: Console, cluster: Cluster) -> None:
+    with watching(console, cluster):
+        assert console.run("findings", "silence", "connections-filling", "--for", "1h", cluster.dsn()).code == 0
+    with watching(console, cluster):
+        until(console, cluster, lambda done: "silenced" in done.out)
+
+
+def test_what_is_said_of_a_finding_nobody_raised_is_refused_with_a_hint(watched: Console, cluster: Cluster) -> None:
+    done = watched.run("findings", "ack", "disk-on-fire", cluster.dsn())
+    assert done.code == 2
+    assert done.err.startswith("error: no finding 'disk-on-fire' is open\nhint: open now: connections-filling")
+
+
+def test_without_an_agent_nothing_can_be_acknowledged_and_that_is_said(console: Console, cluster: Cluster) -> None:
+    done = console.run("findings", "ack", "connections-filling", cluster.dsn())
+    assert done.code == 3
+    assert "no agent watches" in done.err and "hint:" in done.err
+
+
+def test_without_an_agent_the_findings_are_looked_for_and_nothing_is_left_behind(
+    console: Console, cluster: Cluster
+) -> None:
+    console.write_config(FILLING.format(critical=95.0))
+    done = console.run("findings", "list", cluster.dsn())
+    assert "connections-filling" in done.out, done.err
+    assert not console.sessions.exists()
+
+
+@pytest.mark.parametrize(("critical", "code"), [(95.0, 1), (0.5, 2)])
+def test_check_without_an_agent_follows_the_configured_figures(
+    console: Console, cluster: Cluster, critical: float, code: int
+) -> None:
+    console.write_config(FILLING.format(critical=critical))
+    done = console.run("check", cluster.dsn())
+    assert done.code == code, done.out + done.err
+    assert "connections-filling" in done.out.splitlines()[0]
+
+
+def test_a_raised_finding_can_be_gone_to_in_the_recording(cluster: Cluster) -> None:
+    home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
+    try:
+        console = Console(home)
+        with watching(console, cluster):
+            pass
+        done = console.run("replay", "last", "--at", "finding:connections-filling", "--show", "--json")
+        assert done.code == 0, done.err
+        assert "connections-filling" in [one["id"] for one in json.loads(done.out)["findings"]]
+    finally:
+        shutil.rmtree(home)
+
+
+def test_every_rule_is_listed_with_what_it_tells(console: Console) -> None:
+    done = console.run("findings", "rules", "--json")
+    named = {rule["name"]: rule["title"] for rule in done.objects()}
+    assert len(named) > 30 and all(named.values())
