@@ -357,3 +357,21 @@ class DatabaseSize(Struct, array_like=True, frozen=True, gc=False):
 
 class Sizes(Struct, array_like=True, frozen=True):
     rows: list[DatabaseSize]
+
+
+class TempDirectory(Struct, array_like=True, frozen=True, gc=False):
+    """Temporary files of one backend in one tablespace, as pg_ls_tmpdir() lists them."""
+
+    tablespace: str
+    pid: int | None
+    """Who made them, from the file's name; None where it does not tell."""
+    files: int
+    bytes: int
+
+
+class TempFiles(Struct, array_like=True, frozen=True):
+    """Temporary files that are open now, the largest first."""
+
+    rows: list[TempDirectory]
+    closed_bytes: int | None = None
+    """temp_bytes of pg_stat_database over all databases: what was written and is closed."""

@@ -36,9 +36,9 @@ _KINDS = (
     PartKind("pg.activity", postgres.Sessions, 1, "pg_stat_activity"),
     PartKind("pg.locks", postgres.Locks, 1, "who waits for whom"),
     PartKind("pg.progress", postgres.Operations, 1, "pg_stat_progress_*"),
-    PartKind("pg.databases", postgres.DatabaseStats, 5, "pg_stat_database"),
+    PartKind("pg.databases", postgres.DatabaseStats, 3, "pg_stat_database"),
     PartKind("pg.replication", postgres.Replication, 2, "positions, standbys, slots"),
-    PartKind("pg.archiver", postgres.Archiver, 5, "archiving and its backlog"),
+    PartKind("pg.archiver", postgres.Archiver, 3, "archiving and its backlog"),
     PartKind("pg.wal", postgres.Wal, 5, "WAL and checkpoints"),
     PartKind("pg.io", postgres.IoStats, 10, "pg_stat_io"),
     PartKind("pg.horizon", postgres.Horizon, 10, "what holds the xid horizon"),
@@ -47,6 +47,7 @@ _KINDS = (
     PartKind("self", own.Self, 1, "the console's own cost"),
     PartKind("findings", findings.Conclusions, 10, "what is wrong, as the rules see it"),
     PartKind("jobs", jobs.Jobs, 30, "long jobs: which run, and what is known of the ones before"),
+    PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in _KINDS}

@@ -16,6 +16,7 @@ from dba_console.probes.postgres.readings.locks import locks_of
 from dba_console.probes.postgres.readings.progress import operations_of
 from dba_console.probes.postgres.readings.replication import replication_of
 from dba_console.probes.postgres.readings.server import Self, server_of
+from dba_console.probes.postgres.readings.temp import temp_of
 from dba_console.probes.postgres.readings.wal import archiver_of, io_of, wal_of
 from dba_console.probes.postgres.readings.xids import horizon_of, xids_of
 from dba_console.samples.sample import Part, make_part
@@ -45,6 +46,7 @@ class Builder:
             "pg.io": lambda rows: io_of(rows["io"]),
             "pg.horizon": lambda rows: horizon_of(rows["horizon"], names),
             "pg.xids": lambda rows: xids_of(rows["xids"], rows.get("xid_tables", []), names),
+            "pg.temp": lambda rows: temp_of(rows["temp"], rows.get("temp_closed", []), names),
         }
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:

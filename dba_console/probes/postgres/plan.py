@@ -28,6 +28,7 @@ PLANS: dict[str, PartPlan] = {
     "pg.horizon": PartPlan("horizon"),
     "pg.xids": PartPlan("xids", ("xid_tables",)),
     "pg.sizes": PartPlan("size_names"),
+    "pg.temp": PartPlan("temp", ("temp_closed",)),
 }
 """Every part of this room."""
 
@@ -50,6 +51,7 @@ LABELS = {
     "wal": "WAL counters",
     "wal_files": "size of pg_wal",
     "xid_tables": "oldest tables",
+    "temp_closed": "temporary files written before",
 }
 """What people call the extras."""
 
