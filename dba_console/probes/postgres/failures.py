@@ -21,7 +21,7 @@ _LIMITS = {"InitializeSessionUserId": "role", "CheckMyDatabase": "database"}
 """Functions of miscinit.c and postinit.c that refuse for a CONNECTION LIMIT; every other 53300 is the server's."""
 _POOLER_FULL = "no more connections allowed"
 """What PgBouncer says beyond max_client_conn, with a code that says nothing (08P01)."""
-_HINTS: dict[ConnectKind, str | None] = {
+HINTS: dict[ConnectKind, str | None] = {
     "no_slots": "superusers have a reserve, and from 16 on members of pg_use_reserved_connections",
     "starting": "wait for it: a server in crash recovery accepts connections when its WAL is replayed",
     "refused": "is the server running, and does it listen on that address and port?",
@@ -31,6 +31,7 @@ _HINTS: dict[ConnectKind, str | None] = {
     "ssl": "check sslmode= and the certificates",
     "other": None,
 }
+"""What would help, by kind; the agent ends its sentence about a failed attempt with it."""
 
 
 class ConnectFailed(ConnectError):
@@ -40,7 +41,7 @@ class ConnectFailed(ConnectError):
     def __init__(
         self, kind: ConnectKind, message: str, *, sqlstate: str | None = None, limit: str | None = None
     ) -> None:
-        super().__init__(redact(message), hint=_HINTS[kind])
+        super().__init__(redact(message), hint=HINTS[kind])
         self.kind: ConnectKind = kind
         self.sqlstate = sqlstate
         self.limit = limit
