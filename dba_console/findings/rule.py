@@ -30,3 +30,5 @@ class Rule:
     """Its figures, as `family.name` of `dba_console.limits`."""
     source: str = ""
     """Where its figures come from, in one line of the documentation."""
+    runbook: str | None = None
+    """The runbook its signals name, for the documentation."""
