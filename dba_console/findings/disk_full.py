@@ -1,0 +1,172 @@
+"""File systems that are full, or will be at a time that can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.findings.moments import in_time
+from dba_console.findings.mount_words import holds_server, mounts_of, share_used, words_of
+from dba_console.findings.outlook import Outlook, Watched
+from dba_console.findings.signal import Signal, Value
+from dba_console.findings.situation import Situation
+from dba_console.frames.times import rfc3339
+from dba_console.harmless import clean
+from dba_console.samples.findings import Severity
+from dba_console.samples.host import Mount
+from dba_console.units import human_bytes, human_pct
+
+RULE = "disk-filling"
+CLEAR_PCT = 2.0
+"""Points below the figure for raising at which a share is no longer told."""
+_LOWER: dict[Severity, Severity | None] = {"critical": "warning", "warning": "info", "info": None}
+
+
+def disk_filling(s: Situation) -> Iterator[Signal]:
+    """A file system of PostgreSQL's or of the console's is nearly full, or has a date on which it will be.
+
+    By share, 80 % a warning, 90 % critical where data, WAL, temporary files or a tablespace lie (story S12: separate
+    volumes, 80 to 90 % full is full), 95 % elsewhere; one degree less where 50 GB are left and it does not grow, for
+    80 % of 20 TB is no news. By date: within a day a warning, within an hour critical, told from steady growth and no
+    further ahead than has been watched long enough for; from ten seconds of growth, a warning when they used 2 % of
+    what was left and five minutes remain. PostgreSQL stops when WAL finds no room (wal.sgml, "if the disk fills up").
+    """
+    watched: dict[str, Watched] = s.memo(RULE)
+    mounts = mounts_of(s)
+    for mount in mounts:
+        if mount.used is not None and mount.available is not None:
+            yield from _mount(s, mount, mount.used, mount.available, watched.setdefault(mount.path, Watched()))
+    for path in watched.keys() - {mount.path for mount in mounts}:
+        del watched[path]
+
+
+def _mount(s: Situation, mount: Mount, used: int, available: int, watched: Watched) -> Iterator[Signal]:
+    limits = s.limits.disks
+    watched.add(s.picture.current["host.mounts"].part.at_us, used)
+    outlook = watched.outlook(
+        used + available, mount.size or used + available, within_s=limits.full_in_warning_s, soon_s=limits.soon_s
+    )
+    by_share, by_date = _by_share(s, mount, available, outlook), _by_date(s, mount, outlook)
+    severity = by_share if by_date is None or (by_share == "critical") else by_date
+    if severity is not None:
+        yield _signal(s, mount, available, outlook, severity)
+
+
+def _by_share(s: Situation, mount: Mount, available: int, outlook: Outlook | None) -> Severity | None:
+    limits, pct = s.limits.disks, share_used(mount)
+    critical_pct = limits.full_critical_pct if holds_server(mount) else limits.full_beside_critical_pct
+    severity: Severity | None = None
+    for name, at in (("warning", limits.full_warning_pct), ("critical", critical_pct)):
+        if s.over(pct, at, at - CLEAR_PCT, RULE, clean(mount.path)):
+            severity = "critical" if name == "critical" else "warning"
+    if severity == "critical" and mount.holds == ["session"]:
+        severity = "warning"  # the console's own recording; nothing of the server is in danger
+    if severity is not None and available >= limits.roomy_bytes and outlook is None:
+        return _LOWER[severity]
+    return severity
+
+
+def _by_date(s: Situation, mount: Mount, outlook: Outlook | None) -> Severity | None:
+    if outlook is None:
+        return None
+    near = outlook.urgent and outlook.full_in_s <= s.limits.disks.full_in_critical_s
+    return "critical" if near and holds_server(mount) else "warning"
+
+
+def _signal(s: Situation, mount: Mount, available: int, outlook: Outlook | None, severity: Severity) -> Signal:
+    pct, name = share_used(mount), words_of(mount)
+    text = f"{name} is {human_pct(pct)} full, {human_bytes(available)} left"
+    cause = text
+    if outlook is not None:
+        pace = f"+{human_bytes(outlook.per_s, per_s=True)}"
+        date = in_time(outlook.full_in_s, s.now_us)
+        text = f"{name} will be full {date}: {pace}, {human_bytes(available)} left ({human_pct(pct)} used)"
+        cause = f"{name} fills up, {pace}, {human_bytes(available)} left"
+    return Signal(
+        severity=severity,
+        subject=clean(mount.path),
+        text=text,
+        cause=cause,
+        evidence=_evidence(s, mount, outlook),
+        series=(f"mount:{mount.path}.used_bytes",),
+        runbook=RULE,
+        advice=_advice(mount),
+    )
+
+
+def _evidence(s: Situation, mount: Mount, outlook: Outlook | None) -> dict[str, Value]:
+    full_us = None if outlook is None else s.now_us + int(outlook.full_in_s) * 1_000_000
+    return {
+        "mount": clean(mount.path),
+        "holds": [clean(held) for held in mount.holds],
+        "used_pct": _rounded(share_used(mount)),
+        "used_bytes": mount.used,
+        "available_bytes": mount.available,
+        "growth_bytes_per_s": None if outlook is None else _rounded(outlook.per_s),
+        "full_in_s": None if outlook is None else _rounded(outlook.full_in_s),
+        "full_at": rfc3339(full_us),
+        "watched_s": None if outlook is None else _rounded(outlook.watched_s),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _advice(mount: Mount) -> str:
+    if "wal" in mount.holds or "data" in mount.holds:
+        return (
+            "The server stops when WAL finds no room: see what grows here (slots, archive_status, temporary files, a "
+            "copy beside the data) before you remove anything, and never remove files of pg_wal."
+        )
+    return "See what grows here; old logs, dumps and archived WAL are the usual ones."
+
+
+def inodes_filling(s: Situation) -> Iterator[Signal]:
+    """A file system that runs out of inodes: no file can be made although there is room.
+
+    80 and 95 %, as monitoring plugins have it for the room itself; PostgreSQL needs few, so it is mostly something
+    beside it, sessions of a web application or a mail queue. File systems that make inodes as they need them tell none.
+    """
+    limits = s.limits.disks
+    for mount in mounts_of(s):
+        if not mount.inodes or mount.inodes_free is None:
+            continue
+        subject, pct = clean(mount.path), 100.0 * (mount.inodes - mount.inodes_free) / mount.inodes
+        if not s.over(pct, limits.inodes_warning_pct, limits.inodes_warning_pct - CLEAR_PCT, "inodes-filling", subject):
+            continue
+        bad = pct >= limits.inodes_critical_pct and holds_server(mount)
+        yield Signal(
+            severity="critical" if bad else "warning",
+            subject=subject,
+            text=f"{words_of(mount)} has used {human_pct(pct)} of its inodes, {mount.inodes_free} are left: "
+            "then no file can be made, though there is room",
+            evidence={
+                "mount": subject,
+                "inodes_pct": round(pct, 1),
+                "inodes": mount.inodes,
+                "inodes_free": mount.inodes_free,
+            },
+            runbook=RULE,
+            advice="Find the directory with the most files; it is rarely one of PostgreSQL's.",
+        )
+
+
+def discard_mount(s: Situation) -> Iterator[Signal]:
+    """Data, WAL or backups on a file system mounted with `discard`: removing a large file may stall the device.
+
+    Freed extents are then trimmed within the file system's transaction (ext4 and xfs documentation: "discard");
+    removing a backup of 50 GB stopped all I/O for 28 s (story S7). `discard=async` of btrfs waits and is not meant.
+    """
+    for mount in mounts_of(s):
+        if "discard" not in mount.options.split(",") or mount.holds == ["session"]:
+            continue
+        yield Signal(
+            severity="info",
+            subject=clean(mount.path),
+            text=f"{words_of(mount)} is mounted with discard: removing a large file there can stall the device",
+            evidence={"mount": clean(mount.path), "holds": [clean(held) for held in mount.holds],
+                      "device": None if mount.device is None else clean(mount.device)},
+            runbook="remove-backup",
+            advice="Truncate large files in small steps instead of removing them, or mount without discard and run "
+            "fstrim at a quiet hour.",
+        )  # fmt: skip

@@ -1,0 +1,179 @@
+"""Temporary files that eat the disk: a sort or hash that does not fit its memory.
+
+What is told is what lies on disk now (pg_ls_tmpdir), since pg_stat_database counts a file when it is closed and a
+runaway sort closes none. Files of parallel workers lie in directories that are not listed; they show in the disk's
+growth only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dba_console.findings.mount_words import share_used, words_of
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.whose import name, session, statement
+from dba_console.frames.rates import pair, rate
+from dba_console.harmless import clean
+from dba_console.limits.disks import DiskLimits
+from dba_console.samples.findings import Severity
+from dba_console.samples.host import Mount, Mounts
+from dba_console.samples.postgres import Activity, TempDirectory, TempFiles
+from dba_console.units import human_bytes, human_duration
+
+RULE = "temp-spill"
+SMALL_BYTES = 64 << 20
+"""Below this temporary files are no news on any disk."""
+HOLD = 0.7
+"""Share of each figure at which it is still told."""
+
+
+class _Spill(NamedTuple):
+    """Temporary files of one tablespace."""
+
+    rows: list[TempDirectory]
+    mount: Mount | None
+    live: int
+    """Bytes on disk now."""
+    growth: float | None
+    """Change of `live` per second."""
+    written: float | None
+    """Bytes written per second, those of files that are closed again included."""
+
+    @property
+    def free(self) -> int | None:
+        return None if self.mount is None else self.mount.available
+
+    @property
+    def free_pct(self) -> float | None:
+        """Share of what would be free without them."""
+        return None if self.free is None else 100.0 * self.live / max(1, self.live + self.free)
+
+    @property
+    def full_in_s(self) -> float | None:
+        """None also where they do not grow."""
+        return None if self.free is None or not self.growth or self.growth <= 0 else self.free / self.growth
+
+
+def temp_spill(s: Situation) -> Iterator[Signal]:
+    """Sorts and hashes write temporary files that endanger the disk they lie on, with the session that does.
+
+    A warning for a fifth of what was free, for 1 GB where they fill the disk within a day or nothing is known of it,
+    for 50 MB/s over five seconds where the disk takes that for ten minutes at most; critical where at their growth it
+    is full within ten minutes and a fifth is gone (story S12: a runaway sort that fills the data volume stops the
+    server). Of a large disk nothing is said: every report sorts.
+    """
+    now = s.picture.now("pg.temp", TempFiles)
+    if now is None or not now.rows:
+        return
+    for space, spill in _spills(s, now).items():
+        severity = _severity(spill, s.limits.disks, s.is_open(RULE, space))
+        if severity is not None:
+            yield _signal(s, space, spill, severity)
+
+
+def _spills(s: Situation, now: TempFiles) -> dict[str, _Spill]:
+    """By tablespace; that of the data directory has no name, for it is the usual one."""
+    spaces: dict[str, list[TempDirectory]] = {}
+    for row in now.rows:
+        spaces.setdefault(row.tablespace, []).append(row)
+    both = pair(s.picture, "pg.temp", TempFiles)
+    most = max(spaces, key=lambda space: _bytes(spaces[space]))
+    found = {}
+    for space, rows in spaces.items():
+        live = _bytes(rows)
+        growth = closed = None
+        if both is not None:
+            growth = (live - _bytes([row for row in both.old.rows if row.tablespace == space])) / both.seconds
+            if space == most:
+                closed = rate(both.new.closed_bytes, both.old.closed_bytes, both.seconds)
+        written = None if growth is None else max(0.0, growth + (closed or 0.0))
+        found["" if space == "pg_default" else clean(space)] = _Spill(rows, _mount(s, space), live, growth, written)
+    return found
+
+
+def _bytes(rows: list[TempDirectory]) -> int:
+    return sum(row.bytes for row in rows)
+
+
+def _mount(s: Situation, tablespace: str) -> Mount | None:
+    held = "data" if tablespace == "pg_default" else f"tablespace:{tablespace}"
+    mounts = s.facts.picture.now("host.mounts", Mounts)
+    return None if mounts is None else next((mount for mount in mounts.mounts if held in mount.holds), None)
+
+
+def _severity(spill: _Spill, limits: DiskLimits, told: bool) -> Severity | None:
+    share = HOLD if told else 1.0
+    if spill.live < SMALL_BYTES * share:
+        return None
+    eats = spill.free_pct is not None and spill.free_pct >= limits.temp_free_pct * share
+    soon = spill.full_in_s is not None and spill.full_in_s <= limits.temp_full_in_critical_s / share
+    if eats and soon:
+        return "critical"
+    unknown = spill.free is None
+    ends = spill.full_in_s is not None and spill.full_in_s <= limits.full_in_warning_s
+    much = spill.live >= limits.temp_bytes * share and (unknown or ends)
+    written = spill.written or 0.0
+    short = spill.free is not None and spill.free <= written * limits.temp_full_in_critical_s / share
+    fast = written >= limits.temp_bytes_per_s * share and short
+    return "warning" if eats or much or fast else None
+
+
+def _signal(s: Situation, space: str, spill: _Spill, severity: Severity) -> Signal:
+    row = spill.rows[0]
+    activity = None if row.pid is None else s.facts.by_pid.get(row.pid)
+    pace = "" if spill.written is None else f", {human_bytes(spill.written, per_s=True)} written"
+    held = f"{human_bytes(spill.live)} of temporary files{pace}"
+    text = f"{_who(row, activity)} sorts on disk: {held}{_where(spill)}"
+    return Signal(
+        severity=severity,
+        subject=space,
+        text=text,
+        cause=f"{_who(row, activity)} writes temporary files ({held})",
+        evidence={
+            "tablespace": clean(row.tablespace),
+            "mount": None if spill.mount is None else clean(spill.mount.path),
+            "temp_bytes": spill.live,
+            "temp_files": sum(each.files for each in spill.rows),
+            "temp_written_bytes_per_s": None if spill.written is None else round(spill.written),
+            "temp_growth_bytes_per_s": None if spill.growth is None else round(spill.growth),
+            "temp_available_bytes": spill.free,
+            "temp_full_in_s": None if spill.full_in_s is None else round(spill.full_in_s, 1),
+            "pid": row.pid,
+            "pid_bytes": row.bytes,
+            **_session(activity),
+        },
+        series=() if spill.mount is None else (f"mount:{spill.mount.path}.used_bytes", "io.write_bytes_per_s"),
+        advice=_advice(row, activity),
+    )
+
+
+def _who(row: TempDirectory, activity: Activity | None) -> str:
+    if activity is not None:
+        return session(activity)
+    return "A query" if row.pid is None else f"Process {row.pid}"
+
+
+def _where(spill: _Spill) -> str:
+    if spill.mount is None:
+        return ""
+    used = share_used(spill.mount)
+    full = f", full in {human_duration(spill.full_in_s)}" if spill.full_in_s is not None and used is not None else ""
+    return f" on {words_of(spill.mount)}, {human_bytes(spill.free)} left{full}"
+
+
+def _session(activity: Activity | None) -> dict[str, str | None]:
+    if activity is None:
+        return {}
+    return {
+        "application": name(activity.application),
+        "user": name(activity.user),
+        "database": name(activity.database),
+        "query": statement(activity.query),
+    }
+
+
+def _advice(row: TempDirectory, activity: Activity | None) -> str:
+    ends = f"pg_cancel_backend({row.pid}) ends the query; " if activity is not None else ""
+    return f"{ends}temp_file_limit bounds what one session may write, temp_tablespaces moves it to a disk of its own."
