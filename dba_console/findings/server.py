@@ -1,7 +1,74 @@
-"""Rules about server."""
+"""Rules about the server: whether it is there, and what happened to it lately."""
 
 from __future__ import annotations
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.server_down import postmaster_stopped, server_down
+from dba_console.findings.server_news import (
+    server_promoted,
+    server_restarted,
+    settings_changed,
+    version_changed,
+)
 
-RULES: tuple[Rule, ...] = ()
+_NEWS = ("server.news_s",)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="server-down",
+        title="PostgreSQL cannot be reached, lets nobody in, or does not answer",
+        parts=("pg.activity",),
+        look=server_down,
+        clear_after_s=0.0,
+        settings=(
+            "server.down_warning_s",
+            "server.down_critical_s",
+            "server.silent_warning_s",
+            "server.silent_critical_s",
+        ),
+        source="PostgreSQL: error codes, class 57 (errcodes-appendix)",
+    ),
+    Rule(
+        name="postmaster-stopped",
+        title="The postmaster is stopped by a signal or a debugger",
+        parts=("host.processes",),
+        look=postmaster_stopped,
+        raise_after_s=2.0,
+        clear_after_s=2.0,
+        source="Linux: proc_pid_stat(5), states T and t",
+    ),
+    Rule(
+        name="server-promoted",
+        title="A standby was promoted, another server or another cluster answers",
+        parts=("pg.server",),
+        look=server_promoted,
+        clear_after_s=0.0,
+        settings=_NEWS,
+        source="PostgreSQL: pg_control_system, pg_control_checkpoint (func.sgml)",
+    ),
+    Rule(
+        name="server-restarted",
+        title="PostgreSQL was restarted, in order or after a crash",
+        parts=("pg.server",),
+        look=server_restarted,
+        clear_after_s=0.0,
+        settings=_NEWS,
+        source="PostgreSQL: pg_postmaster_start_time (func.sgml); pgstat.c discards statistics after a crash",
+    ),
+    Rule(
+        name="version-changed",
+        title="Another version of PostgreSQL runs",
+        parts=("pg.server",),
+        look=version_changed,
+        clear_after_s=0.0,
+        settings=_NEWS,
+    ),
+    Rule(
+        name="settings-changed",
+        title="Settings of the server changed, from what to what",
+        parts=("pg.server",),
+        look=settings_changed,
+        clear_after_s=0.0,
+        settings=_NEWS,
+    ),
+)

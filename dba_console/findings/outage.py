@@ -1,0 +1,47 @@
+"""Why the server is not heard, as the parts of a tick tell it: the agent's sentence ends with what would help.
+
+The kinds are those of the probe's failures; `silent` is a server that keeps the connection and does not answer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dba_console.frames.picture import Picture
+from dba_console.probes.postgres.failures import HINTS
+
+_KINDS = {hint: kind for kind, hint in HINTS.items() if hint is not None}
+_NOT_YET = "not connected yet"
+"""The first tick of an agent: nothing has been tried."""
+
+
+class Outage(NamedTuple):
+    """`kind` as in probes/postgres/failures.py, or silent; `text` without the hint, which is in `help`."""
+
+    kind: str
+    text: str
+    help: str | None
+
+    @property
+    def shuts_out(self) -> bool:
+        """The server is there and refuses the console: nobody else need be touched."""
+        return self.kind in ("auth", "ssl", "unknown_host", "no_slots")
+
+
+def outage_of(picture: Picture) -> Outage | None:
+    """Why nothing is heard in this tick; None where the server answers, or nothing was tried yet."""
+    sessions, server = picture.latest.get("pg.activity"), picture.latest.get("pg.server")
+    if sessions is None or server is None:
+        return None
+    if sessions.part.status == "timeout":
+        return Outage("silent", sessions.part.note or "it does not answer", None)
+    if sessions.part.status != "error" or server.part.status not in ("error", "timeout"):
+        return None
+    note = server.part.note or ""
+    if note == _NOT_YET or server.part.at_us < sessions.part.at_us - 1_000_000:
+        return None  # an answer that could not be read is no outage
+    text, _, last = note.rpartition(": ")
+    for hint, kind in _KINDS.items():
+        if note.endswith(hint):
+            return Outage(kind, note.removesuffix(hint).removesuffix(": "), hint)
+    return Outage("lost" if last and text == "lost" else "other", note, None)
