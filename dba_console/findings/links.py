@@ -50,6 +50,34 @@ def _accounts_for(effect: Signal, cause: Signal) -> bool:
     return isinstance(age, int) and isinstance(held, int) and 2 * held >= age
 
 
+def _on_wal(effect: Signal, cause: Signal) -> bool:
+    """Whether WAL lies on the file system that fills up."""
+    holds = effect.evidence.get("holds")
+    return isinstance(holds, list) and "wal" in holds
+
+
+def _on_recordings(effect: Signal, cause: Signal) -> bool:
+    holds = cause.evidence.get("holds")
+    return isinstance(holds, list) and "session" in holds
+
+
+def _silent(effect: Signal, cause: Signal) -> bool:
+    """Whether the server is there and does not answer: what stalls explains that, and no refusal."""
+    return effect.evidence.get("outage") == "silent"
+
+
+def _shut_out(effect: Signal, cause: Signal) -> bool:
+    """Whether a connection is waited for, or an answer: neither comes from a postmaster that is stopped."""
+    return effect.evidence.get("outage") in ("timeout", "silent", "other")
+
+
+def _no_room(effect: Signal, cause: Signal) -> bool:
+    """Whether the disk of WAL or data has no room left: then the server ends itself."""
+    used_pct, holds = cause.evidence.get("used_pct"), cause.evidence.get("holds")
+    full = isinstance(used_pct, float) and used_pct >= 99.0
+    return full and isinstance(holds, list) and bool({"wal", "data"}.intersection(holds))
+
+
 LINKS: tuple[Link, ...] = (
     Link("connections-filling", "connection-storm", ": "),
     Link("connections-filling", "io-stalled"),
@@ -77,4 +105,16 @@ LINKS: tuple[Link, ...] = (
     Link("xid-wraparound", "horizon-held", fits=_accounts_for),
     Link("horizon-held", "idle-in-transaction", ": ", same("pid", "pid")),
     Link("slot-retention", "standby-gone", fits=same("last_pid", "pid")),
+    Link("disk-filling", "slot-retention", fits=_on_wal),
+    Link("disk-filling", "archive-failing", fits=_on_wal),
+    Link("disk-filling", "archive-backlog", fits=_on_wal),
+    Link("disk-filling", "temp-spill", fits=same("mount", "mount")),
+    Link("server-down", "postmaster-stopped", fits=_shut_out),
+    Link("server-down", "disk-filling", fits=_no_room),
+    Link("server-down", "io-stalled", fits=_silent),
+    Link("server-down", "reclaim-stall", fits=_silent),
+    Link("server-restarted", "version-changed", ": "),
+    Link("console-blind", "connection-storm"),
+    Link("console-blind", "connections-filling"),
+    Link("recording-lags", "disk-filling", fits=_on_recordings),
 )
