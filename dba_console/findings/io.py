@@ -1,7 +1,244 @@
-"""Rules about io."""
+"""Rules about I/O: it stands still, a device is at its limit, or it is slower than this host is used to.
+
+A busy disk is no finding. Each of these needs somebody who feels it, or a device that has something of the server and
+does not do what it usually does.
+"""
 
 from __future__ import annotations
 
-from dba_console.findings.rule import Rule
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-RULES: tuple[Rule, ...] = ()
+from dba_console.findings.io_devices import Watched, holding
+from dba_console.findings.io_stall import Stall, StallWatch, watch_of
+from dba_console.findings.io_waits import places_waited_for, suffering
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal, Value
+from dba_console.findings.situation import Situation
+from dba_console.harmless import clean
+from dba_console.limits.io import IoLimits
+from dba_console.samples.findings import Severity
+
+_SERIES = ("io.psi_full_pct", "io.iowait_pct", "io.procs_blocked", "io.read_bytes_per_s", "io.write_bytes_per_s")
+_PARTS = ("host.pressure", "host.cpu", "host.disks", "host.processes")
+_FLASH_USUAL_MS = 2.0
+"""A disk that turns needs 4 to 8 ms for half a turn and a seek; what usually answers faster has no such parts."""
+
+
+def _names(holds: Iterable[str]) -> str:
+    return ", ".join("WAL" if held == "wal" else clean(held) for held in holds)
+
+
+def described(watched: Watched) -> str:
+    """The device with what it holds: `vda (data, WAL)`."""
+    return f"{clean(watched.name)} ({_names(watched.place.holds)})"
+
+
+def look_stalled(s: Situation) -> Iterator[Signal]:
+    """I/O stands still, and sessions or processes of the server wait for it."""
+    watch = watch_of(s)
+    stall = watch.look(s)
+    severity = stall_severity(stall, s.limits.io, s.is_open("io-stalled"))
+    if severity is None:
+        return
+    where = _place(s, watch, stall)
+    signs = list(_signs(stall, s.limits.io))
+    told = "; ".join(signs) if signs else "I/O does not come through"
+    waiting = f", {stall.waiting} sessions wait for it" if stall.waiting else ""
+    text = f"I/O is stalled: {told}{waiting}" + (f"; on {where}" if where and where not in told else "")
+    evidence: dict[str, Value] = {
+        "stalled_pct": stall.share_pct,
+        "waiting_sessions": stall.waiting,
+        "stuck_processes": len(stall.stuck),
+        "stuck_s": stall.stuck_s if stall.stuck else None,
+        "unanswered_device": None if stall.unanswered is None else clean(stall.unanswered.name),
+        "unanswered_s": stall.unanswered_s if stall.unanswered is not None else None,
+        "in_flight": None if stall.unanswered is None or stall.unanswered.disk is None
+        else stall.unanswered.disk.in_flight,
+        "procs_blocked": stall.blocked,
+        "on": where,
+    }  # fmt: skip
+    yield Signal(
+        severity=severity,
+        text=text,
+        effect=text,
+        cause=f"queries wait for I/O: {signs[0] if signs else told}",
+        evidence={name: value for name, value in evidence.items() if value is not None},
+        series=_SERIES,
+        advice="Look at the memory panel beside it, then at the storage: dmesg, multipath, the array's own log.",
+    )
+
+
+def stall_severity(stall: Stall, limits: IoLimits, is_open: bool) -> Severity | None:
+    """None where I/O moves, or nobody is known to wait for it.
+
+    Critical is a stop: processes hang on a device that writes nothing, a device answers nobody, or most of the last
+    ten seconds were lost while several sessions waited for more than a second each.
+    """
+    share = stall.share_pct or 0.0
+    stopped = stall.frozen or (stall.unanswered is not None and stall.felt > 0)
+    if stopped or (share >= limits.critical_pct and stall.felt >= limits.critical_sessions):
+        return "critical"
+    lasting = share >= (limits.stalled_clear_pct if is_open else limits.stalled_pct)
+    if stall.felt >= limits.waiting_sessions and (lasting or stall.blocked is not None):
+        return "warning"
+    if stall.unanswered is not None or len(stall.stuck) >= limits.stuck_processes:
+        return "warning"
+    return None
+
+
+def _signs(stall: Stall, limits: IoLimits) -> Iterator[str]:
+    share = stall.share_pct or 0.0
+    if share >= limits.stalled_clear_pct:
+        yield f"{share:.0f} % of the last {limits.window_s:.0f} s fully stalled"
+    if stall.unanswered is not None and stall.unanswered.disk is not None:
+        yield (
+            f"{described(stall.unanswered)} has {stall.unanswered.disk.in_flight} requests in flight and completed "
+            f"none for {stall.unanswered_s:.0f} s"
+        )
+    if stall.stuck:
+        processes = "process of the server hangs" if len(stall.stuck) == 1 else "processes of the server hang"
+        yield f"{len(stall.stuck)} {processes} in the kernel, for {stall.stuck_s:.0f} s"
+    if stall.blocked is not None:
+        yield f"{stall.blocked} tasks blocked for {stall.blocked_s:.0f} s"
+
+
+def _place(s: Situation, watch: StallWatch, stall: Stall) -> str | None:
+    """The device it happens on: the one that does not answer, the one processes hang on, the busiest one."""
+    devices = watch.devices
+    found = stall.unanswered
+    if found is None and stall.stuck:
+        found = holding(devices.watched.values(), places_waited_for(s, stall.stuck))
+    if found is None and stall.stuck and len(devices.watched) == 1:
+        found = next(iter(devices.watched.values()))
+    if found is None and not stall.stuck:
+        found = devices.busiest()
+    return None if found is None else described(found)
+
+
+def look_saturated(s: Situation) -> Iterator[Signal]:
+    """A device is busy all the time, and requests queue or take longer than they usually do."""
+    watch, limits = watch_of(s), s.limits.io
+    watch.look(s)
+    for one in watch.devices.watched.values():
+        busy_s = _saturated_s(one, s, limits)
+        if busy_s < limits.saturated_s or (worse := _worse(one, limits)) is None:
+            continue
+        util = sum(step.util_pct for step in one.steps) / len(one.steps)
+        text = f"{described(one)} is at its limit: {util:.0f} % busy for {busy_s:.0f} s, {worse}"
+        yield Signal(
+            severity="warning", subject=one.name, text=text, cause=text,
+            evidence={"device": one.name, "util_pct": util, "busy_s": busy_s, "queue": _queue(one),
+                      "read_await_ms": one.await_ms("read"), "write_await_ms": one.await_ms("write")},
+            series=(f"device:{one.name}.util_pct", *_SERIES[:1]),
+            advice="See who reads and writes: the sessions panel by I/O, dumps and vacuum under progress.",
+        )  # fmt: skip
+
+
+def _saturated_s(one: Watched, s: Situation, limits: IoLimits) -> float:
+    """How long it has been busy in every reading; the lower figure counts once the finding is open."""
+    if not one.steps:
+        return 0.0
+    clear = s.is_open("device-saturated", one.name)
+    if one.steps[-1].util_pct < (limits.saturated_clear_pct if clear else limits.saturated_pct):
+        one.busy_since_us = None
+        return 0.0
+    if one.busy_since_us is None:
+        one.busy_since_us = s.mono_us
+    return (s.mono_us - one.busy_since_us) / 1e6
+
+
+def _queue(one: Watched) -> float:
+    return sum(step.queue for step in one.steps) / len(one.steps)
+
+
+def _worse(one: Watched, limits: IoLimits) -> str | None:
+    """What is above the usual, in words; None where nothing is, or what is usual is not known."""
+    usual, queue = one.queue.value(limits.usual_minutes), _queue(one)
+    if usual is not None and queue >= 2 and queue >= limits.saturated_times * max(usual, 1.0):
+        return f"{queue:.0f} requests queue, usually {usual:.1f}"
+    for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
+        took, known = one.await_ms(kind), course.value(limits.usual_minutes)
+        if took is not None and known is not None and took >= limits.saturated_times * max(known, 1.0):
+            return f"a {kind} takes {took:.0f} ms, usually {known:.1f} ms"
+    return None
+
+
+def look_slow(s: Situation) -> Iterator[Signal]:
+    """Requests take several times as long as they usually do on this device, and sessions wait for them."""
+    watch, limits = watch_of(s), s.limits.io
+    watch.look(s)
+    memo = s.memo("io-slow")
+    for one in watch.devices.watched.values():
+        for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
+            signal = _slow(s, one, kind, course.value(limits.usual_minutes), memo)
+            if signal is not None:
+                yield signal
+                break
+
+
+def _slow(s: Situation, one: Watched, kind: str, usual: float | None, memo: dict[str, Any]) -> Signal | None:
+    limits, key = s.limits.io, f"{one.name} {kind}"
+    took = one.await_ms(kind)
+    if usual is None or took is None:
+        return None
+    floor = limits.slow_flash_ms if usual <= _FLASH_USUAL_MS else limits.slow_ms
+    per_s = one.per_s(f"{kind}s")
+    times = limits.slow_times / 2 if s.is_open("io-slow", one.name) else limits.slow_times
+    if took < max(floor, times * usual) or per_s < limits.slow_requests_per_s:
+        memo.pop(key, None)
+        return None
+    waited: list[bool] = memo.setdefault(key, [])
+    waited.append(_someone_waits(s))
+    del waited[: -int(limits.slow_s)]
+    if len(waited) < limits.slow_s or sum(waited) * 2 < len(waited):
+        return None
+    factor = took / max(usual, 0.1)
+    text = (
+        f"{described(one)} is slow: a {kind} takes {took:.0f} ms, {factor:.0f} times as long as usual "
+        f"({usual:.1f} ms), at {per_s:.0f} {kind}s/s"
+    )
+    return Signal(
+        severity="warning", subject=one.name, text=text,
+        evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": usual,
+                  f"{kind}s_per_s": per_s},
+        series=(f"device:{one.name}.util_pct", "io.read_bytes_per_s", "io.write_bytes_per_s"),
+        advice="Compare with the same hour of another day; then ask the storage: rebuild, cache battery, neighbours.",
+    )  # fmt: skip
+
+
+def _someone_waits(s: Situation) -> bool:
+    sessions = s.facts.sessions
+    return sessions is not None and suffering(sessions.rows, sessions.now_us, 0.0) > 0
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="io-stalled",
+        title="I/O stands still and the server's sessions wait for it",
+        parts=_PARTS,
+        look=look_stalled,
+        clear_after_s=10,
+        settings=("io.stalled_pct", "io.critical_pct", "io.window_s", "io.waiting_sessions", "io.critical_sessions",
+                  "io.stuck_processes", "io.stuck_s", "io.unanswered_s", "io.blocked_processes", "io.blocked_s"),
+        source="Documentation/accounting/psi.rst (full: all non-idle tasks stalled), Documentation/admin-guide/"
+        "iostats.rst (field 9, in flight), proc_pid_stat(5) (state D); stories S1 and S7 (28 s without one block)",
+    ),
+    Rule(
+        name="device-saturated",
+        title="A device of the server is at its limit",
+        parts=("host.disks",),
+        look=look_saturated,
+        settings=("io.saturated_pct", "io.saturated_s", "io.saturated_times", "io.usual_minutes"),
+        source="iostat(1): %util does not reflect the limits of devices that serve requests in parallel, "
+        "so queue or latency must be above the usual as well",
+    ),
+    Rule(
+        name="io-slow",
+        title="A device of the server is slower than it usually is",
+        parts=("host.disks",),
+        look=look_slow,
+        settings=("io.slow_times", "io.slow_ms", "io.slow_flash_ms", "io.slow_requests_per_s", "io.slow_s"),
+        source="this host's own medians; seek and half a turn of a disk of 7,200 to 15,000 rpm are 5 to 13 ms",
+    ),
+)  # fmt: skip

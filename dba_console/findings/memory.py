@@ -1,7 +1,72 @@
-"""Rules about memory."""
+"""Rules about memory, most of them about page cache that goes: the story this console began with."""
 
 from __future__ import annotations
 
+from dba_console.findings.memory_after import look_reread
+from dba_console.findings.memory_fall import look_dropped, look_reclaim, look_stall
+from dba_console.findings.memory_settings import look_settings
+from dba_console.findings.memory_swap import look_swap
 from dba_console.findings.rule import Rule
 
-RULES: tuple[Rule, ...] = ()
+_READ = ("host.memory", "host.vmstat")
+_FALL = ("memory.fell_pct", "memory.fell_least_bytes", "memory.fell_most_bytes", "memory.free_pct", "memory.window_s")
+_SIGNATURE = (
+    "story S1 (cached fell while free rose while I/O stopped); Documentation/admin-guide/mm and sysctl/vm.rst, "
+    "mm/vmscan.c, mm/vmstat.c for the counters that tell the cause"
+)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="reclaim-stall",
+        title="I/O stands still while page cache is reclaimed",
+        parts=_READ,
+        look=look_stall,
+        clear_after_s=30,  # it comes in bouts: one finding, not one for each
+        settings=(*_FALL, "memory.memory_stalled_pct", "memory.standstill_pct", "io.stalled_pct"),
+        source=_SIGNATURE,
+    ),
+    Rule(
+        name="cache-dropped",
+        title="Somebody dropped the page cache",
+        parts=_READ,
+        look=look_dropped,
+        settings=("memory.reclaim_warning_pct",),
+        source="Documentation/admin-guide/sysctl/vm.rst, drop_caches; drop_pagecache of /proc/vmstat "
+        "(fs/drop_caches.c)",
+    ),
+    Rule(
+        name="memory-reclaim",
+        title="Page cache goes though nobody needs the memory",
+        parts=_READ,
+        look=look_reclaim,
+        raise_after_s=1.5,  # drop_caches is counted when it is done: one reading later the cause is certain
+        settings=(*_FALL, "memory.reclaim_notice_pct", "memory.reclaim_warning_pct"),
+        source=_SIGNATURE,
+    ),
+    Rule(
+        name="cache-reread",
+        title="Cache that went is read again",
+        parts=("host.vmstat", "host.disks"),
+        look=look_reread,
+        settings=("memory.reread_bytes_per_s", "memory.reread_s"),
+        source="workingset_refault_file (mm/workingset.c); 32 MB/s is a third of what one disk reads in sequence",
+    ),
+    Rule(
+        name="swap-in-use",
+        title="The host swaps, or has swapped much out",
+        parts=_READ,
+        look=look_swap,
+        settings=("memory.swap_pages_per_s", "memory.swap_s", "memory.swap_used_pct"),
+        source="vmstat(8), si and so; story S12; check_swap of the monitoring plugins warns by share alone, which is "
+        "no fault by itself",
+    ),
+    Rule(
+        name="memory-settings",
+        title="A setting of the kernel that costs a database its cache or its time",
+        parts=("host.settings",),
+        look=look_settings,
+        settings=("memory.thp_shared_buffers_bytes",),
+        source="Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode; PostgreSQL documentation, huge_pages "
+        "(transparent huge pages are discouraged)",
+    ),
+)

@@ -7,3 +7,35 @@ from msgspec import Struct
 
 class IoLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.io]`."""
+
+    stalled_pct: float = 35.0
+    """Share of `window_s` in which every task that had work waited for I/O (PSI io full)."""
+    stalled_clear_pct: float = 20.0
+    critical_pct: float = 60.0
+    window_s: float = 10.0
+    waiting_sessions: int = 2
+    """Sessions whose statement waits for I/O and has run for `waiting_s`: without them a busy disk is no stall."""
+    critical_sessions: int = 5
+    waiting_s: float = 1.0
+    stuck_processes: int = 2
+    """Processes of the server that hang in the kernel and make no progress for `stuck_s`."""
+    stuck_s: float = 2.5
+    unanswered_s: float = 2.5
+    """A device has requests in flight and completes none."""
+    blocked_processes: int = 4
+    """Without PSI: tasks blocked in every reading of `blocked_s`, with so much iowait."""
+    blocked_s: float = 2.5
+    blocked_iowait_pct: float = 20.0
+    saturated_pct: float = 95.0
+    saturated_clear_pct: float = 80.0
+    saturated_s: float = 20.0
+    saturated_times: float = 2.0
+    """Queue or latency against what is usual for this device: utilisation alone means nothing on parallel ones."""
+    slow_times: float = 4.0
+    slow_ms: float = 20.0
+    slow_flash_ms: float = 10.0
+    """For a device that usually answers within 2 ms."""
+    slow_requests_per_s: float = 20.0
+    slow_s: float = 10.0
+    usual_minutes: int = 3
+    """What is usual is known after so many whole minutes, the last one left out."""

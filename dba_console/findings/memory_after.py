@@ -1,0 +1,87 @@
+"""The bill for cache that went: what has to be read again.
+
+What the kernel reclaimed and is asked for again it counts (workingset_refault_file). Pages dropped on request leave no
+trace to count by (mm/vmscan.c, remove_mapping without a shadow), so after that it is what the devices read beyond what
+they read in the minute before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dba_console.findings.memory_fall import SERIES
+from dba_console.findings.reclaim_watch import Episode, watch_of
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.units import human_bytes
+
+_LEAST_SHARE = 0.8
+"""Of the seconds of the window so many must have a reading: a rate is not made of gaps."""
+
+
+@dataclass(slots=True)
+class Bill:
+    """What has been read again since a fall, `rates` by second over the last ones: (monotonic time, bytes/s)."""
+
+    begun_us: int
+    total: float = 0.0
+    last_us: int | None = None
+    rates: deque[tuple[int, float]] = field(default_factory=deque)
+
+    def add(self, rate: float, mono_us: int, span_us: int) -> None:
+        if self.last_us is not None and mono_us - self.last_us <= 5_000_000:
+            self.total += rate * (mono_us - self.last_us) / 1e6
+        self.last_us = mono_us
+        self.rates.append((mono_us, rate))
+        while mono_us - self.rates[0][0] >= span_us:
+            self.rates.popleft()
+
+    def rate(self, seconds: float) -> float | None:
+        """Mean over the window, None where too little of it is known."""
+        if len(self.rates) < seconds * _LEAST_SHARE:
+            return None
+        return sum(rate for _, rate in self.rates) / len(self.rates)
+
+
+def look_reread(s: Situation) -> Iterator[Signal]:
+    """Cache that went is read again, at a rate that queries feel, for ten seconds and more."""
+    watch = watch_of(s)
+    watch.look(s)
+    episode, memo = watch.episode, s.memo("cache-reread")
+    if episode is None or not episode.cause.reclaimed:
+        memo.clear()
+        return
+    rate = _rate(s, episode)
+    if rate is None:
+        return
+    bill: Bill | None = memo.get("bill")
+    if bill is None or bill.begun_us != episode.begun_us:
+        bill = memo["bill"] = Bill(episode.begun_us)
+    limits = s.limits.memory
+    bill.add(rate, s.mono_us, int(limits.reread_s * 1e6))
+    mean = bill.rate(limits.reread_s)
+    if not s.over(mean, limits.reread_bytes_per_s, limits.reread_bytes_per_s / 2, "cache-reread") or mean is None:
+        return
+    text = f"{human_bytes(bill.total)} of page cache read again so far, at {human_bytes(mean, per_s=True)}"
+    yield Signal(
+        severity="warning",
+        text=f"The cache that went was needed: {text}",
+        effect=text,
+        cause=f"the cache that went is read again ({human_bytes(bill.total)} so far)",
+        evidence={"reread_bytes": bill.total, "reread_bytes_per_s": mean, "cached_fell_bytes": episode.fall.fell},
+        series=("memory.refault_bytes_per_s", *SERIES),
+        advice="Queries that read from disk are slow until the cache is back: let no more work begin meanwhile.",
+    )
+
+
+def _rate(s: Situation, episode: Episode) -> float | None:
+    """Bytes per second read again; what comes from no disk (a sparse file) costs nobody anything."""
+    read = s.point.get("io.read_bytes_per_s")
+    if read is None:
+        return None
+    if episode.cause.name == "drop_caches":
+        return max(0.0, read - (episode.read_before or 0.0))
+    refaults = s.point.get("memory.refault_bytes_per_s")
+    return None if refaults is None else min(refaults, read)

@@ -1,0 +1,181 @@
+"""What is said while page cache falls: it was dropped, it is reclaimed, or that and I/O stands still (story S1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from dba_console.findings import io_stall
+from dba_console.findings.reclaim_watch import Drop, Episode, watch_of
+from dba_console.findings.signal import Signal, Value
+from dba_console.findings.situation import Situation
+from dba_console.samples.findings import Severity
+from dba_console.units import human_bytes, human_duration
+
+SERIES = (
+    "memory.cached_bytes", "memory.free_bytes", "memory.reclaim_kswapd_bytes_per_s",
+    "memory.reclaim_direct_bytes_per_s", "io.read_bytes_per_s", "io.write_bytes_per_s", "io.psi_full_pct",
+    "connections.used",
+)  # fmt: skip
+_SAME_TIME_US = 30_000_000
+"""A fall and a stall within half a minute belong together: dropping clean pages takes seconds, and I/O is refused
+while it lasts."""
+DROP_TOLD_US = 60_000_000
+"""A write to drop_caches is over at once; it is told for a minute."""
+
+
+def look_stall(s: Situation) -> Iterator[Signal]:
+    """Page cache falls, free memory rises, and I/O stands still."""
+    watch = watch_of(s)
+    episode = watch.look(s)
+    stalls = io_stall.watch_of(s)
+    stall = stalls.look(s)
+    if episode is None and not s.is_open("reclaim-stall"):
+        return
+    episode = episode or watch.episode
+    if episode is None or s.mono_us - episode.seen_us > _SAME_TIME_US:
+        return
+    how = _stalled(s, stalls, stall)
+    if how is None:
+        return
+    text = _told(episode)
+    # To let a large file go may stop I/O as well (story S7), but nobody took memory away, and it ends with the file.
+    severity: Severity = "critical" if episode.cause.reclaimed else "warning"
+    yield Signal(
+        severity=severity,
+        text=f"I/O is stalled ({how}) while {text}",
+        effect=f"I/O is stalled ({how}) while {text}",
+        cause=text,
+        evidence={**_evidence(episode), "stalled_pct": stall.share_pct, "memory_stalled_pct": stall.memory_pct},
+        series=SERIES,
+        since_us=episode.begun_us,
+        runbook="cache-drop" if episode.cause.reclaimed else None,
+        advice=episode.cause.advice,
+    )
+
+
+def _stalled(s: Situation, stalls: io_stall.StallWatch, stall: io_stall.Stall) -> str | None:
+    """In which way I/O stands still, in words; None where it does not, or nobody of the server feels it."""
+    limits = s.limits.memory
+    if (stall.memory_pct or 0.0) >= limits.memory_stalled_pct:
+        return f"everybody waited for memory {stall.memory_pct:.0f} % of the time"
+    if stalls.felt_us is not None and s.mono_us - stalls.felt_us <= _SAME_TIME_US:
+        share = stall.share_pct or 0.0
+        if share >= s.limits.io.stalled_clear_pct:
+            return f"{share:.0f} % of the last {s.limits.io.window_s:.0f} s"
+        return "the server's processes wait for it" if stall.felt else "a moment ago"
+    return "next to nothing read or written" if _standstill(s) else None
+
+
+def _standstill(s: Situation) -> bool:
+    """I/O has come to a stop that was there a minute ago, and sessions wait for it: the only sign of kernels without
+    PSI (before 4.20), and the one story S1 was solved by."""
+    limits = s.limits.memory
+    if "host.pressure" in s.facts.picture.current or (s.point.get("io.procs_blocked") or 0) < 1:
+        return False
+    totals: dict[int, float] = {}
+    for name in ("io.read_bytes_per_s", "io.write_bytes_per_s"):
+        for at_us, value in s.history.series(name):
+            if s.now_us - at_us <= 90_000_000:
+                totals[at_us] = totals.get(at_us, 0.0) + value
+    now = [value for at_us, value in totals.items() if s.now_us - at_us < 3_000_000]
+    before = [value for at_us, value in totals.items() if s.now_us - at_us >= 10_000_000]
+    if len(now) < 2 or len(before) < 10:
+        return False
+    usual = median(before)
+    return usual >= limits.standstill_before_bytes_per_s and max(now) <= usual * limits.standstill_pct / 100
+
+
+def _told(episode: Episode) -> str:
+    fall, cause = episode.fall, episode.cause
+    words = f"page cache fell {human_bytes(fall.fell)} and free memory rose {human_bytes(fall.rose)}"
+    return f"{words}: memory reclaim ({cause.words})" if cause.reclaimed else f"{words}: {cause.words}"
+
+
+def _evidence(episode: Episode) -> dict[str, Value]:
+    fall, taken = episode.fall, episode.taken
+    numbers: dict[str, Value] = {
+        "cached_fell_bytes": fall.fell,
+        "free_rose_bytes": fall.rose,
+        "fell_in_s": fall.seconds,
+        "cause": episode.cause.name,
+        "reclaim_file_bytes": taken.file,
+        "reclaim_kswapd_bytes": taken.kswapd,
+        "reclaim_direct_bytes": taken.direct,
+        "reclaim_proactive_bytes": taken.proactive,
+        "drop_pagecache": taken.dropped,
+        "zone_reclaims": taken.zone,
+        "alloc_stalls": taken.alloc_stalls,
+        "compact_stalls": taken.compact_stalls,
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def look_reclaim(s: Situation) -> Iterator[Signal]:
+    """Page cache falls with nobody in need of it, and I/O goes on.
+
+    A line from 3 % of memory, a warning from 10 % within half a minute. A write to drop_caches has a finding of its
+    own, and a file that was freed is nobody's reclaim: a line, if it was a tenth of memory.
+    """
+    episode = watch_of(s).look(s)
+    if episode is None or s.is_open("reclaim-stall") or episode.cause.name == "drop_caches":
+        return
+    limits = s.limits.memory
+    pct = 100 * episode.fall.fell / max(1, episode.fall.ticks[-1].memory.total)
+    reclaimed = episode.cause.reclaimed
+    if pct < (limits.reclaim_notice_pct if reclaimed else limits.reclaim_warning_pct):
+        return
+    text = _told(episode)
+    yield Signal(
+        severity="warning" if reclaimed and pct >= limits.reclaim_warning_pct else "info",
+        text=text[0].upper() + text[1:],
+        effect="page cache gives way",
+        cause=text,
+        evidence=_evidence(episode),
+        series=SERIES,
+        since_us=episode.begun_us,
+        advice=episode.cause.advice,
+    )
+
+
+def look_dropped(s: Situation) -> Iterator[Signal]:
+    """Somebody wrote to drop_caches; a warning where a tenth of memory went with it."""
+    watch = watch_of(s)
+    watch.look(s)
+    drop = watch.drop
+    if drop is None or s.mono_us - drop.seen_us > DROP_TOLD_US:
+        return
+    last = watch.ring.ticks[-1].memory
+    fell = max(0, drop.fell)
+    big = fell >= last.total * s.limits.memory.reclaim_warning_pct / 100
+    cost, seconds = _cost(s, fell)
+    cause = f"somebody dropped the page cache (drop_pagecache +{drop.times}, {human_bytes(fell)})"
+    yield Signal(
+        severity="warning" if big else "info",
+        text=f"Page cache dropped: somebody wrote drop_caches (drop_pagecache +{drop.times}), "
+        f"{human_bytes(fell)} of cache went{cost}",
+        effect=f"the page cache was dropped (drop_pagecache +{drop.times})",
+        cause=cause,
+        evidence=_drop_evidence(drop, seconds),
+        series=SERIES,
+        since_us=drop.begun_us,
+        advice="dmesg names the process (drop_caches: N) unless it asked not to be named; look through cron as well.",
+    )
+
+
+def _drop_evidence(drop: Drop, seconds: float | None) -> dict[str, Value]:
+    numbers: dict[str, Value] = {"drop_pagecache": drop.times, "cached_fell_bytes": max(0, drop.fell)}
+    if seconds is not None:
+        numbers["reread_s"] = seconds
+    return numbers
+
+
+def _cost(s: Situation, fell: int) -> tuple[str, float | None]:
+    """What reading it again takes at the fastest rate seen here within ten minutes; nothing where that is not known."""
+    rates = [value for _, value in s.history.series("io.read_bytes_per_s")]
+    fastest = max(rates, default=0.0)
+    if fell <= 0 or fastest < s.limits.memory.standstill_before_bytes_per_s:
+        return "", None
+    seconds = fell / fastest
+    at = human_bytes(fastest, per_s=True)
+    return f"; to read it again takes {human_duration(seconds)} at the {at} seen here", seconds

@@ -1,0 +1,174 @@
+"""Page cache that falls while free memory rises: seen over the last half minute, and measured. Pure but for the ring.
+
+Shared memory counts as cached in /proc/meminfo and is not page cache: a server that stops gives gigabytes of it back.
+It is taken off, so a restart is no fall. Where a process needs the memory, free does not rise: that is no fall either.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dba_console.findings.reclaim_cause import Taken
+from dba_console.frames.rates import delta
+from dba_console.samples import host
+
+_LOW_FREE = 0.25
+"""A node with less than a quarter of the free share of the emptiest one is full."""
+_ANON_SHARE = 0.5
+"""Anonymous memory that grew by half of what the cache lost: somebody needed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One reading of /proc/meminfo with the one of /proc/vmstat beside it, None where that is missing."""
+
+    mono_us: int
+    wall_us: int
+    memory: host.Memory
+    vmstat: host.VmStat | None
+    cached: int
+    """Page cache in bytes: Cached without Shmem."""
+
+
+def tick_of(memory: host.Memory, vmstat: host.VmStat | None, mono_us: int, wall_us: int) -> Tick:
+    return Tick(mono_us, wall_us, memory, vmstat, memory.cached - (memory.shmem or 0))
+
+
+class Ring:
+    """The readings of the last `span_us`. One that comes after a gap, or from another run, begins it anew."""
+
+    def __init__(self) -> None:
+        self.ticks: deque[Tick] = deque()
+        self._boot = ""
+
+    def add(self, tick: Tick, boot: str, span_us: int, gap_us: int) -> None:
+        ticks = self.ticks
+        if ticks and (boot != self._boot or not 0 < tick.mono_us - ticks[-1].mono_us <= gap_us):
+            ticks.clear()
+        self._boot = boot
+        ticks.append(tick)
+        while tick.mono_us - ticks[0].mono_us > span_us:
+            ticks.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """Page cache that went, from the last moment it stood high until now."""
+
+    begun_us: int
+    """Host wall time at which it stood high for the last time."""
+    fell: int
+    """Bytes of page cache lost."""
+    rose: int
+    """Bytes of free memory gained, the pool of huge pages included."""
+    seconds: float
+    ticks: tuple[Tick, ...]
+
+
+def find_fall(ticks: Sequence[Tick], least: float, free_pct: float) -> Fall | None:
+    """The fall that goes on or has just been: `least` bytes of cache lost, `free_pct` of them free now."""
+    now = ticks[-1]
+    top = max(reversed(ticks), key=_cached)  # of equals the latest: the fall begins where the plateau ends
+    fell = top.cached - now.cached
+    if fell < least:
+        return None
+    rose = now.memory.free - top.memory.free + _huge(now.memory) - _huge(top.memory)
+    if rose < fell * free_pct / 100:
+        return None
+    span = tuple(tick for tick in ticks if tick.mono_us >= top.mono_us)
+    return Fall(top.wall_us, fell, rose, (now.mono_us - top.mono_us) / 1e6, span)
+
+
+def _cached(tick: Tick) -> int:
+    return tick.cached
+
+
+def _huge(memory: host.Memory) -> int:
+    return (memory.huge_total or 0) * (memory.huge_page_size or 0)
+
+
+def taken_in(fall: Fall, settings: host.HostSettings | None, before: host.HostSettings | None = None) -> Taken:
+    """What was counted in the readings in which the cache fell; what was taken and read again beside that is churn."""
+    falling = [(old, new) for old, new in pairwise(fall.ticks) if new.cached < old.cached]
+    first, last = fall.ticks[0].memory, fall.ticks[-1].memory
+    page = _page_size(fall.ticks)
+
+    def pages(name: str) -> int | None:
+        count = _counted(falling, name)
+        return None if count is None else count * page
+
+    return Taken(
+        fell=sum(old.cached - new.cached for old, new in falling),
+        # Counted when the dropping is done (fs/drop_caches.c): the reading after the fall may be the one that has it.
+        dropped=_counted(list(pairwise(fall.ticks)), "drop_pagecache"),
+        file=pages("pgsteal_file"),
+        kswapd=pages("pgsteal_kswapd"),
+        direct=pages("pgsteal_direct"),
+        khugepaged=pages("pgsteal_khugepaged"),
+        proactive=pages("pgsteal_proactive"),
+        zone=_counted(falling, "zone_reclaim_success"),
+        alloc_stalls=_counted(falling, "allocstall"),
+        compact_stalls=_counted(falling, "compact_stall"),
+        huge_pages=max(0, _huge(last) - _huge(first)),
+        full_node=full_node(settings, before),
+        short=_was_short(fall, settings),
+    )
+
+
+def _counted(pairs: Sequence[tuple[Tick, Tick]], name: str) -> int | None:
+    """Sum over the pairs; None where the kernel does not count it, or the counter began anew."""
+    total = 0
+    for old, new in pairs:
+        if old.vmstat is None or new.vmstat is None:
+            return None
+        moved = delta(getattr(new.vmstat, name), getattr(old.vmstat, name))
+        if moved is None:
+            return None
+        total += int(moved)
+    return total
+
+
+def _page_size(ticks: Sequence[Tick]) -> int:
+    return next((tick.vmstat.page_size for tick in ticks if tick.vmstat is not None), 4096)
+
+
+def high_watermark(total: int, settings: host.HostSettings | None) -> int | None:
+    """Bytes of free memory at which kswapd stops, about: min_free_kbytes and twice the distance between marks.
+
+    The distance is a quarter of the minimum or watermark_scale_factor of memory, in units of 1/10000, whichever is
+    more (mm/page_alloc.c, __setup_per_zone_wmarks). None where the minimum is not known.
+    """
+    if settings is None or settings.min_free_kbytes is None:
+        return None
+    least = settings.min_free_kbytes << 10
+    return least + 2 * max(least // 4, total * (settings.watermark_scale_factor or 0) // 10_000)
+
+
+def _was_short(fall: Fall, settings: host.HostSettings | None) -> bool | None:
+    """Whether reclaim was needed: programs took the memory, or free memory is no more than kswapd is meant to keep."""
+    first, last = fall.ticks[0].memory, fall.ticks[-1].memory
+    if last.anon is not None and first.anon is not None and last.anon - first.anon >= fall.fell * _ANON_SHARE:
+        return True
+    high = high_watermark(last.total, settings)
+    return None if high is None else last.free <= 2 * high
+
+
+def full_node(now: host.HostSettings | None, before: host.HostSettings | None) -> int | None:
+    """The node whose requests went to others because it has far less free memory than they have."""
+    if now is None or before is None or len(now.numa) < 2:
+        return None
+    shares = {node.node: node.free / node.total for node in now.numa if node.total > 0}
+    if len(shares) < 2:
+        return None
+    emptiest = max(shares.values())
+    old = {node.node: node for node in before.numa}
+    for node in now.numa:
+        known = old.get(node.node)
+        if known is None or shares.get(node.node, 1.0) >= emptiest * _LOW_FREE:
+            continue
+        if delta(node.numa_foreign, known.numa_foreign):
+            return node.node
+    return None
