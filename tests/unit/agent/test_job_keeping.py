@@ -1,0 +1,164 @@
+"""The history's file: the tick never waits for it, and no other hand or crash makes it a trap."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.jobs.history import KeptHistory, KeptJob
+from dba_console.agent.jobs.keeping import KEEP_US, RETRY_US, SLOW_US, Keeping
+from dba_console.agent.jobs.runs import Run
+from dba_console.agent.jobs.store import Damaged, history_file, load, save
+from dba_console.clock import SYSTEM
+from dba_console.errors import ConsoleError
+from tests.background import wait_until
+from tests.clocks import HeldClock
+
+HISTORY = KeptHistory(7, [KeptJob("pg_dump", "appdb", "backup", 5, [Run(1, 60.0, True)])], [("pg_dump", None, None)])
+
+
+class Late(HeldClock):
+    """The time of this host, from where it can be moved on."""
+
+    def __init__(self) -> None:
+        super().__init__(SYSTEM.wall_us(), SYSTEM.mono_us())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "jobs" / "key.json"
+
+
+def read(keeping: Keeping) -> KeptHistory | None:
+    """What the file has, as ticks get it."""
+    found: list[KeptHistory | None] = []
+
+    def tick() -> bool:
+        found.append(keeping.read())
+        return keeping.loaded
+
+    wait_until(tick, what="the file read")
+    return found[-1]
+
+
+def test_what_was_saved_is_loaded_and_only_its_owner_may_read_it(path: Path) -> None:
+    save(path, HISTORY)
+    assert load(path) == HISTORY
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert [one.name for one in path.parent.iterdir()] == ["key.json"]
+
+
+def test_each_target_has_its_file_in_the_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert history_file("abc") == tmp_path / "dba-console" / "jobs" / "abc.json"
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\xff\xfe", b'{"until_us": 1, "jobs": [', b"[]", b'{"until_us": 1, "jobs": 5}']
+)
+def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
+    save(path, HISTORY)
+    path.write_bytes(damage)
+    with pytest.raises(Damaged, match="no history of jobs"):
+        load(path)
+    assert not path.exists()
+    assert path.with_suffix(".damaged").read_bytes() == damage
+
+
+def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None:
+    save(path, HISTORY)
+    (tmp_path / "elsewhere").write_bytes(b"precious")
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError):
+        load(path)
+    save(path, HISTORY)
+    assert (tmp_path / "elsewhere").read_bytes() == b"precious"
+
+
+def test_a_directory_others_may_write_into_is_refused(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.parent.chmod(0o777)
+    with pytest.raises(ConsoleError, match="others may write"):
+        save(path, HISTORY)
+
+
+def test_nothing_is_written_before_the_file_was_read(path: Path) -> None:
+    keeping = Keeping(path, SYSTEM)
+    keeping.close(HISTORY)
+    assert not path.exists()
+
+
+def test_a_change_is_written_at_once_and_no_change_after_a_while(path: Path) -> None:
+    clock = Late()
+    keeping = Keeping(path, clock)
+    assert read(keeping) is None
+    assert not keeping.write(lambda: HISTORY, now=False)
+    assert keeping.write(lambda: HISTORY, now=True)
+    wait_until(path.exists, what="the file")
+    wait_until(lambda: not keeping.write(lambda: HISTORY, now=False), what="the write taken back")
+    path.unlink()
+    clock.advance(KEEP_US / 1e6 + 1)
+    assert keeping.write(lambda: HISTORY, now=False)
+    wait_until(path.exists, what="the file again")
+    keeping.close(None)
+
+
+def test_the_last_word_is_written_at_the_end(path: Path) -> None:
+    keeping = Keeping(path, SYSTEM)
+    read(keeping)
+    keeping.close(HISTORY)
+    assert load(path) == HISTORY
+
+
+def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path: Path) -> None:
+    path.parent.mkdir(parents=True, mode=0o700)
+    path.parent.parent.chmod(0o700)
+    path.parent.chmod(0o700)
+    os.mkfifo(path)  # opening it waits for a writer, as a stalled file system does
+    clock = Late()
+    keeping = Keeping(path, clock)
+    assert keeping.read() is None
+    clock.advance(SLOW_US / 1e6 + 1)
+    assert keeping.read() is None
+    assert "does not answer" in (keeping.trouble or "")
+    assert not keeping.loaded
+    assert keeping.read() is None
+    _let_go(path)
+    path.unlink()
+    save(path, HISTORY)
+    clock.advance(RETRY_US / 1e6 + 1)
+    assert read(keeping) == HISTORY
+    assert not keeping.trouble
+    keeping.close(None)
+
+
+def test_what_cannot_be_written_is_said_and_tried_again(path: Path) -> None:
+    clock = Late()
+    keeping = Keeping(path, clock)
+    read(keeping)
+    path.parent.parent.mkdir(mode=0o700)
+    path.parent.write_bytes(b"a file where the directory should be")
+    assert keeping.write(lambda: HISTORY, now=True)
+    wait_until(lambda: _trouble(keeping), what="the trouble")
+    assert "cannot be written" in (keeping.trouble or "")
+    path.parent.unlink()
+    assert not keeping.write(lambda: HISTORY, now=True), "not each second"
+    clock.advance(RETRY_US / 1e6 + 1)
+    assert keeping.write(lambda: HISTORY, now=False)
+    wait_until(path.exists, what="the file")
+    wait_until(lambda: not _trouble(keeping), what="the trouble over")
+    keeping.close(None)
+
+
+def _trouble(keeping: Keeping) -> bool:
+    keeping.write(lambda: HISTORY, now=False)
+    return keeping.trouble is not None
+
+
+def _let_go(fifo: Path) -> None:
+    """End the wait of whoever opened it."""
+    os.close(os.open(fifo, os.O_WRONLY))

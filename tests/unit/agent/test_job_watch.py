@@ -1,0 +1,163 @@
+"""When a job begins and ends is told from its sessions, and only from readings that follow each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.agent.jobs.watch import HOLE_US, Ended, JobWatch
+from dba_console.samples.postgres import Activity
+from tests.build import NOW_US
+from tests.readings import activity, sessions
+
+SECOND = 1_000_000
+
+
+def session(pid: int = 1, kind: str = "pg_dump", *, begun_s: float | None = 0.0, **fields: object) -> Activity:
+    start = None if begun_s is None else NOW_US + int(begun_s * SECOND)
+    return activity(pid, "active", application=kind, backend_start=start, **fields)
+
+
+class Seen:
+    """Readings one after another; `at_s` is both clocks' time since the test began."""
+
+    def __init__(self) -> None:
+        self.watch = JobWatch()
+        self.holes: list[tuple[int, int]] = []
+
+    def __call__(self, at_s: float, *rows: Activity, clock_s: float | None = None) -> list[Ended]:
+        now_us = NOW_US + int((at_s if clock_s is None else clock_s) * SECOND)
+        ended, hole = self.watch.see(sessions(*rows, now_us=now_us), int(at_s * SECOND))
+        if hole is not None:
+            self.holes.append(hole)
+        return ended
+
+    @property
+    def running(self) -> list[tuple[str, str | None, str | None]]:
+        return [job.key for job in self.watch.running(0)]
+
+
+def test_a_job_ends_with_its_session_and_lasted_from_its_connection_on() -> None:
+    seen = Seen()
+    assert seen(0) == []
+    assert seen(1, session(begun_s=0.5)) == []
+    assert seen.running == [("pg_dump", "appdb", "app")]
+    assert seen(2, session(begun_s=0.5)) == []
+    (ended,) = seen(3, activity(7))
+    assert (ended.key, ended.seconds, ended.broken) == (("pg_dump", "appdb", "app"), 1.5, False)
+    assert seen.running == []
+    assert seen.holes == []
+
+
+def test_a_dump_begun_before_the_agent_is_known_from_its_beginning() -> None:
+    seen = Seen()
+    seen(0, session(begun_s=-3600))
+    seen(1, session(begun_s=-3600))
+    (ended,) = seen(2)
+    assert ended.seconds == 3601.0
+
+
+def test_the_clock_may_be_set_while_a_job_runs() -> None:
+    seen = Seen()
+    seen(0, session(begun_s=-10))
+    seen(1, session(begun_s=-10), clock_s=-7200)
+    seen(2, session(begun_s=-10), clock_s=86_400)
+    (ended,) = seen(3)
+    assert ended.seconds == 12.0
+
+
+def test_workers_that_come_and_go_are_no_jobs_of_their_own() -> None:
+    seen = Seen()
+    seen(0, session(1))
+    seen(1, session(1), session(2, begun_s=0.5), session(3, begun_s=0.6))
+    assert seen(2, session(1)) == []
+    (ended,) = seen(3)
+    assert ended.seconds == 2.0
+
+
+def test_a_dump_that_follows_another_at_once_is_another() -> None:
+    seen = Seen()
+    seen(0, session(1))
+    (ended,) = seen(1, session(2, begun_s=0.5))
+    assert ended.seconds == 0.0
+    assert seen.running == [("pg_dump", "appdb", "app")]
+
+
+def test_of_two_dumps_that_overlap_each_ends_with_its_own_session() -> None:
+    seen = Seen()
+    seen(0, session(1))
+    seen(1, session(1), session(2, begun_s=1))
+    (first,) = seen(2, session(2, begun_s=1))
+    (second,) = seen(3)
+    assert (first.seconds, second.seconds) == (1.0, 1.0)
+
+
+def test_a_restore_goes_on_while_its_sessions_take_turns() -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session(1, "pg_restore"))
+    assert seen(2) == [], "between its first session and its workers there may be none for a moment"
+    assert seen(3, session(2, "pg_restore", begun_s=2.5), session(3, "pg_restore", begun_s=2.6)) == []
+    assert seen(4, session(4, "pg_restore", begun_s=3.5)) == []
+    ends = [seen(at) for at in (5, 6, 7)]
+    assert [len(one) for one in ends] == [0, 0, 1]
+    assert ends[2][0].seconds == 4.0, "until its last session was seen"
+
+
+def test_a_restore_begun_before_the_agent_may_be_older_than_its_sessions() -> None:
+    seen = Seen()
+    seen(0, session(5, "pg_restore", begun_s=-60))
+    seen(1, session(5, "pg_restore", begun_s=-60))
+    (ended,) = [one for at in (2, 3, 4) for one in seen(at)]
+    assert ended.seconds is None
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_went_while_nothing_was_seen_did_not_end_that_we_know(lost: bool) -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session())
+    if lost:
+        seen.watch.lost()
+    after = 2 if lost else 2 + HOLE_US // SECOND
+    (ended,) = seen(after)
+    assert ended.broken and ended.seconds is None
+    assert seen.holes[-1] == (SECOND, after * SECOND)
+
+
+def test_a_dump_that_is_still_there_after_an_outage_goes_on() -> None:
+    seen = Seen()
+    seen(0, session())
+    seen.watch.lost()
+    assert seen(30, session()) == []
+    (ended,) = seen(31)
+    assert ended.seconds == 30.0
+
+
+def test_the_next_dump_after_an_outage_is_another() -> None:
+    seen = Seen()
+    seen(0, session(1))
+    seen.watch.lost()
+    (ended,) = seen(30, session(2, begun_s=20))
+    assert ended.broken
+
+
+def test_where_the_start_may_not_be_seen_the_duration_is_unknown() -> None:
+    seen = Seen()
+    seen(0, session(1, begun_s=None))
+    (ended,) = seen(5)
+    assert ended.seconds is None and not ended.broken
+
+
+def test_the_same_program_of_two_users_is_two_jobs() -> None:
+    seen = Seen()
+    seen(0, session(1), session(2, user="other"), session(3, database="second"))
+    assert len(seen.running) == 3
+    (ended,) = seen(1, session(2, user="other"), session(3, database="second"))
+    assert ended.key == ("pg_dump", "appdb", "app")
+
+
+def test_a_pgcopydb_is_one_job_whatever_its_process_is_called() -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session(1, "pgcopydb[7] copy"))
+    assert seen.running == [("pgcopydb", "appdb", "app")]
