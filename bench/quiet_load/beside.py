@@ -33,7 +33,8 @@ def build(place: Place, seconds: float) -> None:
     copy = f"tar cf - -C {library} --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree"
     place.host("sh", "-c", copy)
     place.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
-    place.host(sys.executable, "-m", "compileall", "-q", "-f", "-j", "2", "tree", timeout_s=600.0)
+    # The library has files that do not compile, on purpose: for the tests of the compiler.
+    place.host("sh", "-c", f"{sys.executable} -m compileall -q -f -j 2 tree || true", timeout_s=600.0)
     shutil.rmtree(tree)
 
 

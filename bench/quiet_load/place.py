@@ -87,7 +87,10 @@ class Place:
         return done.stdout.decode(errors="replace")
 
     def host(self, *command: str, timeout_s: float = 300.0) -> None:
-        """Run a program beside the server, gently, in the scratch directory; its output goes nowhere."""
+        """Run a program beside the server, gently, in the scratch directory; its output goes nowhere.
+
+        Raises subprocess.CalledProcessError when it fails.
+        """
         subprocess.run(
             ["nice", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             timeout=timeout_s, check=True, cwd=self.scratch,
