@@ -19,7 +19,7 @@ NOTHING = "the rules found nothing wrong"
 UNJUDGED = "nothing has been judged yet"
 _INDENT = 12
 """Cells before the sentence: sign and time."""
-MOST_LINES = 3
+MOST_LINES = 4
 """A sentence on the overview is wrapped to at most so many lines."""
 
 _COLUMNS = (

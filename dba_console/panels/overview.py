@@ -6,10 +6,13 @@ line of each panel. Header and footer belong to the screen: these are the lines 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
 from dba_console.panels.bands import Band, View, content, stack, wanted_height
 from dba_console.panels.cells import Line, Span, Style, fit_line
+from dba_console.panels.findings import calls, lines_of
 from dba_console.panels.grid import Box, draw
 from dba_console.panels.phrases import wrap
 from dba_console.panels.signs import ascii_line
@@ -46,6 +49,8 @@ _WIDE_BELOW = (
     Band(("happenings",), 2, 4, 12, 0),
     Band(("sessions",), 3, 8, 60, 1),
 )
+_SENTENCES = 6
+"""Lines of findings that have room before other panels look good."""
 _BELOW_LEAST = 12
 """Rows for what stands below, titles counted in."""
 _CHARTS = (Band(("charts",), 5, 17, 60, 0),)
@@ -75,19 +80,31 @@ def overview(frame: Frame, history: History, width: int, height: int, *, ascii: 
 
 
 def _stacked(view: View, width: int, height: int) -> list[Box]:
-    return stack(view, _BROAD if width >= BROAD else _STANDARD, 0, 0, width, height)
+    return stack(view, _called(view, _BROAD if width >= BROAD else _STANDARD, width), 0, 0, width, height)
 
 
 def _wide(view: View, width: int, height: int) -> list[Box]:
     """What is on the left at 80 columns, the ten minutes beside it, events and sessions below."""
     left = max(80, width // 2)
-    below = wanted_height(view, _WIDE_BELOW, width)
+    bands_below = _called(view, _WIDE_BELOW, width)
+    below = wanted_height(view, bands_below, width)
     # Sessions take what is left: whoever waits, and for what, is told above them.
     enough = min(wanted_height(view, _WIDE_LEFT, left, good=True), height - _BELOW_LEAST)
     top = max(20, enough, min(30, height - below, height * 2 // 3))
     boxes = stack(view, _WIDE_LEFT, 0, 0, left, top)
     boxes += stack(view, _CHARTS, left + 1, 0, width - left - 1, top)
-    return boxes + stack(view, _WIDE_BELOW, 0, top, width, height - top)
+    return boxes + stack(view, bands_below, 0, top, width, height - top)
+
+
+def _called(view: View, bands: tuple[Band, ...], width: int) -> tuple[Band, ...]:
+    """The bands; while findings call, their sentences have room before anything else looks good."""
+    needed = len(lines_of(calls(view.frame.findings), width - 1, _SENTENCES))
+    if needed < 2:
+        return bands
+    return tuple(
+        replace(band, least=min(3, needed), good=needed + 1, rank=0) if band.names == ("happenings",) else band
+        for band in bands
+    )
 
 
 def _brief(view: View, width: int, height: int) -> list[Line]:

@@ -1,0 +1,145 @@
+"""Findings as sentences, and one with its evidence charted around its start."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.frames.history import History
+from dba_console.frames.model import EventRow, Finding, Frame
+from dba_console.panels.cells import Line, line_width, plain
+from dba_console.panels.evidence import evidence, window
+from dba_console.panels.findings import compact, detail, lines_of, ordered
+from dba_console.panels.overview import overview
+from dba_console.panels.times import from_rfc3339
+from tests import build
+
+SINCE = "2026-11-20T14:55:02Z"
+SINCE_US = from_rfc3339(SINCE) or 0
+SENTENCE = (
+    "Connections fill (244 of 247, +38/min) because queries wait for I/O: 61 % of the last 10 s fully stalled, while "
+    "page cache fell 4.1 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)"
+)
+
+
+def finding(name: str = "reclaim-stall", severity: str = "critical", **more: object) -> Finding:
+    return Finding(
+        id=name,
+        rule=name,
+        severity=severity,
+        subject="",
+        text=more.pop("text", SENTENCE),  # type: ignore[arg-type]  # as the tests give it
+        since=SINCE,
+        at="2026-11-20T14:57:20Z",
+        **more,  # type: ignore[arg-type]  # as the tests give it
+    )
+
+
+def text(lines: list[Line]) -> str:
+    return "\n".join(plain(line) for line in lines)
+
+
+def busy(*findings: Finding) -> Frame:
+    frame = build.busy_frame()
+    frame.findings, frame.judged = list(findings), True
+    return frame
+
+
+def test_a_sentence_too_long_for_its_line_is_wrapped_where_there_is_room() -> None:
+    lines = lines_of([finding(runbook="cache-drop")], 80, 6)
+    assert len(lines) == 4
+    assert all(line_width(line) <= 80 for line in lines)
+    assert " ".join(plain(line).strip() for line in lines).endswith("(kswapd, no shortage)  → r")
+
+
+def test_where_there_is_no_room_the_most_severe_are_kept_and_cut() -> None:
+    kept = lines_of([finding("a", "warning"), finding("b", "critical", text="b is worse")], 80, 1)
+    assert len(kept) == 1 and "b is worse" in plain(kept[0])
+
+
+def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() -> None:
+    findings = [
+        finding("silenced", "critical", state="silenced"),
+        finding("known", "critical", state="acknowledged"),
+        finding("small", "warning"),
+        finding("bad", "critical"),
+    ]
+    assert [one.id for one in ordered(findings)] == ["bad", "small", "known", "silenced"]
+
+
+def test_no_finding_is_said_only_where_the_rules_were_asked() -> None:
+    frame = build.busy_frame()
+    frame.findings, frame.judged = [], False
+    assert "nothing has been judged yet" in text(compact(frame, 80, 3, History()))
+    frame.judged = True
+    assert "the rules found nothing wrong" in text(compact(frame, 80, 3, History()))
+
+
+def test_rules_that_failed_are_told_above_what_was_found() -> None:
+    frame = busy()
+    frame.findings_note = "not all rules could be asked: io-slow: ZeroDivisionError"
+    assert "io-slow" in text(list(detail(frame, 80, History()).head))
+
+
+def test_the_overview_tells_what_calls_and_counts_the_rest() -> None:
+    calling, remark = finding(), finding("checksums-off", "info", text="checksums are off")
+    silenced = finding("disk-filling:/pg", state="silenced", text="/pg fills")
+    shown = text(overview(busy(calling, remark, silenced), build.busy_history(), 80, 22))
+    assert "Connections fill (244 of 247" in shown
+    assert "Findings 1 info, 1 silenced · Events" in shown
+    assert "checksums are off" not in shown and "/pg fills" not in shown
+
+
+def test_the_event_that_raised_an_open_finding_is_not_told_twice() -> None:
+    frame = busy(finding())
+    raised = EventRow(
+        at=SINCE, kind="finding.raised", tag="DBACONSOLE", text="finding raised: twice", severity="critical"
+    )
+    raised.finding = "reclaim-stall"
+    frame.events.rows.append(raised)
+    assert "twice" not in text(overview(frame, build.busy_history(), 80, 48))
+    frame.findings = []
+    assert "twice" in text(overview(frame, build.busy_history(), 80, 48))
+
+
+def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
+    one = finding(
+        evidence={"used": 244, "psi_full_pct": 61.0, "cached_fell_bytes": 4_402_341_478, "who": None},
+        chain=["connections-filling", "io-stalled", "reclaim-stall"],
+        series=["connections.used", "memory.cached_bytes"],
+        advice="look at dmesg for who wrote drop_caches",
+        runbook="cache-drop",
+    )
+    shown = text(evidence(busy(one), one, build.busy_history(), 80, 22))
+    for words in (
+        "used 244 · psi full 61% · cached fell 4.1 GB · who ?",
+        "connections-filling ← io-stalled ← reclaim-stall",
+        "first: look at dmesg",
+        "runbook: cache-drop",
+        "around its start",
+        "events",
+    ):
+        assert words in shown
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 22), (160, 48)])
+def test_the_evidence_fits_its_place_at_any_size(width: int, height: int) -> None:
+    one = finding(series=["connections.used", "memory.cached_bytes", "io.psi_full_pct"], evidence={"used": 1})
+    lines = evidence(busy(one), one, build.busy_history(), width, height)
+    assert len(lines) <= height
+    assert all(line_width(line) <= width for line in lines)
+
+
+def test_the_charts_span_the_time_around_the_beginning() -> None:
+    now_us = SINCE_US + 3_600_000_000
+    history = History()
+    history.extend((SINCE_US + second * 1_000_000, {"connections.used": 1.0}) for second in range(-300, 300))
+    start_us, end_us = window(SINCE_US, now_us, history)
+    assert (start_us - SINCE_US, end_us - SINCE_US) == (-180_000_000, 420_000_000)
+
+
+def test_a_beginning_before_anything_known_shows_what_is_known() -> None:
+    now_us = SINCE_US + 3_600_000_000
+    history = History()
+    history.extend((now_us - second * 1_000_000, {"connections.used": 1.0}) for second in range(120, 0, -1))
+    start_us, end_us = window(SINCE_US, now_us, history)
+    assert start_us <= now_us - 119_000_000 and end_us == now_us

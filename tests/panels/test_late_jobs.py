@@ -1,0 +1,56 @@
+"""A job beside its own history: what is usual, and how late it is, at every width."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame, Progress, ProgressRow
+from dba_console.panels import progress
+from dba_console.panels.cells import line_width, plain
+from dba_console.panels.text import show_text
+from tests.panels.golden import assert_golden, text_of
+
+NIGHTLY = ProgressRow(
+    kind="pg_dump",
+    pid=8001,
+    database="appdb",
+    object="public.orders",
+    phase="data",
+    started="2026-11-20T13:15:02Z",
+    elapsed_s=6120.0,
+    usual_s=3720.0,
+    blocks=3,
+    user="backup",
+    wait="Client:ClientWrite",
+    query="COPY public.orders (id, customer, total) TO stdout;",
+)
+RESTORE = ProgressRow(kind="pg_restore", pid=8002, database="copy", elapsed_s=600.0, usual_s=580.0, phase="indexes")
+BACKUP = ProgressRow(
+    kind="basebackup", pid=8003, pct=80.0, grade="estimated", elapsed_s=4000.0, eta_s=1000.0, usual_s=3000.0,
+    phase="streaming database files",
+)  # fmt: skip
+ROWS = [NIGHTLY, RESTORE, BACKUP]
+
+
+def frame() -> Frame:
+    return Frame(progress=Progress(age_s=0.1, operations=ROWS))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_overview_says_how_late_a_job_is(width: int) -> None:
+    assert_golden(f"progress_late_{width}", text_of(progress.compact(frame(), width, 3, History())))
+
+
+def test_the_panel_in_full_says_how_late_a_job_is() -> None:
+    assert_golden("show_progress_late", show_text(frame(), ["progress"], 120, History()))
+
+
+def test_how_late_it_is_stays_where_there_is_little_room() -> None:
+    (line,) = progress.compact(frame(), 60, 1, History())
+    assert "late by 40m" in plain(line) and line_width(line) <= 60
+
+
+def test_a_job_a_little_over_its_usual_duration_is_not_called_late() -> None:
+    line = progress.compact(frame(), 100, 2, History())[1]
+    assert "usual 9m40s" in plain(line) and "late" not in plain(line)

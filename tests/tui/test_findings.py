@@ -1,0 +1,125 @@
+"""Findings on the screen: opened, acknowledged, silenced by keys; the agent is asked, the screen decides nothing."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.agent.protocol import Acknowledge, Silence
+from dba_console.samples.event import Event
+from dba_console.samples.findings import Conclusion, Conclusions
+from dba_console.samples.sample import Sample, make_part
+from dba_console.tui.feed import EventArrived
+from tests.tui.scenes import START_US, S, tick
+from tests.tui.test_console import Screen
+from tests.tui.test_console import screen as opened
+
+FULL = Conclusion(
+    "connections-filling", "connections-filling", "critical", "", "Connections fill (97 of 97)", {"used": 97},
+    START_US, START_US, ["connections-filling"], ["connections.used"], "connection-storm", "lower the pools",
+)  # fmt: skip
+DISK = Conclusion(
+    "disk-filling:/pg", "disk-filling", "warning", "/pg", "/pg is 83% full", {"used_pct": 83.0}, START_US, START_US,
+    ["disk-filling:/pg"], [],
+)  # fmt: skip
+
+
+def judged(number: int, *rows: Conclusion) -> Sample:
+    sample = tick(number)
+    part = make_part("findings", Conclusions(list(rows)), at_us=sample.mono_us)
+    return structs.replace(sample, parts=[*sample.parts, part])
+
+
+async def given(screen: Screen, *rows: Conclusion, number: int = 3) -> None:
+    screen.feed.give(judged(number, *rows))
+    await screen.press("f12")  # a key that means nothing: what was given has been taken in then
+
+
+async def test_f_opens_the_findings_with_the_most_urgent_one_selected() -> None:
+    async with opened() as screen:
+        await given(screen, DISK, FULL)
+        await screen.press("f")
+        assert "Findings" in screen.text
+        assert screen.app.stage.view.finding == "connections-filling"  # type: ignore[attr-defined]  # the findings view
+
+
+async def test_enter_opens_the_evidence_and_escape_comes_back() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "enter")
+        assert "around its start" in screen.text and "lower the pools" in screen.text
+        await screen.press("escape")
+        assert "around its start" not in screen.text
+        await screen.press("escape")
+        assert "Connections" in screen.text
+
+
+async def test_a_finding_that_clears_while_it_is_looked_at_stays_with_that_word() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "enter")
+        await given(screen, number=4)
+        assert "cleared" in screen.text and "Connections fill (97 of 97)" in screen.text
+
+
+async def test_a_acknowledges_the_selected_finding_with_a_note() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "a", "o", "n", "space", "i", "t", "enter")
+        assert screen.feed.asked == [Acknowledge(finding="connections-filling", note="on it")]
+        said = Event(
+            wall_us=START_US + 5 * S, kind="finding.acknowledged", text="finding acknowledged by ann: on it",
+            details={"id": "connections-filling"},
+        )  # fmt: skip
+        screen.feed.mailbox.put(EventArrived(said))
+        await screen.until("finding acknowledged by ann: on it")
+
+
+async def test_escape_leaves_a_finding_as_it_is() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "a", "o", "n", "escape")
+        assert screen.feed.asked == []
+
+
+async def test_s_silences_for_the_time_typed_and_takes_the_rest_for_the_note() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "s", "2", "h", "space", "w", "a", "l", "enter")
+        assert screen.feed.asked == [Silence(finding="connections-filling", seconds=7200.0, note="wal")]
+
+
+async def test_a_silence_without_a_time_that_can_be_read_asks_for_nothing_and_says_so() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "s", "s", "o", "o", "n", "enter")
+        assert screen.feed.asked == []
+        assert "not a duration" in screen.text
+
+
+async def test_u_takes_back_what_was_said() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "u")
+        assert screen.feed.asked == [Silence(finding="connections-filling", seconds=0)]
+
+
+async def test_nothing_is_said_of_the_past() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "space", "a")
+        assert screen.feed.asked == []
+        assert "this is the past" in screen.text
+
+
+async def test_r_names_the_runbook_of_the_most_urgent_finding_on_the_overview() -> None:
+    async with opened() as screen:
+        await given(screen, DISK, FULL)
+        await screen.press("r")
+        assert "runbook connection-storm answers connections-filling" in screen.text
+
+
+async def test_a_finding_without_runbook_says_so() -> None:
+    async with opened() as screen:
+        await given(screen, DISK)
+        await screen.press("r")
+        assert "no runbook answers disk-filling:/pg" in screen.text
