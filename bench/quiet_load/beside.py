@@ -30,11 +30,11 @@ def build(place: Place, seconds: float) -> None:
     tree.mkdir()
     library = sysconfig.get_path("stdlib")
     some = "." if place.size > 0.1 else "./json ./email"
-    copy = f"tar cf - -C {library} --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree"
-    place.host("sh", "-c", copy)
+    copy = f'tar cf - -C "$0" --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree'
+    place.host("sh", "-c", copy, library)
     place.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
     # The library has files that do not compile, on purpose: for the tests of the compiler.
-    place.host("sh", "-c", f"{sys.executable} -m compileall -q -f -j 2 tree || true", timeout_s=600.0)
+    place.host("sh", "-c", '"$0" -m compileall -q -f -j 2 tree || true', sys.executable, timeout_s=600.0)
     shutil.rmtree(tree)
 
 
