@@ -14,7 +14,7 @@ from dba_console.findings.moments import at_moment, in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.findings.wal_room import full_in_s, segment_bytes, wal_mount, wal_rate
+from dba_console.findings.wal_room import full_in_s, rounded, segment_bytes, wal_mount, wal_rate
 from dba_console.frames.times import age_s
 from dba_console.harmless import clean
 from dba_console.samples import postgres
@@ -50,8 +50,8 @@ def archive_failing(s: Situation) -> Iterator[Signal]:
     yield Signal(
         severity=_severity(s, archiver, failures, full),
         text=_failing_text(s, archiver, failures, full),
-        effect=f"WAL is not archived ({_waiting(s, archiver)})",
-        evidence=_evidence(s, archiver) | {"archive_failures_in_a_row": failures, "full_in_s": full},
+        cause=f"WAL file {clean(archiver.last_failed_wal or '?')} cannot be archived: {_waiting(s, archiver)}",
+        evidence=_evidence(s, archiver) | {"archive_failures_in_a_row": failures, "full_in_s": rounded(full)},
         series=_series(s),
         since_us=s.host_us(row.since_us),
         runbook="archive-failing",
@@ -108,6 +108,7 @@ def archive_backlog(s: Situation) -> Iterator[Signal]:
     yield Signal(
         severity="critical" if ready >= limits.backlog_critical_files else "warning",
         text=f"WAL is archived more slowly than it is written{why}: {_waiting(s, archiver)}, {last}",
+        cause=f"WAL is archived more slowly than it is written: {_waiting(s, archiver)}",
         evidence=_evidence(s, archiver),
         series=_series(s),
         runbook="archive-failing",
@@ -142,8 +143,8 @@ def _evidence(s: Situation, archiver: postgres.Archiver) -> dict[str, Any]:
         "last_archived_wal": clean(archiver.last_archived_wal) if archiver.last_archived_wal else None,
         "last_failed_age_s": age_s(now_us, archiver.last_failed_at),
         "archive_age_s": age_s(now_us, archiver.last_archived_at),
-        "wal_bytes_per_s": wal_rate(s),
-        "path": None if mount is None else mount.path,
+        "wal_bytes_per_s": rounded(wal_rate(s)),
+        "mount": None if mount is None else clean(mount.path),
         "available_bytes": None if mount is None else mount.available,
     }
 
@@ -160,6 +161,7 @@ RULES: tuple[Rule, ...] = (
         parts=("pg.archiver",),
         look=archive_failing,
         settings=("wal.archive_failures", "wal.backlog_files", "wal.full_critical_s", "wal.full_warn_s"),
+        runbook="archive-failing",
         source="pg_stat_archiver; pgarch.c NUM_ARCHIVE_RETRIES",
     ),
     Rule(
@@ -168,6 +170,7 @@ RULES: tuple[Rule, ...] = (
         parts=("pg.archiver",),
         look=archive_backlog,
         settings=("wal.backlog_files", "wal.backlog_critical_files"),
+        runbook="archive-failing",
         source="repmgr archive_ready_warning 16, archive_ready_critical 128",
     ),
 )

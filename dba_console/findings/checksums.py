@@ -73,7 +73,8 @@ def _count(known: dict[int, Damaged], rows: Iterable[postgres.DatabaseStat], *, 
 
 def _failed(s: Situation, damaged: list[Damaged]) -> Signal:
     failures, fresh = sum(one.failures for one in damaged), sum(one.fresh for one in damaged)
-    last_us = s.host_us(max((one.last_us or 0 for one in damaged), default=0) or None)
+    last = max((one.last_us or 0 for one in damaged), default=0) or None
+    last_us = s.host_us(last)
     where = ", ".join(_place(one) for one in damaged[:3]) + (", and others" if len(damaged) > 3 else "")
     text = f"{_times(failures)} in {where}"
     if last_us is not None:
@@ -83,7 +84,7 @@ def _failed(s: Situation, damaged: list[Damaged]) -> Signal:
         "checksum_failures": failures,
         "checksum_failures_since_start": fresh,
         "checksum_databases": [_place(one) for one in damaged],
-        "checksum_last_failure": rfc3339(last_us),
+        "checksum_last_failure": rfc3339(last),
     }
     return Signal(
         severity=_severity(s, fresh, last_us),
@@ -139,6 +140,7 @@ RULES: tuple[Rule, ...] = (
         parts=("pg.databases",),
         look=checksum_failures,
         settings=("safety.checksum_critical_s",),
+        runbook="checksum-failure",
         source="pg_stat_database.checksum_failures, checksum_last_failure (PostgreSQL 12+)",
     ),
     Rule(

@@ -118,6 +118,7 @@ RULES: tuple[Rule, ...] = (
         parts=("pg.horizon",),
         look=horizon_held,
         clear_after_s=20.0,
+        runbook="xid-wraparound",
         settings=(
             "safety.horizon_warn_xids", "safety.horizon_old_s", "safety.horizon_old_xids", "safety.prepared_s",
         ),

@@ -10,7 +10,7 @@ from dba_console.findings.moments import in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.findings.wal_room import full_in_s, of_late, wal_mount
+from dba_console.findings.wal_room import full_in_s, of_late, rounded, wal_mount
 from dba_console.frames.replication import behind
 from dba_console.frames.trend import course
 from dba_console.harmless import clean
@@ -126,7 +126,8 @@ def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -
     name = clean(slot.name)
     state = "nobody reads it" if slot.active_pid is None else "it is read too slowly"
     growth = f", {human_bytes(kept.per_s, per_s=True)} more" if kept.per_s is not None and kept.per_s > 0 else ""
-    text = f"Slot {name} keeps {human_bytes(kept.bytes)} of WAL{growth}, {state}"
+    keeps = f"slot {name} keeps {human_bytes(kept.bytes)} of WAL{growth}, {state}"
+    text = f"S{keeps[1:]}"
     if slot.wal_status == "unreserved":
         text += "; the next checkpoint may remove what it needs"
     elif kept.end_in_s is not None and kept.end_in_s < s.limits.wal.full_warn_s:
@@ -137,18 +138,18 @@ def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -
         "active": slot.active_pid is not None,
         "last_pid": reader,
         "retained_bytes": kept.bytes,
-        "retained_bytes_per_s": kept.per_s,
+        "retained_bytes_per_s": rounded(kept.per_s),
         "wal_status": slot.wal_status,
         "safe_bytes": slot.safe_wal_size,
-        "full_in_s": kept.end_in_s,
-        "path": None if mount is None else mount.path,
+        "full_in_s": rounded(kept.end_in_s),
+        "mount": None if mount is None else clean(mount.path),
         "available_bytes": None if mount is None else mount.available,
     }
     return Signal(
         severity=severity,
         text=text,
         subject=name,
-        effect=f"slot {name} keeps {human_bytes(kept.bytes)} of WAL",
+        cause=keeps,
         evidence=evidence,
         series=(f"slot:{slot.name}.retained_bytes", "replication.wal_bytes_per_s"),
         since_us=s.host_us(slot.inactive_since) if slot.active_pid is None else None,
@@ -209,6 +210,7 @@ RULES: tuple[Rule, ...] = (
             "wal.full_critical_s",
             "wal.full_warn_s",
         ),
+        runbook="slot-retention",
         source="pg_replication_slots.wal_status, safe_wal_size; max_slot_wal_keep_size",
     ),
     Rule(
@@ -216,6 +218,7 @@ RULES: tuple[Rule, ...] = (
         title="slots whose WAL is gone",
         parts=("pg.replication",),
         look=slot_lost,
+        runbook="slot-retention",
         source="pg_replication_slots.wal_status = lost (13+), invalidation_reason (17+)",
     ),
 )

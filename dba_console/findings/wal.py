@@ -22,7 +22,7 @@ def wal_on_tmpfs(s: Situation) -> Iterator[Signal]:
     yield Signal(
         severity="warning",
         text=f"{what} on {clean(mount.fstype)} ({clean(mount.path)}): a power cut or a reboot loses the cluster",
-        evidence={"path": mount.path, "fstype": mount.fstype, "holds": list(mount.holds)},
+        evidence={"mount": clean(mount.path), "fstype": mount.fstype, "holds": list(mount.holds)},
         advice="Move pg_wal to a disk while the server is stopped; until then only a replica elsewhere is a copy.",
     )
 

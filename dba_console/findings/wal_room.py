@@ -43,6 +43,11 @@ def of_late(series: Points) -> float | None:
     return slope(series, window_s=10.5, min_span_s=5.0, min_points=4)
 
 
+def rounded(number: float | None) -> float | None:
+    """A number for the evidence, with one digit: more are noise, and would make each tick another."""
+    return None if number is None else round(number, 1)
+
+
 def full_in_s(room: float | None, per_s: float | None) -> float | None:
     """Seconds until `room` bytes are used; None where either is unknown or nothing grows."""
     if room is None or per_s is None or per_s <= 0:

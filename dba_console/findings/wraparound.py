@@ -13,6 +13,7 @@ from dba_console.findings.moments import YEAR_S, in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.findings.wal_room import rounded
 from dba_console.frames.safety import series_name, thresholds
 from dba_console.harmless import clean
 from dba_console.samples.findings import Severity
@@ -132,19 +133,22 @@ def _severity(s: Situation, ids: Ids) -> Severity:
 def _felt(s: Situation, ids: Ids) -> str:
     """How many are left, in which database, until when."""
     server = f"PostgreSQL {s.facts.major}"
-    closed = "" if _allows_connections(s, ids.database) else ", which allows no connections"
-    where = f"database {clean(ids.database)}{closed}, is {millions(ids.age)} ids old"
+    closed = "" if _allows_connections(s, ids.database) else ", which allows no connections,"
+    where = f"database {clean(ids.database)}{closed} is {millions(ids.age)} ids old"
     if ids.left == 0:
         return f"{server} gives out no {ids.noun} ids any more: {where}"
-    text = f"{millions(ids.left)} {ids.noun} ids are left before {server} gives out no more: {where}"
-    stop_in_s = ids.reached_in_s(ids.stop)
+    return f"{millions(ids.left)} {ids.noun} ids are left before {server} gives out no more{_when(s, ids)}: {where}"
+
+
+def _when(s: Situation, ids: Ids) -> str:
+    """The dates of the server's own warnings and of the stop, in brackets; nothing where no rate is known."""
+    stop_in_s, warn_in_s = ids.reached_in_s(ids.stop), ids.reached_in_s(ids.warn)
     if stop_in_s is None:
-        return text
+        return ""
     if stop_in_s >= YEAR_S:
-        return f"{text}; at the present rate not within a year"
-    warn_in_s = ids.reached_in_s(ids.warn)
-    warned = f" (warnings {in_time(warn_in_s, s.now_us)})" if warn_in_s else ""
-    return f"{text}; at {ids.per_s or 0:,.0f} a second {in_time(stop_in_s, s.now_us)}{warned}"
+        return " (at the present rate not within a year)"
+    warned = f"; it warns {in_time(warn_in_s, s.now_us)}" if warn_in_s else ""
+    return f" ({in_time(stop_in_s, s.now_us)}, at {ids.per_s or 0:,.0f} a second{warned})"
 
 
 def _allows_connections(s: Situation, database: str) -> bool:
@@ -160,9 +164,9 @@ def _evidence(s: Situation, ids: Ids, failsafe: bool) -> dict[str, Any]:
         f"{kind}_left": ids.left,
         f"{kind}_warn_age": ids.warn,
         f"{kind}_stop_age": ids.stop,
-        f"{kind}s_per_s": ids.per_s,
-        "warn_in_s": ids.reached_in_s(ids.warn),
-        "stop_in_s": ids.reached_in_s(ids.stop),
+        f"{kind}s_per_s": rounded(ids.per_s),
+        "warn_in_s": rounded(ids.reached_in_s(ids.warn)),
+        "stop_in_s": rounded(ids.reached_in_s(ids.stop)),
         "freeze_max_age": ids.freeze_max_age,
         "failsafe_age": ids.failsafe,
         "failsafe_active": failsafe,
@@ -192,6 +196,7 @@ RULES: tuple[Rule, ...] = (
         name="xid-wraparound",
         title="transaction ids run out: age, what is left, and the date",
         parts=("pg.xids",),
+        runbook="xid-wraparound",
         look=xid_wraparound,
         settings=(
             "safety.xid_warn_pct", "safety.xid_warn_xids", "safety.xid_overdue_pct", "safety.xid_critical_xids",
@@ -203,6 +208,7 @@ RULES: tuple[Rule, ...] = (
         name="mxid-wraparound",
         title="multixact ids run out: age, what is left, and the date",
         parts=("pg.xids",),
+        runbook="xid-wraparound",
         look=mxid_wraparound,
         settings=(
             "safety.xid_warn_pct", "safety.xid_warn_xids", "safety.xid_overdue_pct", "safety.xid_critical_xids",

@@ -105,6 +105,7 @@ RULES: tuple[Rule, ...] = (
         # On an aged cluster hundreds of small tables are vacuumed one after the other, each for a moment.
         raise_after_s=3.0,
         clear_after_s=30.0,
+        runbook="lock-queue",
         settings=("safety.wraparound_wait_s",),
         source="autovacuum.c (the title of such a worker); pg_stat_progress_vacuum",
     ),

@@ -1,0 +1,128 @@
+"""Lag: how far standbys are behind, by what they report, and a standby itself by what it received and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.standby_names import Name, named, subject_of
+from dba_console.frames.replication import behind
+from dba_console.frames.times import age_s
+from dba_console.samples import postgres
+from dba_console.samples.findings import Severity
+from dba_console.units import human_bytes, human_duration
+
+CLEAR_SHARE = 0.7
+
+
+def replication_lag(s: Situation) -> Iterator[Signal]:
+    """Primary: each standby by what it reports. Standby: itself, by what it received and replayed."""
+    now = s.picture.now("pg.replication", postgres.Replication)
+    if now is None:
+        return
+    if now.in_recovery:
+        yield from _own_lag(s, now)
+        return
+    for name, row in named(now.standbys):
+        yield from _lag_of(s, now, name, row)
+
+
+def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.Standby) -> Iterator[Signal]:
+    lag_bytes, lag_s = behind(now.lsn, row.replay_lsn), row.replay_lag_s
+    if lag_bytes is None:
+        return
+    if lag_bytes == 0:
+        lag_s = None  # the last report before it caught up
+    subject = subject_of(name)
+    if not _is_behind(s, lag_s, lag_bytes, subject):
+        return
+    sent, flushed = behind(now.lsn, row.sent_lsn), behind(now.lsn, row.flush_lsn)
+    time_text = "" if lag_s is None else f"{human_duration(lag_s)}, "
+    where = _where(sent, flushed, lag_bytes)
+    yield Signal(
+        severity=_lag_severity(s, lag_s),
+        text=f"Standby {subject} is behind by {time_text}{human_bytes(lag_bytes)} of WAL, most of it {where}",
+        subject=subject,
+        evidence={
+            "application": subject,
+            "pid": row.pid,
+            "lag_s": lag_s,
+            "lag_bytes": lag_bytes,
+            "sent_lag_bytes": sent,
+            "flush_lag_bytes": flushed,
+            "sync_state": row.sync_state,
+        },
+        series=("replication.lag_bytes", "replication.lag_s", "replication.wal_bytes_per_s"),
+        advice=_LAG_ADVICE[where],
+    )
+
+
+_LAG_ADVICE = {
+    "not sent": "Look at the network to the standby, and at the CPU of its walsender.",
+    "not flushed": "Look at the standby's disk: it receives faster than it writes.",
+    "not replayed": "Look at the standby: a query that conflicts with replay, replay paused, or a disk that is slow.",
+}
+
+
+def _where(sent: int | None, flushed: int | None, replayed: int) -> str:
+    """Between which two positions most of the distance lies."""
+    first, second = sent or 0, max(0, (flushed or 0) - (sent or 0))
+    parts = {"not sent": first, "not flushed": second, "not replayed": replayed - first - second}
+    return max(parts, key=parts.__getitem__)
+
+
+def _own_lag(s: Situation, now: postgres.Replication) -> Iterator[Signal]:
+    """All a living stream brought is replayed: not behind. Without a stream the age of the last commit is all there is;
+    on a primary that does nothing it grows for no reason, so that is told and not warned of, unless a stream was seen.
+    """
+    streaming = now.receiver_status == "streaming"
+    memo = s.memo("replication-lag")
+    memo["streamed"] = streaming or memo.get("streamed", False)
+    lag_bytes = behind(now.receive_lsn, now.lsn)
+    if streaming and lag_bytes == 0:
+        return
+    lag_s = age_s(now.now_us, now.replay_at)
+    if not _is_behind(s, lag_s, lag_bytes if streaming else None, ""):
+        return
+    paused = ", replay is paused" if now.replay_paused else ""
+    size = f", {human_bytes(lag_bytes)} received and not replayed" if lag_bytes else ""
+    stream = "" if streaming else ", no WAL is streaming in"
+    severity: Severity = _lag_severity(s, lag_s) if streaming else "warning"
+    yield Signal(
+        severity=severity if streaming or memo["streamed"] else "info",
+        text=f"This standby shows what was committed {human_duration(lag_s)} ago{size}{paused}{stream}",
+        evidence={
+            "lag_s": lag_s,
+            "lag_bytes": lag_bytes,
+            "replay_paused": now.replay_paused,
+            "receiver_status": now.receiver_status,
+        },
+        series=("replication.lag_bytes", "replication.lag_s"),
+        advice="SELECT pg_wal_replay_resume() lets it go on." if now.replay_paused else None,
+    )
+
+
+def _is_behind(s: Situation, lag_s: float | None, lag_bytes: int | None, subject: str) -> bool:
+    limits, rule = s.limits.wal, "replication-lag"
+    late = s.over(lag_s, limits.lag_warn_s, limits.lag_warn_s * CLEAR_SHARE, rule, subject)
+    return late or s.over(lag_bytes, limits.lag_bytes, limits.lag_bytes * CLEAR_SHARE, rule, subject)
+
+
+def _lag_severity(s: Situation, lag_s: float | None) -> Severity:
+    return "critical" if lag_s is not None and lag_s >= s.limits.wal.lag_critical_s else "warning"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="replication-lag",
+        title="standbys that are behind, by time or by bytes",
+        parts=("pg.replication",),
+        look=replication_lag,
+        raise_after_s=10.0,
+        clear_after_s=15.0,
+        settings=("wal.lag_warn_s", "wal.lag_critical_s", "wal.lag_bytes"),
+        source="pg_stat_replication.replay_lag; repmgr replication_lag_warning 300, replication_lag_critical 600",
+    ),
+)

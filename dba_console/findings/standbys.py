@@ -1,0 +1,161 @@
+"""Standbys that streamed and are gone, and commits that wait for one that is not there.
+
+What a role may not see of a standby is unknown, and nothing is said of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.standby_names import Name, named, subject_of
+from dba_console.frames.times import age_s
+from dba_console.samples import postgres
+from dba_console.units import human_duration
+
+SYNCHRONOUS = ("sync", "quorum")
+
+
+@dataclass(slots=True)
+class Seen:
+    """A standby that streams, or did."""
+
+    pid: int
+    first_us: int
+    """Monotonic: since when it streams."""
+    last_us: int
+    gone_us: int
+    """Wall time it was last seen."""
+    sync_state: str | None
+
+
+def standby_gone(s: Situation) -> Iterator[Signal]:
+    """A standby that had been streaming and does not come back; critical where commits wait for it.
+
+    Those that came and went within a minute, base backups, receivers of mere WAL and workers that copy one table are
+    not missed. A server that became a standby has no standbys to miss.
+    """
+    now = s.picture.now("pg.replication", postgres.Replication)
+    if now is None or _unread(s):
+        return
+    memo = s.memo("standby-gone")
+    if now.in_recovery:
+        memo.clear()
+        return
+    known: dict[Name, Seen] = memo.setdefault("known", {})
+    _note(s, known, now.standbys)
+    missing = _missing_for_commits(s, now.standbys)
+    waiting = _waiting_commits(s) if missing else 0
+    gone = [(name, seen) for name, seen in known.items() if _is_missed(s, seen)]
+    for name, seen in gone:
+        yield _gone(s, name, seen, missing=missing, waiting=waiting)
+    since_us = memo.setdefault("waiting_us", s.mono_us) if missing and waiting else memo.pop("waiting_us", None)
+    lasted = since_us is not None and s.mono_us - since_us >= s.limits.wal.standby_gone_s * 1e6
+    if missing and waiting and lasted and not gone:
+        yield _commits_wait(missing, waiting)
+
+
+def _unread(s: Situation) -> bool:
+    """Whether the part was read, and its standbys were not: they are unknown then, not gone."""
+    reading = s.picture.current.get("pg.replication")
+    return reading is not None and "standbys not known" in (reading.part.note or "")
+
+
+def _note(s: Situation, known: dict[Name, Seen], standbys: Iterable[postgres.Standby]) -> None:
+    limits = s.limits.wal
+    for name, row in named(standbys):
+        seen = known.get(name)
+        if seen is None or (seen.pid != row.pid and s.mono_us - seen.last_us > limits.standby_gone_s * 1e6):
+            # It may have streamed since long before the agent began: the view says since when.
+            age = age_s(s.facts.server_now_us, row.backend_start)
+            seen = known[name] = Seen(row.pid, s.mono_us - int((age or 0.0) * 1e6), 0, 0, None)
+        seen.pid, seen.last_us, seen.gone_us, seen.sync_state = row.pid, s.mono_us, s.now_us, row.sync_state
+    for name, seen in list(known.items()):
+        away_s, stayed_s = (s.mono_us - seen.last_us) / 1e6, (seen.last_us - seen.first_us) / 1e6
+        if away_s > limits.standby_forget_s or (away_s > 0 and stayed_s < limits.standby_known_s):
+            del known[name]
+
+
+def _is_missed(s: Situation, seen: Seen) -> bool:
+    return s.mono_us - seen.last_us >= s.limits.wal.standby_gone_s * 1e6
+
+
+def _gone(s: Situation, name: Name, seen: Seen, *, missing: int, waiting: int) -> Signal:
+    subject = subject_of(name)
+    hangs = missing > 0 and seen.sync_state in SYNCHRONOUS
+    text = (
+        f"Standby {subject} is gone, after it had streamed for {human_duration((seen.last_us - seen.first_us) / 1e6)}"
+    )
+    if hangs:
+        text += f": commits wait for a synchronous standby ({waiting} sessions wait now)"
+    return Signal(
+        severity="critical" if hangs else "warning",
+        text=text,
+        subject=subject,
+        cause=f"standby {subject} is gone",
+        evidence={
+            "application": subject,
+            "pid": seen.pid,
+            "sync_state": seen.sync_state,
+            "synchronous_missing": missing,
+            "waiting_commits": waiting,
+        },
+        since_us=seen.gone_us,
+        series=("replication.lag_bytes", "connections.active"),
+        advice=_SYNC_ADVICE if hangs else "See whether the standby runs and can connect; its log says why not.",
+    )
+
+
+def _commits_wait(missing: int, waiting: int) -> Signal:
+    return Signal(
+        severity="critical",
+        text=f"{waiting} commits wait for a standby: synchronous_standby_names asks for {missing} more than stream",
+        evidence={"synchronous_missing": missing, "waiting_commits": waiting},
+        series=("connections.active",),
+        advice=_SYNC_ADVICE,
+    )
+
+
+_SYNC_ADVICE = (
+    "Bring the standby back, or take it out of synchronous_standby_names and reload: commits go on, without its copy."
+)
+
+
+def synchronous_wanted(setting: str | None) -> int:
+    """How many synchronous standbys synchronous_standby_names asks for; 0 where none (syncrep_gram.y).
+
+    >>> [synchronous_wanted(text) for text in ("", "*", "a, b", "FIRST 2 (a, b)", "ANY 1 (*)", "2 (a, b)")]
+    [0, 1, 1, 2, 1, 2]
+    """
+    if not setting or not setting.strip():
+        return 0
+    counted = re.match(r"\s*(?:first|any)?\s*(\d+)\s*\(", setting, re.IGNORECASE)
+    return 1 if counted is None else int(counted[1])
+
+
+def _missing_for_commits(s: Situation, standbys: Iterable[postgres.Standby]) -> int:
+    wanted = synchronous_wanted(s.facts.setting("synchronous_standby_names"))
+    return max(0, wanted - sum(row.sync_state in SYNCHRONOUS and row.state == "streaming" for row in standbys))
+
+
+def _waiting_commits(s: Situation) -> int:
+    """Sessions whose commit waits for a standby (wait event SyncRep), as last seen."""
+    sessions = s.facts.sessions
+    return 0 if sessions is None else sum(row.wait_event == "SyncRep" for row in sessions.rows)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="standby-gone",
+        title="standbys that streamed and are gone; commits that wait for one",
+        parts=("pg.replication",),
+        look=standby_gone,
+        clear_after_s=0.0,
+        settings=("wal.standby_known_s", "wal.standby_gone_s", "wal.standby_forget_s"),
+        source="pg_stat_replication; synchronous_standby_names; wal_retrieve_retry_interval 5 s",
+    ),
+)
