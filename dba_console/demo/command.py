@@ -21,7 +21,7 @@ from dba_console.demo.incidents.incident import Incident, stand_in
 from dba_console.demo.incidents.registry import find
 from dba_console.demo.leash import end, on_leash
 from dba_console.demo.practice import PracticeGround
-from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal
+from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal, recorded_verdict
 from dba_console.demo.verdict import Verdict, clock_of, sentence_of, severity_of
 from dba_console.errors import ConsoleError, ExitCode
 
@@ -101,11 +101,16 @@ def _headless(ground: PracticeGround, duration_s: float, rehearsal: Rehearsal | 
         end(recorder)
 
 
-def _replay(incident: Incident, recording: Path, headless: bool) -> int:
-    """Show a recording of the incident, and say that it is one."""
-    _say(f"{incident.name} needs root; this is a recording of the real thing, {recording.name}")
-    command = ["replay", str(recording), *(["--show"] if headless else [])]
-    return subprocess.run(_command(*command), env=_environment(), check=False).returncode
+def _replay(incident: Incident, directory: Path, headless: bool) -> int:
+    """Show a recording of the incident, and say that it is one; without a screen, its findings and the verdict too."""
+    verdict = recorded_verdict(directory, incident)
+    made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(verdict.begun_us / 1e6))
+    _say(f"{incident.name} needs root: {incident.title}")
+    _say(f"this is a RECORDING of it, of {made}, on another host; nothing happens here")
+    at = ["--at", f"finding:{incident.finding}"] if verdict.seen is not None else []
+    shown = ["--show", *at] if headless else []
+    code = subprocess.run(_command("replay", str(directory), *shown), env=_environment(), check=False).returncode
+    return code if not headless or code != ExitCode.OK else _tell(verdict)
 
 
 def _tell(verdict: Verdict) -> int:

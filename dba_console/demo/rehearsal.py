@@ -22,6 +22,9 @@ from dba_console.target import make_target
 CALM_TICKS = 6
 """Samples an agent has taken when an incident begins: five seconds in which nothing was wrong."""
 
+BEGUN = "begun"
+"""The word in the mark that stands in the recording where an incident begins."""
+
 
 class Rehearsal:
     """One incident on a running practice ground. `say` is told when it begins and when the cause is there."""
@@ -60,7 +63,7 @@ class Rehearsal:
 
     def begin(self) -> None:
         """Cause it, and mark the moment in the recording; one that stands already is only told of."""
-        word = "stands" if self._incident.standing else "begun"
+        word = "stands" if self._incident.standing else BEGUN
         self._mark(f"incident {word}: {self._incident.name}")
         self._begun_us = self._there_us = _now_us()
         self._say(f"{clock_of(self._begun_us)} incident {word}: {self._incident.name}: {self._incident.title}")
@@ -105,6 +108,18 @@ class Rehearsal:
         if client.hello.session is not None:
             self._session = Path(client.hello.session)
         return client
+
+
+def recorded_verdict(directory: Path, incident: Incident) -> Verdict:
+    """What a recording of the incident says of it. Raises SessionError where it cannot be read."""
+    recording = Recording.open(directory)
+    try:
+        events = recording.events()
+        mark = f"incident {BEGUN}: {incident.name}"
+        begun_us = next((one.wall_us for one in events if one.kind == "mark" and mark in one.text), recording.first_us)
+        return judge(events, incident, begun_us, begun_us)
+    finally:
+        recording.close()
 
 
 def _now_us() -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.registry import INCIDENTS
+from dba_console.demo.incidents.registry import INCIDENTS, find
+from dba_console.demo.rehearsal import recorded_verdict
 from tests.terminal.tmux import Tmux
 
 DEMO = [sys.executable, "-m", "dba_console", "demo"]
@@ -50,6 +51,10 @@ def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_
     assert "another critical finding" not in done.stderr
     assert "Findings raised:" in done.stdout
     assert done.returncode == 0
+    (session,) = Path(own_places["DBA_CONSOLE_SESSIONS"]).iterdir()
+    verdict = recorded_verdict(session, find("idle-in-transaction"))
+    assert verdict.seen is not None
+    assert verdict.begun_us < verdict.seen.wall_us
 
 
 def test_an_incident_that_had_no_time_to_begin_is_not_called_seen(own_places: dict[str, str]) -> None:
