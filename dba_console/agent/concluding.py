@@ -42,6 +42,8 @@ class Concluding:
         self._told: Conclusions | None = None
         self._told_us = 0
         self._failure: str | None = None
+        self.point: dict[str, float] | None = None
+        """Chart values of the newest tick, None where they were not made."""
 
     def load(self) -> None:
         """Load the rules, once the first picture is on its way: nobody waits for a screen because of them."""
@@ -53,6 +55,7 @@ class Concluding:
 
     def tick(self, picture: Picture) -> tuple[Part | None, list[Event]]:
         """The part for this sample, None where nothing changed, and the events of what did."""
+        self.point = None
         if self._judge is None:
             return None, []
         try:
@@ -87,7 +90,7 @@ class Concluding:
     def _consider(self, judge: Judge, picture: Picture) -> list[Event]:
         from dba_console.findings.changes import event_of
 
-        point = point_of(picture)
+        point = self.point = point_of(picture)
         self._history.add(picture.wall_us, point)
         changes = judge.consider(picture, self._history, point)
         if changes:

@@ -27,6 +27,7 @@ from dba_console.target import Target
 from dba_console.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
+    from dba_console.session.points import Point
     from dba_console.session.recorder import Recorder
 
 RETRY_US = 60_000_000
@@ -52,7 +53,7 @@ class RecordingSide:
         self._lane = Lane("recording", clock)
         self._lock = threading.Lock()
         self._recorder: Recorder | None = None
-        self._early_samples: deque[tuple[Sample, bytes]] = deque(maxlen=EARLY)
+        self._early_samples: deque[tuple[Sample, bytes, Point | None]] = deque(maxlen=EARLY)
         self._early_events: deque[Event] = deque(maxlen=EARLY)
         self._trouble: str | None = None
         self._begun_us = 0
@@ -82,14 +83,14 @@ class RecordingSide:
         self.directory = str(path)
         self._to_open = lambda: self._open(path, meta)
 
-    def put_sample(self, sample: Sample, encoded: bytes) -> None:
+    def put_sample(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
         if self._trouble is not None and sample.mono_us - self._begun_us > RETRY_US:
             self.begin(self._run)
         with self._lock:
             if self._recorder is None:
-                self._early_samples.append((sample, encoded))
+                self._early_samples.append((sample, encoded, point))
             else:
-                self._recorder.put_sample(sample, encoded)
+                self._recorder.put_sample(sample, encoded, point)
         if self._to_open is not None:
             self._start_opening(self._to_open)
 
@@ -152,8 +153,8 @@ class RecordingSide:
             self._recorder = recorder
             for event in self._early_events:
                 recorder.put_event(event)
-            for sample, encoded in self._early_samples:
-                recorder.put_sample(sample, encoded)
+            for sample, encoded, point in self._early_samples:
+                recorder.put_sample(sample, encoded, point)
             self._early_events.clear()
             self._early_samples.clear()
         self._clear_away()

@@ -110,7 +110,7 @@ class Agent:
             self._newest.absorb(sample)
         encoded = encode_sample(sample)
         self._listener.broadcast(pack_sample(encoded), sample=True)
-        self._recording.put_sample(sample, encoded)
+        self._recording.put_sample(sample, encoded, self._concluding.point)
         for event in (*self._watcher.events(sample), *self._jobs.events(), *concluded):
             self._emit(event)
 

@@ -37,8 +37,11 @@ class OpenBlock:
         self._points: list[Point] = []
         self._last_seq = 0
 
-    def add(self, sample: Sample, encoded: bytes) -> None:
-        """Take a sample in. The first of each segment of a block becomes a key sample."""
+    def add(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
+        """Take a sample in. The first of each segment of a block becomes a key sample.
+
+        `point` holds its chart values where somebody has made them already.
+        """
         self._picture = self._picture.absorb(sample)
         if self._walls and sample.wall_us < self._walls[-1]:
             self.seal()  # the clock was set back: within a block times ascend
@@ -47,7 +50,7 @@ class OpenBlock:
             encoded = encode_sample(sample)
         self._block.add(sample)
         self._walls.append(sample.wall_us)
-        self._points.append(self._point())
+        self._points.append(self._point() if point is None else point)
         self._last_seq = sample.seq
         data = self._tail.pack(sample.seq, sample.wall_us, encoded)
         self._backlog.put_row(TailRow(sample.seq, sample.wall_us, sample.mono_us, data))

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from dba_console.clock import SYSTEM, Clock
 from dba_console.errors import SessionError
@@ -36,6 +37,14 @@ QUEUE = 120
 """Samples that may wait for the recorder's thread: two minutes at 1 Hz; normally none waits."""
 EVENT_QUEUE = 2000
 HEARTBEAT_US = 600_000_000
+
+
+class Taken(NamedTuple):
+    """A sample on its way: with its encoding, and its chart values where they were made already."""
+
+    sample: Sample
+    encoded: bytes
+    point: Point | None
 
 
 class Recorder:
@@ -72,9 +81,9 @@ class Recorder:
         self._writer = Writer(store, self._backlog, clock, self._tell_recovered)
         self._block = OpenBlock(self._backlog, point_of or default_point_of(), block_samples)
         self._ticks = TickWatch(meta.interval_us)
-        self._samples: deque[tuple[Sample, bytes]] = deque()
+        self._samples: deque[Taken] = deque()
         self._events: deque[Event] = deque(maxlen=EVENT_QUEUE)
-        self._in_hand: tuple[Sample, bytes] | None = None
+        self._in_hand: Taken | None = None
         self._awake = threading.Condition()
         self._closing = False
         self._queue_dropped = 0
@@ -85,13 +94,15 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def put_sample(self, sample: Sample, encoded: bytes) -> None:
-        """Take a sample and its encoding. Returns at once, whatever the disk does."""
+    def put_sample(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
+        """Take a sample, its encoding, and its chart values where they are made already. Returns at once, whatever
+        the disk does.
+        """
         with self._awake:
             if len(self._samples) >= QUEUE:
                 self._samples.popleft()
                 self._queue_dropped += 1
-            self._samples.append((sample, encoded))
+            self._samples.append(Taken(sample, encoded, point))
             self._awake.notify()
 
     def put_event(self, event: Event) -> None:
@@ -107,7 +118,7 @@ class Recorder:
         with self._awake:
             waiting = self._in_hand or (self._samples[0] if self._samples else None)
         if oldest is None and waiting is not None:
-            oldest = waiting[0].mono_us
+            oldest = waiting.sample.mono_us
         return judge(
             now_us=now,
             oldest_us=oldest,
@@ -155,13 +166,13 @@ class Recorder:
 
     def _drain_samples(self) -> None:
         while (taken := self._take()) is not None:
-            sample, encoded = taken
+            sample = taken.sample
             for gap in self._ticks.next(sample, self._queue_dropped):
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
                 self._voice.tell("gap", f"not recorded: {gap.reason}", details)
             try:
-                self._block.add(sample, encoded)
+                self._block.add(sample, taken.encoded, taken.point)
             except Exception as error:
                 self._refuse(sample, error)
             self._beat(sample)
@@ -174,7 +185,7 @@ class Recorder:
         self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
         self._voice.tell("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
 
-    def _take(self) -> tuple[Sample, bytes] | None:
+    def _take(self) -> Taken | None:
         """The next sample; until it is asked for again, the one before counts as in hand."""
         with self._awake:
             self._in_hand = self._samples.popleft() if self._samples else None
