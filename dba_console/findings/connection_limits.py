@@ -16,6 +16,8 @@ from dba_console.findings.situation import Situation
 from dba_console.frames.connections import is_client
 
 LIMIT = "connection-limit"
+AGAIN_US = 5_000_000
+"""How often it is counted: a limit is reached by a pool that grows, and stays."""
 
 
 def connection_limit(s: Situation) -> Iterator[Signal]:
@@ -25,20 +27,26 @@ def connection_limit(s: Situation) -> Iterator[Signal]:
     touch the others. Superusers are not held to it (postinit.c), limits below five are meant to be reached, and
     walsenders have slots of their own since 12.
     """
+    memo = s.memo("connection-limit-counts")
+    if s.mono_us - memo.get("at_us", -AGAIN_US) >= AGAIN_US:
+        memo["at_us"], memo["seen"] = s.mono_us, list(_seen(s))
+    yield from memo["seen"]
+
+
+def _seen(s: Situation) -> Iterator[Signal]:
     sessions = s.facts.sessions
     known = _limits(s)
     if sessions is None or not known:
         return
-    counts: Counter[tuple[str, str]] = Counter()
-    for row in sessions.rows:
-        if is_client(row):
-            counts["role", row.user or ""] += 1
-            counts["database", row.database or ""] += 1
-        elif row.backend_type == "walsender":
-            counts["server", "walsenders"] += 1
+    clients = [row for row in sessions.rows if is_client(row)]
+    counts: dict[str, Counter[str | None]] = {
+        "role": Counter(row.user for row in clients),
+        "database": Counter(row.database for row in clients),
+        "server": Counter("walsenders" for row in sessions.rows if row.backend_type == "walsender"),
+    }
     for kind, name, limit in known:
         subject = f"{kind} {whose.name(name)}"
-        used = counts[kind, name]
+        used = counts[kind][name]
         near = 100.0 * used / limit
         if s.over(near, s.limits.connections.limit_near_pct, s.limits.connections.limit_clear_pct, LIMIT, subject):
             yield _near(subject, kind, name, used, limit)
@@ -82,7 +90,6 @@ CONNECTION_LIMIT = Rule(
     title="A role or database is near its CONNECTION LIMIT, or walsenders are near max_wal_senders",
     parts=("pg.activity",),
     look=while_unread("pg.activity", connection_limit),
-    raise_after_s=2.0,
     clear_after_s=20.0,
     settings=("connections.limit_near_pct", "connections.limit_clear_pct", "connections.limit_least"),
     source="PostgreSQL: CREATE ROLE, CREATE DATABASE (CONNECTION LIMIT), max_wal_senders (19.6)",

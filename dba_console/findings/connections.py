@@ -7,7 +7,7 @@ few seconds, for counting hundreds of sessions by three things costs more than a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from dba_console.findings import whose
 from dba_console.findings.connection_limits import CONNECTION_LIMIT
@@ -18,12 +18,16 @@ from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal, Value
 from dba_console.findings.situation import Situation
 from dba_console.findings.storm import STORM
+from dba_console.frames.connections import GATE, MIN_SPAN_S, WINDOW_S
 from dba_console.frames.model import Connections
+from dba_console.frames.trend import course
+from dba_console.samples.findings import Severity
 from dba_console.units import human_duration, human_pct
 
 FILLING = "connections-filling"
 LOOK_AGAIN_US = 5_000_000
-"""How often growth is worked out, and who holds the slots: a trend of minutes does not change within."""
+"""How often growth is worked out: a trend of minutes does not change within."""
+HOLDERS_AGAIN_US = 10_000_000
 MOVED = 0.05
 """A count that moved by so much of the limit is looked at again at once."""
 GROWTH_S = 30.0
@@ -46,24 +50,41 @@ def connections_filling(s: Situation) -> Iterator[Signal]:
         return
     limits = s.limits.connections
     near = s.over(slots.pct, limits.near_pct, limits.clear_pct, FILLING)
-    panel = _panel(s, slots, memo, near)
-    full_in_s = None if panel is None else panel.full_in_s
-    critical = latched(memo, "critical", at=_is_critical(s, slots, full_in_s), until=slots.pct >= limits.near_pct)
+    date = _date(s, slots, memo)
+    critical = latched(memo, "critical", at=_is_critical(s, slots, date), until=slots.pct >= limits.near_pct)
     factor = 2.0 if s.is_open(FILLING) else 1.0
-    dated = full_in_s is not None and full_in_s <= factor * limits.full_in_s
-    if panel is not None and (near or critical or dated):
-        yield _filling(slots, panel, "critical" if critical else "warning", dated=dated)
-
-
-def _panel(s: Situation, slots: Slots, memo: dict[str, Any], near: bool) -> Connections | None:
-    """The connections panel, none older than LOOK_AGAIN_US; None where there is no reason to look."""
-    rising = slots.pct >= s.limits.connections.date_from_pct and _is_rising(s, slots)
-    if not (near or rising or s.is_open(FILLING) or slots.blind):
+    dated = date.full_in_s is not None and date.full_in_s <= factor * limits.full_in_s
+    if not (near or critical or dated):
         memo.pop("panel", None)
-        return None
+        return
+    yield _filling(slots, _panel(s, slots, memo), date, "critical" if critical else "warning", dated=dated)
+
+
+class Date(NamedTuple):
+    """Growth of the last minutes, and when it ends; None where there is no steady one."""
+
+    per_min: float | None = None
+    full_in_s: float | None = None
+
+
+def _date(s: Situation, slots: Slots, memo: dict[str, Any]) -> Date:
+    """The date, none older than LOOK_AGAIN_US; not asked for where the count did not rise of late."""
+    if slots.pct < s.limits.connections.date_from_pct or not (_is_rising(s, slots) or s.is_open(FILLING)):
+        memo.pop("date", None)
+        return Date()
+    known: Date | None = memo.get("date")
+    if known is None or s.mono_us - memo["date_us"] >= LOOK_AGAIN_US:
+        found = course(s.history.series("connections.used"), window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+        known = Date() if found is None else Date(found.per_s * 60, found.time_to_reach(slots.usable, gate=GATE))
+        memo["date"], memo["date_us"] = known, s.mono_us
+    return known
+
+
+def _panel(s: Situation, slots: Slots, memo: dict[str, Any]) -> Connections:
+    """Who holds the slots: looked at again every ten seconds, and when the count moved."""
     known: Connections | None = memo.get("panel")
     moved = known is None or abs(slots.used - (known.used or 0)) >= slots.usable * MOVED
-    if known is None or moved or s.mono_us - memo["panel_us"] >= LOOK_AGAIN_US:
+    if known is None or moved or s.mono_us - memo["panel_us"] >= HOLDERS_AGAIN_US:
         known = memo["panel"] = s.connections
         memo["panel_us"] = s.mono_us
     return known
@@ -74,11 +95,11 @@ def _is_rising(s: Situation, slots: Slots) -> bool:
     return before is not None and slots.used - before >= LEAST_GROWTH
 
 
-def _is_critical(s: Situation, slots: Slots, full_in_s: float | None) -> bool:
+def _is_critical(s: Situation, slots: Slots, date: Date) -> bool:
     limits = s.limits.connections
     if slots.pct >= limits.critical_pct or (slots.blind and _is_refused(s)):
         return True
-    soon = full_in_s is not None and full_in_s <= limits.critical_in_s
+    soon = date.full_in_s is not None and date.full_in_s <= limits.critical_in_s
     return soon and slots.pct >= limits.critical_date_from_pct
 
 
@@ -89,13 +110,13 @@ def _is_refused(s: Situation) -> bool:
     return any(words in note for words in REFUSED)
 
 
-def _filling(slots: Slots, panel: Connections, severity: Any, *, dated: bool) -> Signal:
-    growth = panel.growth_per_min
+def _filling(slots: Slots, panel: Connections, date: Date, severity: Severity, *, dated: bool) -> Signal:
+    growth, full_in_s = date
     details = [f"{slots.used} of {slots.usable} usable", human_pct(slots.pct)]
     if growth is not None and growth >= 1 and dated:
         details.append(f"+{growth:.0f}/min")
     if slots.used < slots.usable and dated:
-        details.append(f"full in {human_duration(panel.full_in_s)}")
+        details.append(f"full in {human_duration(full_in_s)}")
     full = slots.used >= slots.usable
     effect = ("Connections are used up" if full else "Connections fill") + f" ({', '.join(details)})"
     holds, evidence = _holder(panel, slots)
@@ -108,7 +129,7 @@ def _filling(slots: Slots, panel: Connections, severity: Any, *, dated: bool) ->
             "usable": slots.usable,
             "used_pct": round(min(100.0, slots.pct), 1),
             "growth_per_min": None if growth is None else round(growth, 1),
-            "full_in_s": None if panel.full_in_s is None else round(panel.full_in_s),
+            "full_in_s": None if full_in_s is None else round(full_in_s),
             "active": panel.active,
             "idle": panel.idle,
             "waiting": panel.waiting,

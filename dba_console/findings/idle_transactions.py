@@ -146,8 +146,7 @@ def _signal(s: Situation, left: Left, severity: Severity, others: int) -> Signal
 def _does(left: Left) -> str:
     """What it does to others, after the comma."""
     if left.behind:
-        wait = "waits" if left.behind == 1 else "wait"
-        return f", and {left.behind} {wait} behind it for {human_duration(left.blocks_s)}"
+        return f", and {whose.sessions(left.behind)} behind it, the first for {human_duration(left.blocks_s)}"
     if left.horizon_xids is not None:
         return f", and keeps VACUUM from what {human_count(left.horizon_xids)} transactions left behind"
     if left.row.backend_xid is not None or left.row.backend_xmin is not None:

@@ -45,12 +45,13 @@ def connection_storm(s: Situation) -> Iterator[Signal]:
     What is meant is growth and not churn: a pool of twenty that starts is none, nor is an application that opens a
     connection for each query and closes it. A warning, for the sessions may be wanted; critical where they bring the
     total to 95 %. It stays while it holds half of what it opened and the house is nearly full, for that is the storm's
-    doing too. What comes back within two minutes of a start of the server is told as such, and alarms nobody.
+    doing too. What comes back within two minutes of a restart that was watched is told as such, and alarms nobody.
     """
     slots, sessions, memo = slots_of(s), s.facts.sessions, s.memo(STORM_NAME)
     if slots is None or slots.blind or sessions is None:
         memo.clear()
         return
+    _note_start(s)
     storm = _rising(s, slots, sessions) or _lasting(s, slots, sessions, memo)
     if storm is None:
         memo.clear()
@@ -58,10 +59,11 @@ def connection_storm(s: Situation) -> Iterator[Signal]:
     known: Storm | None = memo.get("storm")
     if known is None or (known.by, known.name) != (storm.by, storm.name):
         memo["most"] = 0
+        memo["back_s"] = _back_s(s, storm)
     memo["storm"], memo["most"] = storm, max(memo["most"], len(storm.rows))
     limits = s.limits.connections
     full = latched(memo, "critical", at=slots.pct >= limits.critical_pct, until=slots.pct >= limits.near_pct)
-    yield _signal(s, slots, sessions, storm, critical=full)
+    yield _signal(s, slots, storm, memo["back_s"], critical=full)
 
 
 def _rising(s: Situation, slots: Slots, sessions: Sessions) -> Storm | None:
@@ -105,7 +107,21 @@ def _lasting(s: Situation, slots: Slots, sessions: Sessions, memo: dict[str, Any
     return now if now is not None and 2 * len(now.rows) >= memo["most"] else None
 
 
-def _signal(s: Situation, slots: Slots, sessions: Sessions, storm: Storm, *, critical: bool) -> Signal:
+def _note_start(s: Situation) -> None:
+    """Remember that the server was started again while it was watched."""
+    memo, started_us = s.memo("connection-starts"), start_us(s)
+    if memo.get("start_us") not in (None, started_us):
+        memo["again_us"] = started_us
+    memo["start_us"] = started_us
+
+
+def _back_s(s: Situation, storm: Storm) -> float | None:
+    """How long after such a start it began, None where that was too long ago, or the server only just came to be."""
+    after_s = age_s(storm.began_us, s.memo("connection-starts").get("again_us"))
+    return after_s if after_s is not None and after_s < s.limits.connections.start_grace_s else None
+
+
+def _signal(s: Situation, slots: Slots, storm: Storm, back_s: float | None, *, critical: bool) -> Signal:
     rows = storm.rows
     first, last = rows[0], rows[-1]
     took_s = max(1.0, ((last.backend_start or 0) - (first.backend_start or 0)) / 1e6)
@@ -115,13 +131,11 @@ def _signal(s: Situation, slots: Slots, sessions: Sessions, storm: Storm, *, cri
     who = f"{whose.name(storm.name)} (user {user})" if user else f"user {whose.name(storm.name)}"
     origin = f" from {', '.join(clients)}" if clients else ""
     told = f"{who} opened {len(rows)} connections in {human_duration(took_s)}{origin}"
-    started_s = age_s(storm.began_us, start_us(s))
-    back = started_s is not None and started_s < s.limits.connections.start_grace_s
-    if back:
-        told += f", {human_duration(started_s)} after the server started"
-    states = "" if any(row.state is None for row in rows) else f", {idle} idle, {active} active"
+    if back_s is not None:
+        told += f", {human_duration(back_s)} after the server was started again"
+    states = "".join(f", {count} {state}" for state, count in (("idle", idle), ("active", active)) if count)
     return Signal(
-        severity="info" if back else "critical" if critical else "warning",
+        severity="info" if back_s is not None else "critical" if critical else "warning",
         text=f"{told}{states}; {slots.used} of {slots.usable} usable are taken",
         effect=told,
         cause=f"{told}{states}",
@@ -136,7 +150,7 @@ def _signal(s: Situation, slots: Slots, sessions: Sessions, storm: Storm, *, cri
             "application": whose.name(first.application) if storm.by == "application" else None,
             "user": whose.name(first.user),
             "clients": clients,
-            "started_s_before": None if not back or started_s is None else round(started_s),
+            "after_start_s": None if back_s is None else round(back_s),
         },
         series=("connections.used", "connections.active", "connections.idle"),
         since_us=s.host_us(storm.began_us),

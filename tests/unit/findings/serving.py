@@ -1,0 +1,109 @@
+"""Ticks of a server made by hand: its sessions and locks second by second, and what the rules of a family conclude."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dba_console.findings.changes import Change
+from dba_console.findings.judge import Judge
+from dba_console.findings.rule import Rule
+from dba_console.frames.history import History
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.limits import Limits
+from dba_console.samples import postgres
+from dba_console.samples.findings import Conclusion
+from tests.build import NOW_US, part, sample
+from tests.readings import activity, server, sessions
+
+
+class Serving:
+    """A server of 250 connections, 247 of them usable, watched by the given rules."""
+
+    def __init__(self, rules: Sequence[Rule], limits: Limits | None = None, **server_fields: Any) -> None:
+        self.judge = Judge(limits or Limits(), rules)
+        self.rows: list[postgres.Activity] = []
+        self.locks: list[postgres.Lock] = []
+        self.held: list[postgres.Held] = []
+        self.extra: dict[str, Any] = {"pg.server": server(**server_fields)}
+        """Further parts, read in the next tick."""
+        self.changes: list[Change] = []
+        self.at_s = 0.0
+        self._picture = Picture()
+        self._history = History()
+
+    @property
+    def now_us(self) -> int:
+        """The server's clock in the next tick."""
+        return NOW_US + int((self.at_s + 1) * 1e6)
+
+    def ago(self, seconds: float) -> int:
+        """A moment so many seconds before the next tick, by the server's clock."""
+        return self.now_us - int(seconds * 1e6)
+
+    def tick(self, after_s: float = 1.0) -> list[Conclusion]:
+        """Read everything once more; what is open then."""
+        self.at_s += after_s
+        now_us = NOW_US + int(self.at_s * 1e6)
+        read = {
+            "pg.activity": sessions(*self.rows, now_us=now_us),
+            "pg.locks": postgres.Locks(self.locks, self.held),
+            **self.extra,
+        }
+        self.extra = {}
+        return self._judge(*(part(name, value, at_s=self.at_s) for name, value in read.items()))
+
+    def unread(self, after_s: float = 1.0) -> list[Conclusion]:
+        """A tick in which the server did not answer in time."""
+        self.at_s += after_s
+        return self._judge(
+            *(part(name, None, at_s=self.at_s, status="timeout", note="late") for name in ("pg.activity", "pg.locks"))
+        )
+
+    def only(self, **readings: Any) -> list[Conclusion]:
+        """A tick in which nothing but these parts was read."""
+        self.at_s += 1.0
+        return self._judge(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
+
+    def _judge(self, *parts: Any) -> list[Conclusion]:
+        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
+        point = point_of(self._picture)
+        self._history.add(self._picture.wall_us, point)
+        self.changes += self.judge.consider(self._picture, self._history, point)
+        return self.open
+
+    def ticks(self, count: int) -> list[Conclusion]:
+        """So many seconds in which nothing changes; what is open after them."""
+        for _ in range(count):
+            self.tick()
+        return self.open
+
+    @property
+    def open(self) -> list[Conclusion]:
+        conclusions = self.judge.conclusions
+        assert conclusions.failed == [], "a rule raised an error"
+        return conclusions.rows
+
+    @property
+    def raised(self) -> list[str]:
+        """Ids of everything that was ever raised, in order."""
+        return [change.finding.id for change in self.changes if change.kind == "raised"]
+
+    def only_one(self, finding_id: str) -> Conclusion:
+        """The one finding that is open, which has to be this one."""
+        assert [row.id for row in self.open] == [finding_id]
+        return self.open[0]
+
+    def pool(self, count: int, first_pid: int = 1000, state: str = "idle", **fields: Any) -> list[postgres.Activity]:
+        """So many sessions of one application, opened long ago unless said otherwise; not among the rows yet."""
+        made = {"backend_start": self.ago(3600), "state_change": self.ago(600), **fields}
+        return [activity(first_pid + number, state, **made) for number in range(count)]
+
+
+def waiting(
+    pid: int, *blockers: int, mode: str = "RowExclusiveLock", locktype: str = "relation", since: int | None = None,
+    relation: str | None = "public.orders",
+) -> postgres.Lock:  # fmt: skip
+    """A session that waits for these."""
+    return postgres.Lock(pid, list(blockers), locktype, mode, relation, since)
