@@ -1,0 +1,95 @@
+"""PostgreSQL's own long programs, run for real, are each seen as one job from beginning to end."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.jobs.watch import Ended, JobWatch
+from dba_console.clock import SYSTEM
+from dba_console.demo.cluster import Cluster
+from dba_console.samples.postgres import Sessions
+from tests.background import wait_until
+from tests.postgres.probing import probing, reading
+
+TABLES = 4
+ROWS = 120_000
+
+
+@pytest.fixture
+def source(cluster: Cluster) -> Iterator[str]:
+    """A database with some tables and indexes; another one beside it for a copy."""
+    for name in ("jobs_source", "jobs_copy"):
+        cluster.psql(f"create database {name}")
+    for number in range(TABLES):
+        cluster.psql(
+            f"create table t{number} as select i, md5(i::text) as filler from generate_series(1, {ROWS}) i;"
+            f"create index on t{number} (filler); alter table t{number} add primary key (i)",
+            dbname="jobs_source",
+        )
+    yield "jobs_source"
+    for name in ("jobs_source", "jobs_copy"):
+        cluster.psql(f"drop database {name} with (force)")
+
+
+def watched(cluster: Cluster, *command: str) -> tuple[list[Ended], list[set[int]], float]:
+    """What the watch tells of a program: the ends, its backends in each reading, and how long it took by itself."""
+    watch, ended, backends = JobWatch(), list[Ended](), list[set[int]]()
+    with probing(cluster) as probe:
+
+        def look() -> None:
+            sessions: Sessions = reading(probe, "pg.activity")
+            pids = {row.pid for row in sessions.rows if row.application == Path(command[0]).name}
+            if pids:
+                backends.append(pids)
+            ended.extend(watch.see(sessions, SYSTEM.mono_us())[0])
+
+        look()
+        begun_us = SYSTEM.mono_us()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+
+            def over() -> bool:
+                look()
+                return process.poll() is not None
+
+            wait_until(over, 60, what=f"the end of {command[0]}")
+            took_s = (SYSTEM.mono_us() - begun_us) / 1e6
+            assert process.returncode == 0, process.communicate()[1]
+
+        def told() -> bool:
+            look()
+            return bool(ended)
+
+        wait_until(told, 20, what="the job's end")
+    return ended, backends, took_s
+
+
+def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, source: str, tmp_path: Path) -> None:
+    program = cluster.binaries.program
+    archive = tmp_path / "archive"
+    ended, backends, took_s = watched(
+        cluster, str(program("pg_dump")), "-Fd", "-j2", "-Z0", "-f", str(archive), "-d", cluster.dsn(dbname=source)
+    )
+    (dump,) = ended
+    assert dump.key == ("pg_dump", source, "postgres")
+    assert max(map(len, backends)) == 3, "a leader and two workers"
+    assert dump.seconds == pytest.approx(took_s, abs=1.0)
+
+    ended, backends, took_s = watched(
+        cluster, str(program("pg_restore")), "-j2", "-d", cluster.dsn(dbname="jobs_copy"), str(archive)
+    )
+    (restore,) = ended
+    assert restore.key == ("pg_restore", "jobs_copy", "postgres")
+    assert backends[0].isdisjoint(backends[-1]), "its first session is not its last"
+    assert restore.seconds == pytest.approx(took_s, abs=1.0)
+
+
+def test_a_base_backup_is_one_job_of_no_database(cluster: Cluster, tmp_path: Path) -> None:
+    program = str(cluster.binaries.program("pg_basebackup"))
+    ended, _, took_s = watched(cluster, program, "-D", str(tmp_path / "backup"), "-d", cluster.dsn(), "-c", "fast")
+    (backup,) = ended
+    assert backup.key == ("pg_basebackup", None, "postgres")
+    assert backup.seconds == pytest.approx(took_s, abs=1.0)
