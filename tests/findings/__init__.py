@@ -1,0 +1,1 @@
+"""Rules on the real thing: a real server, real file systems, real processes, read by the agent's own collector."""

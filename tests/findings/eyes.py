@@ -1,0 +1,103 @@
+"""The agent's collector and a judge in this process, a second of their time in as long as it takes to read.
+
+Everything is read from the real server and the real host; only the time between two ticks is not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dba_console.agent.collector import Collector
+from dba_console.clock import SYSTEM
+from dba_console.config import Config
+from dba_console.findings.changes import Change
+from dba_console.findings.judge import Judge
+from dba_console.findings.registry import RULES
+from dba_console.frames.history import History
+from dba_console.frames.picture import Picture
+from dba_console.frames.points import point_of
+from dba_console.limits import Limits
+from dba_console.samples.findings import Conclusion
+from dba_console.samples.own import Self
+from dba_console.target import make_target
+
+LONGEST = 400
+"""Ticks after which nothing more is waited for."""
+
+
+class FastClock:
+    """The host's clocks, ahead by what was skipped."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+
+    def wall_us(self) -> int:
+        return SYSTEM.wall_us() + self.ahead_us
+
+    def mono_us(self) -> int:
+        return SYSTEM.mono_us() + self.ahead_us
+
+
+class Eyes:
+    """What an agent would see and conclude of `dsn`."""
+
+    def __init__(self, dsn: str, *, only: tuple[str, ...] = (), limits: Limits | None = None) -> None:
+        self.clock = FastClock()
+        self.collector = Collector(make_target(dsn), Config(), clock=self.clock)
+        rules = [rule for rule in RULES if not only or rule.name in only]
+        self.judge = Judge(limits or Limits(), rules)
+        self.picture = Picture()
+        self.history = History()
+        self.changes: list[Change] = []
+        self.own: Self | None = None
+
+    def tick(self, count: int = 1) -> None:
+        """So many ticks of the collector, each a second after the one before."""
+        for _ in range(count):
+            self.clock.ahead_us += 1_000_000
+            self.picture = self.picture.absorb(self.collector.tick())
+            point = point_of(self.picture)
+            self.history.add(self.picture.wall_us, point)
+            self.changes += self.judge.consider(self.picture, self.history, point)
+
+    def until(self, rule: str, *, severity: str | None = None, within_s: int = LONGEST) -> Conclusion:
+        """The finding of that rule, of that severity, as soon as it is open. Raises AssertionError after `within_s`."""
+        for _ in range(within_s):
+            self.tick()
+            for row in self.open(rule):
+                if severity in (None, row.severity):
+                    return row
+        raise AssertionError(f"{rule} was not raised in {within_s} s: {[row.text for row in self.rows]}")
+
+    def until_gone(self, rule: str, *, within_s: int = LONGEST) -> None:
+        """Tick until no finding of that rule is open."""
+        for _ in range(within_s):
+            self.tick()
+            if not self.open(rule):
+                return
+        raise AssertionError(f"{rule} is still open after {within_s} s: {[row.text for row in self.open(rule)]}")
+
+    @property
+    def rows(self) -> list[Conclusion]:
+        assert self.judge.conclusions.failed == []
+        return self.judge.conclusions.rows
+
+    def open(self, rule: str) -> list[Conclusion]:
+        """Findings of that rule, also where another's chain holds them."""
+        return [row for row in self.rows if any(part.partition(":")[0] == rule for part in row.chain)]
+
+
+@contextmanager
+def eyes(
+    dsn: str, *only: str, limits: Limits | None = None, calm_s: int = 3, session: Path | None = None
+) -> Iterator[Eyes]:
+    """Eyes on a server that have seen it calm for a while; `only` names the rules that are asked, none means all."""
+    made = Eyes(dsn, only=only, limits=limits)
+    made.collector.host.session = None if session is None else str(session)
+    try:
+        made.tick(calm_s)
+        yield made
+    finally:
+        made.collector.close()

@@ -1,0 +1,215 @@
+"""Rules about the server, on real ones that are stopped, killed, frozen, promoted and set anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConsoleError
+from tests.background import wait_until
+from tests.conftest import FreshCluster
+from tests.findings.eyes import Eyes, eyes
+
+SERVER = (
+    "server-down", "server-restarted", "server-promoted", "settings-changed", "version-changed", "postmaster-stopped",
+)  # fmt: skip
+
+
+def worked(cluster: Cluster) -> None:
+    """Enough transactions for a loss of the counters to show."""
+    with psycopg.connect(cluster.dsn(), autocommit=True) as connection:
+        for _ in range(150):
+            connection.execute("select 1")
+    wait_until(lambda: int(cluster.psql("select sum(xact_commit) from pg_stat_database")) > 150, what="them counted")
+
+
+def test_a_server_that_is_gone_is_a_warning_first_and_critical_when_it_stays_away(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        assert seen.rows == []
+        cluster.stop()
+        warning = seen.until("server-down", within_s=8)
+        assert (warning.severity, warning.evidence["outage"]) == ("warning", "refused")
+        critical = seen.until("server-down", severity="critical", within_s=15)
+        seen.tick(8)
+        (told,) = seen.open("server-down")
+        cluster.start()
+        seen.until_gone("server-down", within_s=10)
+    assert 10e6 <= critical.at_us - critical.since_us < 14e6
+    assert told.evidence["control_state"] == "shut down"
+    assert told.text.startswith("PostgreSQL cannot be reached: ") and "shut down in order" in told.text
+
+
+def test_a_restart_in_order_is_told_and_is_no_outage(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        worked(cluster)
+        seen.tick(6)
+        cluster.restart()
+        restarted = seen.until("server-restarted", within_s=8)
+        seen.tick(20)
+        assert [row.rule for row in seen.rows] == ["server-restarted"]
+        assert not [change for change in seen.changes if change.finding.severity == "critical"]
+        seen.until_gone("server-restarted", within_s=900 + 40)
+    assert (restarted.severity, restarted.evidence["crashed"]) == ("warning", False)
+    assert restarted.text == "PostgreSQL was restarted, shut down in order"
+    started_us = float(cluster_start(cluster)) * 1e6
+    assert abs(restarted.since_us - started_us) < 400e6, "by the host's clock, which the test has put forward"
+
+
+def cluster_start(cluster: Cluster) -> str:
+    cluster.start()
+    return cluster.psql("select extract(epoch from pg_postmaster_start_time())")
+
+
+@pytest.mark.parametrize("major", [14, 17])
+def test_a_crash_of_the_server_is_told_from_a_restart_in_order(major: int, fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster(major=major)
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        worked(cluster)
+        seen.tick(6)
+        cluster.kill()
+        seen.tick()
+        cluster.start()
+        restarted = seen.until("server-restarted", within_s=30)
+    assert restarted.evidence["crashed"] is True
+    assert restarted.text == "PostgreSQL was restarted after a crash: its statistics are lost"
+
+
+def test_a_crash_of_one_process_is_told_although_the_postmaster_stayed(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        pid = int(cluster.psql("select pid from pg_stat_activity where backend_type = 'walwriter'"))
+        os.kill(pid, 9)
+        seen.tick()
+        wait_until(lambda: answers(cluster), what="the recovery over")
+        told = seen.until("server-restarted", within_s=8)
+    assert told.text == "PostgreSQL ended every session and recovered, because one of its processes crashed"
+
+
+def answers(cluster: Cluster) -> bool:
+    try:
+        return cluster.psql("select count(*) > 0 from pg_stat_activity where backend_type = 'walwriter'") == "t"
+    except ConsoleError:
+        return False
+
+
+def test_a_connection_that_somebody_ended_is_no_outage_and_no_restart(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        cluster.psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'dba-console'")
+        seen.tick(40)
+        assert seen.changes == []
+
+
+def test_a_stopped_postmaster_is_critical_and_says_how_it_goes_on(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        cluster.sigstop()
+        told = seen.until("postmaster-stopped", within_s=8)
+        cluster.sigcont()
+        seen.until_gone("postmaster-stopped", within_s=8)
+    assert told.severity == "critical"
+    assert told.evidence == {"pid": cluster.pid, "state": "T"}
+    assert told.advice is not None and f"kill -CONT {cluster.pid}" in told.advice
+
+
+def test_settings_that_changed_are_told_in_one_finding_from_what_to_what(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        reload(cluster, "max_wal_size", "2048")
+        reload(cluster, "checkpoint_timeout", "900")
+        told = seen.until("settings-changed", within_s=31)
+        assert told.severity == "info"
+        assert told.text == (
+            "Settings changed: checkpoint_timeout from 300s to 900s, max_wal_size from 1024MB to 2048MB"
+        )
+        reload(cluster, "max_wal_size", None)
+        reload(cluster, "checkpoint_timeout", None)
+        seen.until_gone("settings-changed", within_s=31)
+
+
+def reload(cluster: Cluster, name: str, value: str | None) -> None:
+    before = cluster.psql(f"select setting from pg_settings where name = '{name}'")
+    cluster.psql(f"alter system {'reset ' + name if value is None else f'set {name} = {value}'}")
+    cluster.psql("select pg_reload_conf()")
+    wait_until(
+        lambda: cluster.psql(f"select setting from pg_settings where name = '{name}'") != before,
+        what=f"{name} in force",
+    )
+
+
+def test_a_promotion_is_told_with_its_timelines(fresh_cluster: FreshCluster) -> None:
+    primary = fresh_cluster()
+    with standby_of(primary) as standby, eyes(standby.dsn(), *SERVER) as seen:
+        standby.psql("select pg_promote()")
+        told = seen.until("server-promoted", within_s=40)
+        assert [row.rule for row in seen.rows] == ["server-promoted"]
+    assert told.severity == "warning"
+    assert told.text == "The standby was promoted: it is a primary now, timeline 1 became 2"
+    assert (told.evidence["role_before"], told.evidence["role"]) == ("standby", "primary")
+
+
+def test_another_cluster_at_the_same_address_is_critical(fresh_cluster: FreshCluster) -> None:
+    one, other = fresh_cluster(), fresh_cluster()
+    with eyes(one.dsn(), *SERVER) as seen:
+        one.stop()
+        other.stop()
+        shutil.rmtree(one.data_directory)
+        shutil.copytree(other.data_directory, one.data_directory)
+        hand_over(one)
+        one.start()
+        told = seen.until("server-promoted", within_s=20)
+        assert seen.open("server-restarted") == [], "nothing of two clusters is compared"
+    assert told.severity == "critical"
+    assert told.text.startswith("Another cluster answers now: system identifier ")
+
+
+def test_a_role_that_may_not_log_in_is_a_warning_for_the_server_is_there(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    cluster.psql("create role nobody_may nologin")
+    seen = Eyes(cluster.dsn(user="nobody_may"), only=SERVER)
+    try:
+        told = seen.until("server-down", within_s=10)
+        seen.tick(20)
+        assert {row.severity for row in seen.rows} == {"warning"}
+    finally:
+        seen.collector.close()
+    assert told.text.startswith("PostgreSQL does not let the console in: ")
+    assert told.advice is not None and "pg_hba.conf" in told.advice
+
+
+@contextmanager
+def standby_of(primary: Cluster) -> Iterator[Cluster]:
+    """A streaming standby, made by copying a stopped primary."""
+    standby = Cluster(primary.binaries, durable=False)
+    try:
+        primary.stop()
+        shutil.copytree(primary.data_directory, standby.data_directory)
+        primary.start()
+        (standby.data_directory / "standby.signal").touch()
+        hand_over(standby)
+        standby.start({"primary_conninfo": primary.dsn()})
+        wait_until(lambda: primary.psql("select 1 from pg_stat_replication where state = 'streaming'"))
+        yield standby
+    finally:
+        standby.close()
+
+
+def hand_over(cluster: Cluster) -> None:
+    """Give the copied files to the server's user."""
+    if cluster.account.switched:
+        for directory, _, files in os.walk(cluster.data_directory):
+            for path in (directory, *(os.path.join(directory, name) for name in files)):
+                shutil.chown(path, *_owner(cluster))
+
+
+def _owner(cluster: Cluster) -> tuple[int, int]:
+    owner = os.stat(cluster.base)
+    return owner.st_uid, owner.st_gid
