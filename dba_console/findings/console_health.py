@@ -30,7 +30,7 @@ def console_blind(s: Situation) -> Iterator[Signal]:
     seen = "nothing is known of the sessions" if titles is None else "sessions are counted by their process titles"
     yield Signal(
         severity="warning",
-        text=f"The console has no connection: {clean(outage.text)}; {seen}",
+        text=f"The console has no connection: {clean(outage.reason)}; {seen}",
         effect=f"The console has no connection ({seen})",
         evidence={"outage": outage.kind, "processes": None if titles is None else len(titles.rows)},
         series=("connections.used",),

@@ -16,11 +16,20 @@ _NOT_YET = "not connected yet"
 
 
 class Outage(NamedTuple):
-    """`kind` as in probes/postgres/failures.py, or silent; `text` without the hint, which is in `help`."""
+    """`kind` as in probes/postgres/failures.py, lost or silent; `text` without the hint, which is in `help`."""
 
     kind: str
     text: str
     help: str | None
+
+    @property
+    def reason(self) -> str:
+        """The text without where it was tried: libpq says `connection to server ... failed: REASON`.
+
+        >>> Outage("refused", 'connection to server at "db2", port 5432 failed: Connection refused', None).reason
+        'Connection refused'
+        """
+        return self.text.rpartition(" failed: ")[2]
 
     @property
     def shuts_out(self) -> bool:
@@ -40,8 +49,7 @@ def outage_of(picture: Picture) -> Outage | None:
     note = server.part.note or ""
     if note == _NOT_YET or server.part.at_us < sessions.part.at_us - 1_000_000:
         return None  # an answer that could not be read is no outage
-    text, _, last = note.rpartition(": ")
     for hint, kind in _KINDS.items():
         if note.endswith(hint):
             return Outage(kind, note.removesuffix(hint).removesuffix(": "), hint)
-    return Outage("lost" if last and text == "lost" else "other", note, None)
+    return Outage("lost" if note.startswith("lost: ") else "other", note.removeprefix("lost: "), None)

@@ -52,14 +52,18 @@ def _severity(s: Situation, outage: Outage, away_s: float) -> Severity | None:
 
 def _signal(s: Situation, outage: Outage, memo: dict[str, Any], severity: Severity) -> Signal:
     said = clean(outage.text)
+    # The checkpoint at the end of recovery says "shut down" too (CreateCheckPoint in xlog.c): only where nobody is
+    # there does it tell how the server ended.
     state = _control_state(s, memo["begun_us"])
+    if outage.kind == "starting" and state in _ORDERLY:
+        state = None
     what = {
         "silent": "PostgreSQL does not answer",
         "starting": "PostgreSQL does not let anybody in yet",
     }.get(outage.kind, "PostgreSQL does not let the console in" if outage.shuts_out else "PostgreSQL cannot be reached")
     return Signal(
         severity=severity,
-        text=f"{what}: {said}" + _ending(state),
+        text=f"{what}: {clean(outage.reason)}" + _ending(state),
         effect=what,
         evidence={"outage": outage.kind, "reason": said, "control_state": state},
         series=("connections.used", "io.psi_full_pct"),
