@@ -10,7 +10,7 @@ from dba_console.findings.moments import in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.findings.wal_room import full_in_s, of_late, rounded, wal_mount
+from dba_console.findings.wal_room import Points, full_in_s, of_late, rounded, wal_mount
 from dba_console.frames.replication import behind
 from dba_console.frames.trend import course
 from dba_console.harmless import clean
@@ -94,11 +94,18 @@ def _course(s: Situation, kept: Kept, room: int | None) -> Kept:
     if soon_s is not None and soon_s < limits.full_soon_s and kept.slot.active_pid is None:
         return replace(kept, per_s=late, end_in_s=soon_s)
     found = course(series)
-    if found is None:
+    if found is None or (kept.slot.active_pid is not None and not _rose(found.points)):
         return replace(kept, per_s=late)
     far = kept.bytes + (UNBOUNDED if room is None else room)
     end_in_s = found.time_to_reach(far, gate=limits.slot_least_bytes, horizon_s=float("inf"))
     return replace(kept, per_s=found.per_s, end_in_s=None if room is None else end_in_s, grows=end_in_s is not None)
+
+
+def _rose(points: Points) -> bool:
+    """Whether the last third lies above the first altogether: a slot that is read moves in steps, and what it keeps
+    rises between two of them without growing."""
+    third = max(1, len(points) // 3)
+    return min(value for _, value in points[-third:]) > max(value for _, value in points[:third])
 
 
 def _severity(s: Situation, kept: Kept) -> Severity | None:
