@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.agent.jobs.store import load
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.derive import derive
+from dba_console.frames.history import History
+from dba_console.frames.model import ProgressRow
+from dba_console.session.recording import Recording
 from tests.agent.dumps import TABLE, dump, dumped, jobs, row, something_to_dump
 from tests.agent.running import agent
 from tests.background import wait_until
@@ -22,7 +27,7 @@ def full(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def history(place: Path) -> list[Path]:
-    return sorted((place / "state" / "dba-console" / "jobs").glob("*"))
+    return sorted((place / "state" / "dba-console" / "jobs").glob("*.json"))
 
 
 def test_the_end_of_a_dump_is_told_with_how_long_it_took(full: Cluster, tmp_path: Path) -> None:
@@ -35,20 +40,33 @@ def test_the_end_of_a_dump_is_told_with_how_long_it_took(full: Cluster, tmp_path
     assert seconds > 0 and abs((finished - started) / 1e6 - seconds) < 0.01
 
 
-def test_after_three_dumps_the_fourth_is_shown_with_what_is_usual_by_the_next_agent(
-    full: Cluster, tmp_path: Path
-) -> None:
+def test_what_is_usual_survives_the_agent_and_is_replayed_as_it_was_shown(full: Cluster, tmp_path: Path) -> None:
     with agent(full.dsn(), tmp_path) as running:
         watch = running.watch()
         took = sorted(dumped(watch, full).details["seconds"] for _ in range(3))
-        running.end()
-    (file,) = history(tmp_path)
+        (file,) = wait_until(lambda: history(tmp_path), what="the history's file")
+        wait_until(lambda: (kept := load(file)) and len(kept.jobs[0].runs) == 3, what="three runs in it")
+        running.process.kill()
+        running.process.wait()
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
-    with agent(full.dsn(), tmp_path, "--sessions", str(tmp_path / "second")) as running, dump(full):
+    second = tmp_path / "second"
+    with agent(full.dsn(), tmp_path, "--sessions", str(second)) as running, dump(full):
         frame = running.watch().until(lambda frame: (one := row(frame)) and one.usual_s, what="a usual duration")
+        running.end()
     shown = row(frame)
     assert shown is not None and shown.usual_s == pytest.approx(took[1], abs=0.01)
+    assert replayed(second, frame.at_us) == shown
+
+
+def replayed(sessions: Path, at_us: int) -> ProgressRow | None:
+    """The dump's row as replay shows it at that moment."""
+    (directory,) = sessions.iterdir()
+    recording = Recording.open(directory)
+    picture = recording.picture_at(at_us)
+    recording.close()
+    assert picture is not None
+    return row(derive(picture, History()))
 
 
 def test_a_damaged_history_is_put_aside_and_said_once(full: Cluster, tmp_path: Path) -> None:
