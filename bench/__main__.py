@@ -7,7 +7,7 @@ import sys
 
 from bench.figure import Figure, table
 
-NAMES = ("cost", "startup", "recording", "growth", "keys", "stalled", "quiet")
+NAMES = ("cost", "startup", "recording", "growth", "keys", "stalled", "rules", "quiet")
 LONG = ("quiet",)
 """Takes an hour: measured when it is named, not with all."""
 

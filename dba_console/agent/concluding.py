@@ -6,6 +6,7 @@ Judging may fail in ways nobody foresaw; then it is said once, and the agent goe
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,14 @@ class Concluding:
         self._told: Conclusions | None = None
         self._told_us = 0
         self._failure: str | None = None
+        self._spent_ns = 0
         self.point: dict[str, float] | None = None
         """Chart values of the newest tick, None where they were not made."""
+
+    @property
+    def spent_us(self) -> int | None:
+        """CPU time of judging so far, None before the rules are loaded."""
+        return None if self._judge is None else self._spent_ns // 1000
 
     def load(self) -> None:
         """Load the rules, once the first picture is on its way: nobody waits for a screen because of them."""
@@ -91,8 +98,10 @@ class Concluding:
         from dba_console.findings.changes import event_of
 
         point = self.point = point_of(picture)
+        begun_ns = time.thread_time_ns()
         self._history.add(picture.wall_us, point)
         changes = judge.consider(picture, self._history, point)
+        self._spent_ns += time.thread_time_ns() - begun_ns
         if changes:
             self._save(judge)
         return [event_of(change, picture.wall_us, picture.mono_us) for change in changes]

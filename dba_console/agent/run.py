@@ -135,6 +135,7 @@ class Agent:
             own,
             consoles=self._listener.consoles,
             readers_dropped=self._listener.slow_dropped,
+            judged_us=self._concluding.spent_us,
             **self._recording.own_fields(),
         )
 

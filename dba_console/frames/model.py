@@ -477,6 +477,8 @@ class SelfFrame(Struct, kw_only=True):
     recording: str | None = None
     recording_note: str | None = None
     readers_dropped: int = 0
+    rules_cpu_pct: float | None = None
+    """What of cpu_pct the rules of the findings took, in percent of one core."""
 
 
 class Frame(Struct, kw_only=True):

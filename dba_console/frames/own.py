@@ -30,6 +30,7 @@ def derive_own(facts: Facts) -> SelfFrame:
     if both is not None:
         new, old, seconds = both
         frame.cpu_pct = rate(new.cpu_us, old.cpu_us, seconds, 1e-4)
+        frame.rules_cpu_pct = rate(new.judged_us, old.judged_us, seconds, 1e-4)
         frame.backend_cpu_pct = rate(new.backend_cpu_us, old.backend_cpu_us, seconds, 1e-4)
         waited_us = rate(new.query_us, old.query_us, 1.0)
         frame.query_ms = None if waited_us is None else waited_us / 1000

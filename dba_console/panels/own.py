@@ -29,6 +29,7 @@ def _cost(own: SelfFrame) -> Line:
     return join(
         [
             fact("agent cpu", human_pct(own.cpu_pct), level(own.cpu_pct, 5, 20)),
+            fact("of it the rules", human_pct(own.rules_cpu_pct)),
             fact("its backend", human_pct(own.backend_cpu_pct), level(own.backend_cpu_pct, 5, 20)),
             fact("memory", human_bytes(own.rss_bytes)),
         ]

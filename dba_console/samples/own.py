@@ -32,3 +32,5 @@ class Self(Struct, array_like=True, frozen=True, gc=False):
     """ok, lagging, failed, off."""
     recording_note: str | None = None
     readers_dropped: int = 0
+    judged_us: int | None = None
+    """CPU time the rules took of `cpu_us`; None before they are loaded."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dba_console.cli.check import Verdict, judge
@@ -18,7 +20,7 @@ def frame(*findings: Finding, state: str = "connected", note: str | None = None,
     )
 
 
-def finding(severity: str, name: str = "slot-retention", **more: str) -> Finding:
+def finding(severity: str, name: str = "slot-retention", **more: Any) -> Finding:
     text = f"{name} is wrong"
     return Finding(id=name, severity=severity, subject="", text=text, since="2026-11-20T14:55:02Z", **more)
 
