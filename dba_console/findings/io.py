@@ -171,6 +171,8 @@ def look_slow(s: Situation) -> Iterator[Signal]:
     memo = s.memo("io-slow")
     for one in watch.devices.watched.values():
         for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
+            if f"{one.name} {kind}" not in memo and one.last_await_ms(kind) < limits.slow_flash_ms:
+                continue
             signal = _slow(s, one, kind, course.value(limits.usual_minutes), memo)
             if signal is not None:
                 yield signal

@@ -121,6 +121,14 @@ class Watched:
         count: float = sum(getattr(step, kind) for step in self.steps)
         return count / (sum(step.seconds for step in self.steps) or 1.0)
 
+    def last_await_ms(self, kind: str) -> float:
+        """The same of the last reading alone; 0 where there was no request."""
+        if not self.steps:
+            return 0.0
+        count: float = getattr(self.steps[-1], f"{kind}s")
+        took: float = getattr(self.steps[-1], f"{kind}_ms")
+        return took / count if count else 0.0
+
     def await_ms(self, kind: str) -> float | None:
         """Milliseconds a request of the kind took on average over the last readings; None where there was none."""
         count = sum(getattr(step, f"{kind}s") for step in self.steps)

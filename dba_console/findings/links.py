@@ -104,7 +104,7 @@ LINKS: tuple[Link, ...] = (
     Link("io-slow", "io-stalled"),
     Link("io-slow", "device-saturated"),
     Link("cache-dropped", "reclaim-stall", " and "),
-    Link("memory-reclaim", "reclaim-stall", ": "),
+    Link("memory-reclaim", "reclaim-stall", ", while "),
     Link("cache-reread", "reclaim-stall", " after "),
     Link("cache-reread", "cache-dropped"),
     Link("cache-reread", "memory-reclaim", " after "),

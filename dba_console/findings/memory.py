@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
         title="Page cache goes though nobody needs the memory",
         parts=_READ,
         look=look_reclaim,
-        raise_after_s=1.5,  # drop_caches is counted when it is done: one reading later the cause is certain
+        raise_after_s=4.5,  # by then a stall has shown, and drop_caches has been counted, which is when it is done
         settings=(*_FALL, "memory.reclaim_notice_pct", "memory.reclaim_warning_pct"),
         source=_SIGNATURE,
     ),

@@ -129,7 +129,7 @@ def look_reclaim(s: Situation) -> Iterator[Signal]:
     yield Signal(
         severity="warning" if reclaimed and pct >= limits.reclaim_warning_pct else "info",
         text=text[0].upper() + text[1:],
-        effect="page cache gives way",
+        effect="I/O is stalled",  # said only once it has become part of that
         cause=text,
         evidence=_evidence(episode),
         series=SERIES,

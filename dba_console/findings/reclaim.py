@@ -42,16 +42,21 @@ class Ring:
 
     def __init__(self) -> None:
         self.ticks: deque[Tick] = deque()
+        self.highest = 0
+        """Bytes of page cache when it stood highest."""
         self._boot = ""
 
     def add(self, tick: Tick, boot: str, span_us: int, gap_us: int) -> None:
         ticks = self.ticks
         if ticks and (boot != self._boot or not 0 < tick.mono_us - ticks[-1].mono_us <= gap_us):
             ticks.clear()
+            self.highest = 0
         self._boot = boot
         ticks.append(tick)
+        self.highest = max(self.highest, tick.cached)
         while tick.mono_us - ticks[0].mono_us > span_us:
-            ticks.popleft()
+            if ticks.popleft().cached == self.highest:
+                self.highest = max(ticks, key=_cached).cached
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,10 @@ class ReclaimWatch:
         self.ring.add(tick, s.picture.boot, int(limits.window_s * 1e6), max(GAP_US, 5 * picture.tick_us))
         self._dropped(s)
         self._forget(s.mono_us)
-        fall = find_fall(self.ring.ticks, least_fall(memory.total, limits), limits.free_pct)
+        least = least_fall(memory.total, limits)
+        if self.ring.highest - tick.cached < least:
+            return False
+        fall = find_fall(self.ring.ticks, least, limits.free_pct)
         if fall is not None:
             self._keep(s, fall)
         return fall is not None
