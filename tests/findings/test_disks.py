@@ -1,0 +1,229 @@
+"""Rules about disks, on real file systems on loop devices with a real server's data on them. Mostly root only."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.limits import Limits
+from dba_console.limits.disks import DiskLimits
+from tests.background import wait_until
+from tests.conftest import binaries_of
+from tests.findings.eyes import eyes
+
+DISKS = ("disk-filling", "inodes-filling", "temp-spill", "discard-mount", "slot-retention")
+EVERY_S = 5
+"""The cadence of pg.temp and host.mounts."""
+
+
+@pytest.fixture
+def disk() -> Iterator[LoopDisk]:
+    with loop_disk(768 * MIB) as made:
+        yield made
+
+
+@pytest.fixture
+def on_disk(disk: LoopDisk) -> Iterator[Cluster]:
+    """A server whose data lie on a disk of their own, a tenth of it used."""
+    settings = {"max_wal_size": "64MB", "min_wal_size": "32MB", "work_mem": "64kB", "autovacuum": "off"}
+    with Cluster(binaries_of(None), data_directory=disk.data_directory, settings=settings, durable=False) as cluster:
+        yield cluster
+
+
+def write(disk: LoopDisk, mib: int, name: str = "copy") -> None:
+    """So much more in a file beside the data."""
+    with (disk.path / name).open("ab") as file:
+        file.write(bytes(mib * MIB))
+        file.flush()
+
+
+def leave(disk: LoopDisk, share: float) -> None:
+    """Take room until only `share` of the disk is left."""
+    found = os.statvfs(disk.path)
+    more = found.f_bavail - int(found.f_blocks * share)
+    with (disk.path / "ballast").open("ab") as file:
+        os.posix_fallocate(file.fileno(), file.tell(), more * found.f_frsize)
+
+
+@pytest.mark.root
+def test_a_disk_that_fills_fast_is_named_with_its_date_within_ten_seconds(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
+        for _ in range(10):
+            write(disk, 12)
+            seen.tick()
+            if seen.open("disk-filling"):
+                break
+        (told,) = seen.open("disk-filling")
+    assert told.severity == "warning", "ten seconds are too few for more"
+    assert told.id == f"disk-filling:{disk.path}"
+    assert told.evidence["holds"] == ["data", "log", "temp", "wal"]
+    assert 8 * MIB < told.evidence["growth_bytes_per_s"] < 16 * MIB
+    assert 20 < told.evidence["full_in_s"] < 90
+    assert " will be full in " in told.text
+
+
+@pytest.mark.root
+def test_a_disk_that_fills_steadily_becomes_critical_and_clears_when_the_file_is_gone(
+    disk: LoopDisk, on_disk: Cluster
+) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
+        told = None
+        for _ in range(100):
+            write(disk, 4)
+            seen.tick()
+            told = next((row for row in seen.open("disk-filling") if row.severity == "critical"), None)
+            if told is not None:
+                break
+        assert told is not None
+        assert told.evidence["used_pct"] < 80, "by its date, not by what is used"
+        (disk.path / "copy").unlink()
+        seen.until_gone("disk-filling", within_s=80)
+    assert told.runbook == "disk-filling"
+    assert told.evidence["watched_s"] >= 60
+
+
+@pytest.mark.root
+def test_one_burst_that_leaves_room_is_not_told(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
+        write(disk, 100)
+        seen.tick(EVERY_S * 2)
+        on_disk.psql("create table t as select g from generate_series(1, 300000) g; checkpoint; drop table t")
+        seen.tick(EVERY_S * 4)
+        assert seen.changes == []
+
+
+@pytest.mark.root
+def test_a_disk_of_data_is_called_full_at_eighty_and_ninety_percent(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
+        leave(disk, 0.18)
+        assert seen.until("disk-filling", within_s=6).severity == "warning"
+        seen.tick(2 * EVERY_S)
+        leave(disk, 0.18 - 0.10)
+        told = seen.until("disk-filling", severity="critical", within_s=6)
+        (disk.path / "ballast").unlink()
+        seen.until_gone("disk-filling", within_s=70)
+    assert told.evidence["used_pct"] >= 90
+    assert told.text.startswith(f"{disk.path} (data, log, WAL) is 9") and " left" in told.text
+
+
+@pytest.mark.root
+def test_a_full_disk_with_room_for_much_more_weighs_less(disk: LoopDisk, on_disk: Cluster) -> None:
+    roomy = Limits(disks=DiskLimits(roomy_bytes=1024.0))
+    with eyes(on_disk.dsn(), *DISKS, limits=roomy, calm_s=7) as seen:
+        leave(disk, 0.18)
+        assert seen.until("disk-filling", within_s=6).severity == "info"
+
+
+@pytest.mark.root
+def test_a_disk_of_recordings_alone_is_never_critical(disk: LoopDisk, cluster: Cluster) -> None:
+    sessions = disk.path / "sessions"
+    sessions.mkdir()
+    with eyes(cluster.dsn(), "disk-filling", calm_s=7, session=sessions) as seen:
+        leave(disk, 0.02)
+        told = seen.until("disk-filling", within_s=6)
+        assert (told.severity, told.evidence["holds"]) == ("warning", ["session"])
+
+
+@pytest.mark.root
+def test_a_disk_without_inodes_is_told_although_there_is_room(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
+        many = disk.path / "many"
+        many.mkdir()
+        found = os.statvfs(disk.path)
+        first = many / "first"
+        first.touch()
+        assert seen.open("inodes-filling") == []
+        for number in range(int(found.f_files * 0.83) - (found.f_files - found.f_ffree)):
+            (many / str(number)).touch()
+        told = seen.until("inodes-filling", within_s=6)
+    assert told.severity == "warning"
+    assert told.evidence["inodes_pct"] >= 80
+    assert "though there is room" in told.text
+
+
+ROWS = "select repeat(md5(g::text), 30) k from generate_series(1, {}) g"
+
+
+@contextmanager
+def sorting(cluster: Cluster, rows: int) -> Iterator[int]:
+    """A session that sorts on disk; gives its process id. Cancelled at the end."""
+    connection = psycopg.connect(cluster.dsn(application_name="yearly-report"), autocommit=True)
+
+    def run() -> None:
+        try:
+            connection.execute(f"select max(k) from ({ROWS.format(rows)} order by 1 offset 0) sorted".encode())
+        except psycopg.Error:
+            pass  # cancelled at the end
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield connection.info.backend_pid
+    finally:
+        connection.cancel_safe()
+        thread.join(20)
+        connection.close()
+
+
+def temporary(cluster: Cluster) -> int:
+    return int(cluster.psql("select coalesce(sum(size), 0) from pg_ls_tmpdir()"))
+
+
+@pytest.mark.root
+def test_a_runaway_sort_is_named_with_its_session_and_what_is_left(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, sorting(on_disk, 1_000_000) as pid:
+        wait_until(lambda: temporary(on_disk) > 200 * MIB, 60, what="200 MB of temporary files")
+        told = seen.until("temp-spill", within_s=EVERY_S + 1)
+        on_disk.psql(f"select pg_cancel_backend({pid})")
+        wait_until(lambda: temporary(on_disk) == 0, what="them gone")
+        seen.until_gone("temp-spill", within_s=45)
+    evidence = told.evidence
+    assert evidence["mount"] == str(disk.path)
+    assert (evidence["pid"], evidence["application"]) == (pid, "yearly-report")
+    assert evidence["temp_bytes"] >= 200 * MIB
+    assert told.text.startswith(f"yearly-report (postgres, pid {pid}) sorts on disk: ")
+    assert str(disk.path) in told.text and " left" in told.text
+
+
+def test_a_sort_that_is_small_beside_its_disk_is_not_told(cluster: Cluster) -> None:
+    with eyes(cluster.dsn(), "temp-spill", calm_s=7) as seen, sorting(cluster, 150_000):
+        wait_until(lambda: temporary(cluster) > 20 * MIB, 60, what="some temporary files")
+        seen.tick(EVERY_S + 1)
+        assert seen.changes == []
+
+
+@pytest.mark.root
+def test_a_filling_disk_is_told_as_what_fills_it(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, sorting(on_disk, 1_000_000):
+        leave(disk, 0.18 + 0.4)
+        wait_until(lambda: share_left(disk.path) < 0.15, 60, what="the disk nearly full")
+        seen.until("disk-filling", within_s=EVERY_S + 1)
+        joined = seen.until("temp-spill", within_s=EVERY_S + 1)
+    assert joined.id == "temp-spill"
+    assert joined.chain == [f"disk-filling:{disk.path}", "temp-spill"]
+    assert " because yearly-report (postgres, pid " in joined.text
+
+
+def share_left(path: Path) -> float:
+    found = os.statvfs(path)
+    return found.f_bavail / found.f_blocks
+
+
+@pytest.mark.root
+def test_a_disk_mounted_with_discard_is_a_remark(disk: LoopDisk, on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
+        assert seen.open("discard-mount") == []
+        os.system(f"mount -o remount,discard {disk.path}")
+        told = seen.until("discard-mount", within_s=6)
+        os.system(f"mount -o remount,nodiscard {disk.path}")
+        seen.until_gone("discard-mount", within_s=70)
+    assert told.severity == "info"
+    assert told.runbook == "remove-backup"
