@@ -16,6 +16,8 @@ from dba_console.errors import ConsoleError
 
 SIZE_LIMIT = 4 << 20
 """Sixty runs of two hundred jobs are a tenth of this."""
+MOST_TARGETS = 100
+"""Files kept: servers that come and go, as those of a demo do, leave no more than this behind."""
 
 
 class Damaged(Exception):
@@ -51,6 +53,8 @@ def load(path: Path) -> KeptHistory | None:
 def save(path: Path, history: KeptHistory) -> None:
     """Replace the file. Raises OSError or ConsoleError; the file is then as it was."""
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
+    if not path.exists():
+        _make_room(path.parent)
     new = path.with_suffix(".new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
@@ -58,6 +62,13 @@ def save(path: Path, history: KeptHistory) -> None:
         file.flush()
         os.fsync(descriptor)
     os.replace(new, path)
+
+
+def _make_room(directory: Path) -> None:
+    """Remove the files written longest ago, where there are too many: an agent at work writes its own again and again."""
+    files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
+    for file in files[: max(0, len(files) - MOST_TARGETS + 1)]:
+        file.unlink()
 
 
 FAILURES = (OSError, ConsoleError, Damaged)

@@ -10,7 +10,7 @@ import pytest
 from dba_console.agent.jobs.history import KeptHistory, KeptJob
 from dba_console.agent.jobs.keeping import KEEP_US, RETRY_US, SLOW_US, Keeping
 from dba_console.agent.jobs.runs import Run
-from dba_console.agent.jobs.store import Damaged, history_file, load, save
+from dba_console.agent.jobs.store import MOST_TARGETS, Damaged, history_file, load, save
 from dba_console.clock import SYSTEM
 from dba_console.errors import ConsoleError
 from tests.background import wait_until
@@ -66,6 +66,16 @@ def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
         load(path)
     assert not path.exists()
     assert path.with_suffix(".damaged").read_bytes() == damage
+
+
+def test_servers_that_come_and_go_leave_a_bounded_number_of_files(path: Path) -> None:
+    for number in range(MOST_TARGETS + 3):
+        one = path.with_name(f"{number:04}.json")
+        save(one, HISTORY)
+        os.utime(one, (number, number))
+    assert len(list(path.parent.iterdir())) == MOST_TARGETS
+    assert not path.with_name("0000.json").exists()
+    assert path.with_name(f"{MOST_TARGETS + 2:04}.json").exists()
 
 
 def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None:
