@@ -39,14 +39,15 @@ def load(path: Path) -> KeptHistory | None:
     except FileNotFoundError:
         return None
     with open(descriptor, "rb") as file:
-        data = file.read(SIZE_LIMIT + 1)
+        inode, data = os.fstat(descriptor).st_ino, file.read(SIZE_LIMIT + 1)
     try:
         if len(data) > SIZE_LIMIT:
             raise Damaged(f"it is larger than {SIZE_LIMIT >> 20} MB")
         return msgspec.json.decode(data, type=KeptHistory)
     except (Damaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
         aside = path.with_suffix(".damaged")
-        os.replace(path, aside)
+        if os.lstat(path).st_ino == inode:  # not a newer one, where this read took long
+            os.replace(path, aside)
         raise Damaged(f"{path} is no history of jobs ({error}); it is kept as {aside.name}") from None
 
 
@@ -65,7 +66,7 @@ def save(path: Path, history: KeptHistory) -> None:
 
 
 def _make_room(directory: Path) -> None:
-    """Remove the files written longest ago, where there are too many: an agent at work writes its own again and again."""
+    """Remove files written longest ago, where there are too many; an agent at work writes its own again and again."""
     files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
     for file in files[: max(0, len(files) - MOST_TARGETS + 1)]:
         file.unlink()

@@ -138,7 +138,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path
     assert not keeping.loaded
     assert keeping.read() is None
     _let_go(path)
-    path.unlink()
+    wait_until(path.with_suffix(".damaged").exists, what="the late reader's end")
     save(path, HISTORY)
     clock.advance(RETRY_US / 1e6 + 1)
     assert read(keeping) == HISTORY
