@@ -12,7 +12,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from dba_console.agent.jobs.runs import Run, counted, distances_s, longest_s, trimmed, usual_s
+from dba_console.agent.jobs.runs import Moment, Run, counted, distances_s, longest_s, trimmed, usual_s
 from dba_console.samples.jobs import JobKey, PastJob
 
 MOST_JOBS = 200
@@ -27,14 +27,14 @@ class KeptJob(Struct):
     kind: str
     database: str | None
     user: str | None
-    watched_since_us: int
+    watched_since_us: Moment
     runs: list[Run]
 
 
 class KeptHistory(Struct):
     """The file."""
 
-    until_us: int
+    until_us: Moment
     """When it was written: until then everything was watched."""
     jobs: list[KeptJob]
     running: list[JobKey] = []

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 KEPT = 60
 """Runs remembered per job: two months of nights."""
@@ -24,12 +25,16 @@ MANY = 8
 """With so many distances known the longest of them is taken for an exception."""
 
 
+Moment = Annotated[int, Meta(ge=0, le=1 << 60)]
+"""Microseconds since 1970; what is read from a file must be one."""
+
+
 class Run(Struct, array_like=True, frozen=True, gc=False):
     """One run, from its first session to its last."""
 
-    started_us: int
+    started_us: Moment
     """Host wall time."""
-    seconds: float
+    seconds: Annotated[float, Meta(ge=0, le=1e10)]
     unbroken: bool
     """Everything since the run before it was watched: the distance between the two is known."""
 

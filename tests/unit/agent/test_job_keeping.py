@@ -56,9 +56,24 @@ def test_each_target_has_its_file_in_the_state_directory(monkeypatch: pytest.Mon
     assert history_file("abc") == tmp_path / "dba-console" / "jobs" / "abc.json"
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"\xff\xfe", b'{"until_us": 1, "jobs": [', b"[]", b'{"until_us": 1, "jobs": 5}']
-)
+def of_run(run: bytes) -> bytes:
+    job = b'{"kind": "pg_dump", "database": "d", "user": "u", "watched_since_us": 5, "runs": [%s]}'
+    return b'{"until_us": 1, "jobs": [' + job % run + b"]}"
+
+
+DAMAGE = [
+    *(b"", b"\xff\xfe", b'{"until_us": 1, "jobs": [', b"[]", b'{"until_us": 1, "jobs": 5}'),
+    *(of_run(b"[1, 1e999, true]"), of_run(b"[1, -3, true]"), of_run(b"[-1, 5, true]")),
+]
+
+
+def test_what_is_no_damage_is_read(path: Path) -> None:
+    save(path, HISTORY)
+    path.write_bytes(of_run(b"[1, 5, true]"))
+    assert (kept := load(path)) is not None and kept.jobs[0].runs == [Run(1, 5.0, True)]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
     save(path, HISTORY)
     path.write_bytes(damage)
