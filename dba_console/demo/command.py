@@ -38,7 +38,7 @@ def run_demo(headless: bool, duration_s: float | None, keep: bool, incident_name
     """Run the demo and return an exit code. Raises ConsoleError when no server can be started.
 
     `headless`, or no terminal: records for `duration_s` (20 s unless given), then prints the overview. Otherwise the
-    console opens, until it is left or `duration_s` has passed. With an incident the exit code says whether it was seen.
+    console opens, until it is left or `duration_s` has passed. NOT_SEEN: headless, and no finding named the incident.
     """
     headless = headless or not (sys.stdin.isatty() and sys.stdout.isatty())
     incident = None if incident_name is None else find(incident_name)
@@ -71,11 +71,14 @@ def _console(ground: PracticeGround, duration_s: float | None, rehearsal: Rehear
             CONSOLE_CALM_TICKS, lambda: console.poll() is None and time.monotonic() < until
         ):
             rehearsal.begin()
-        return console.wait(None if duration_s is None else max(0.0, until - time.monotonic()))
+        code = console.wait(None if duration_s is None else max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        return ExitCode.OK
+        code = ExitCode.OK
     finally:
         end(console)
+    if rehearsal is not None and rehearsal.begun:
+        _say(rehearsal.verdict().sentence())
+    return code
 
 
 def _headless(ground: PracticeGround, duration_s: float, rehearsal: Rehearsal | None) -> int:

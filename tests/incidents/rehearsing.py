@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dba_console.demo.binaries import Binaries
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find
 from dba_console.demo.load import LoadPlan
@@ -44,11 +45,13 @@ class Rehearsed:
 
 
 @contextmanager
-def rehearse(name: str, place: Path, plan: LoadPlan | None = None) -> Iterator[Rehearsed]:
+def rehearse(
+    name: str, place: Path, plan: LoadPlan | None = None, *, binaries: Binaries | None = None
+) -> Iterator[Rehearsed]:
     """The incident of that name, calm before, caused, and undone at the end; `plan` is a smaller load."""
     incident = find(name)
     with (
-        PracticeGround(plan, incident=incident) as ground,
+        PracticeGround(plan, binaries=binaries, incident=incident) as ground,
         agent(ground.dsn, place, extra={"DBA_CONSOLE_AGENT_GRACE": "1s"}) as running,
     ):
         watch = running.watch()

@@ -69,9 +69,11 @@ def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_
         terminal.wait_for("nobody waits for a lock", timeout=60)
         terminal.wait_for("incident begun: idle-in-transaction", timeout=30)
         terminal.wait_for(r"\d\d waiting", timeout=30)
+        terminal.wait_for("is idle in transaction for", timeout=30)
         terminal.keys("?")
         terminal.wait_for("choose the next panel", timeout=10)
         terminal.keys("Escape")
         terminal.wait_for(lambda screen: "choose the next panel" not in screen and "waiting" in screen, timeout=10)
         terminal.keys("q")
         assert terminal.wait_ended(timeout=30) == 0
+        assert "idle-in-transaction raised at" in terminal.screen()
