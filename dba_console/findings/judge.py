@@ -17,11 +17,11 @@ from dba_console.findings.quiet import Quiet
 from dba_console.findings.registry import RULES
 from dba_console.findings.rule import Rule
 from dba_console.findings.situation import Situation
-from dba_console.findings.tracks import Tracks
+from dba_console.findings.tracks import Key, Tracks
 from dba_console.frames.history import History
-from dba_console.frames.picture import Picture
+from dba_console.frames.picture import Picture, Reading
 from dba_console.limits import Limits
-from dba_console.samples.findings import Conclusion, Conclusions
+from dba_console.samples.findings import Conclusion, Conclusions, Severity
 
 GAP_US = 5_000_000
 """Ticks further apart have a gap between them (or five intervals, where those are longer)."""
@@ -41,10 +41,12 @@ class Judge:
                     self._rules.setdefault(part, []).append(rule)
         self._tracks = Tracks()
         self._memos: dict[str, dict[str, Any]] = {}
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, Reading] = {}
         self._last_us = self._tick_us = 0
         self._boot = ""
         self._open: dict[str, Conclusion] = {}
+        self._shape: list[tuple[Key, Severity]] = []
+        self._joined_us = 0
         self._failed: dict[str, str] = {}
         self.quiet = Quiet()
         """What the operators acknowledged or silenced."""
@@ -111,13 +113,8 @@ class Judge:
 
     def _anew(self, picture: Picture) -> set[str]:
         """Parts with another reading, or another status, than in the tick before."""
-        read = set()
-        for name, reading in picture.latest.items():
-            at_us = reading.part.at_us
-            if self._seen.get(name) != at_us:
-                self._seen[name] = at_us
-                read.add(name)
-        return read
+        before, self._seen = self._seen, picture.latest
+        return {name for name, reading in picture.latest.items() if not _is_same(before.get(name), reading)}
 
     def _due(self, read: Iterable[str]) -> list[Rule]:
         due: dict[str, Rule] = {}
@@ -139,27 +136,24 @@ class Judge:
         raised = self._tracks.raised
         if not raised and not self._open:
             return []
+        shape = [(track.key, track.signal.severity) for track in raised]
         before = self._open
-        rows = [self._conclusion(joined, before) for joined in join(raised)]
-        self._open = {row.id: row for row in rows}
+        if shape != self._shape or not 0 <= wall_us - self._joined_us < REFRESH_US:
+            self._shape, self._joined_us = shape, wall_us
+            self._open = {row.id: row for row in map(_conclusion, join(raised))}
         self.quiet.keep_only(self._open, wall_us)
         self._open = {row.id: self.quiet.applied(row, wall_us) for row in self._open.values()}
         return changes_between(before, self._open)
-
-    def _conclusion(self, joined: Joined, before: dict[str, Conclusion]) -> Conclusion:
-        root = joined.root
-        made = _conclusion(joined)
-        known = before.get(made.id)
-        fresh = root.at_us if known is None else max(track.at_us for track in joined.tracks)
-        same = known is not None and (known.severity, known.chain) == (made.severity, made.chain)
-        if known is not None and same and 0 <= fresh - known.at_us < REFRESH_US:
-            return known
-        return made
 
     def _requieted(self, kind: Kind, found: Conclusion, wall_us: int) -> Change:
         now = self.quiet.applied(found, wall_us)
         self._open[found.id] = now
         return Change(kind, now)
+
+
+def _is_same(before: Reading | None, now: Reading) -> bool:
+    # A picture carries a reading on as the same object; one made from a recording makes them anew.
+    return before is now or (before is not None and before.part.at_us == now.part.at_us)
 
 
 def _conclusion(joined: Joined) -> Conclusion:
