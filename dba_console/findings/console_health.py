@@ -140,24 +140,27 @@ def recording_lags(s: Situation) -> Iterator[Signal]:
         memo.setdefault("since_us", s.mono_us)
         lagged = s.mono_us - memo["since_us"] >= s.limits.console.lagging_s * 1e6
         if own.recording == "failed" or lagged:
-            yield _recording(own, f"The recording {_how(own)}")
+            yield _recording(own, *_how(own))
         return
     memo.pop("since_us", None)
     if s.mono_us - memo.get("dropped_us", -(10**15)) < s.limits.console.dropped_s * 1e6:
-        yield _recording(own, f"{own.dropped} samples are missing in the recording: its disk was too slow")
+        yield _recording(own, f"{own.dropped} samples are missing in the recording: its disk was too slow", None)
 
 
-def _how(own: Self) -> str:
-    if own.recording == "failed":
-        return f"has ended: {clean(own.recording_note or 'its disk failed')}"
-    lag = human_duration(own.recorder_lag_us / 1e6)
-    return f"is {lag} behind" + (f": {clean(own.recording_note)}" if own.recording_note else "")
+def _how(own: Self) -> tuple[str, str]:
+    """The sentence, and its words as what follows from something else."""
+    note = clean(own.recording_note or "").removeprefix("not recording: ")
+    what = "Nothing is recorded"
+    if own.recording == "lagging":
+        what = f"The recording is {human_duration(own.recorder_lag_us / 1e6)} behind"
+    return f"{what}: {note}" if note else what, what
 
 
-def _recording(own: Self, text: str) -> Signal:
+def _recording(own: Self, text: str, effect: str | None) -> Signal:
     return Signal(
         severity="warning",
         text=text,
+        effect=effect,
         evidence={
             "recording": own.recording,
             "recorder_lag_s": round(own.recorder_lag_us / 1e6, 1),

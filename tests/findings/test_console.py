@@ -1,0 +1,141 @@
+"""Rules about the console itself: really shut out, really left without an answer, really without a disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.findings.changes import Change
+from dba_console.frames.model import Finding, Frame
+from dba_console.limits import Limits
+from dba_console.limits.console import ConsoleLimits
+from tests.agent.running import RunningAgent, agent
+from tests.background import idle_sessions
+from tests.conftest import FreshCluster
+from tests.findings.eyes import Eyes, eyes
+
+CONSOLE = ("console-blind", "console-late", "lane-stuck", "recording-lags", "connections-filling")
+
+
+def test_a_console_without_a_slot_says_that_it_is_blind_until_it_has_one(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"max_connections": 10, "superuser_reserved_connections": 2})
+    seen = Eyes(cluster.dsn(), only=CONSOLE)
+    try:
+        with idle_sessions(cluster, 10):
+            blind = seen.until("console-blind", within_s=12)
+            seen.tick(3)
+            (row,) = seen.rows
+        seen.until_gone("console-blind", within_s=12)
+    finally:
+        seen.collector.close()
+    assert "too many clients" in blind.text or "connections-filling" in blind.chain
+    assert row.id.startswith("connections-filling"), "one finding: it is blind because the connections are taken"
+    assert "console-blind" in row.chain
+    assert not raised(seen.changes, "server-down")
+
+
+def raised(changes: list[Change], rule: str) -> list[Change]:
+    return [change for change in changes if change.kind == "raised" and change.finding.rule == rule]
+
+
+def test_a_query_of_the_console_that_gets_no_answer_is_told_by_what_it_is_for(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *CONSOLE) as seen, psycopg.connect(cluster.dsn()) as locker:
+        locker.execute("lock table pg_tablespace in access exclusive mode")
+        told = seen.until("console-late", within_s=45)
+        locker.rollback()
+        seen.until_gone("console-late", within_s=45)
+    assert (told.id, told.severity) == ("console-late:unanswered", "warning")
+    assert "pg.temp" in told.evidence["parts"]
+    assert "temporary files on disk" in told.text
+
+
+def test_what_hangs_on_the_host_is_named_until_it_comes_back(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    control = cluster.data_directory / "global" / "pg_control"
+    with eyes(cluster.dsn(), *CONSOLE) as seen:
+        assert seen.rows == []
+        control.rename(control.with_name("aside"))
+        os.mkfifo(control)  # whoever opens it to read waits for a writer, as on a file system that hangs
+        told = seen.until("lane-stuck", within_s=30)
+        os.close(os.open(control, os.O_WRONLY | os.O_NONBLOCK))
+        control.unlink()
+        control.with_name("aside").rename(control)
+        seen.until_gone("lane-stuck", within_s=30)
+    assert told.severity == "warning"
+    assert told.text.endswith("does not answer: what depends on it shows its last state")
+    assert told.evidence["stuck_s"] >= 3
+
+
+def test_a_console_that_keeps_its_time_says_nothing_of_itself(cluster: Cluster) -> None:
+    with eyes(cluster.dsn(), *CONSOLE) as seen:
+        seen.tick(60)
+        assert seen.changes == []
+
+
+def lagging(frame: Frame) -> list[Finding]:
+    return [finding for finding in frame.findings if "recording-lags" in finding.chain]
+
+
+def recorded_on(disk: LoopDisk, cluster: Cluster, place: Path) -> AbstractContextManager[RunningAgent]:
+    return agent(cluster.dsn(), place, extra={"DBA_CONSOLE_SESSIONS": str(disk.path / "sessions")})
+
+
+@pytest.mark.root
+def test_a_recording_whose_disk_is_full_is_told_in_the_live_picture(cluster: Cluster, tmp_path: Path) -> None:
+    with loop_disk(32 * MIB) as disk:
+        with (disk.path / "ballast").open("wb") as file:
+            found = os.statvfs(disk.path)
+            os.posix_fallocate(file.fileno(), 0, (found.f_bavail - 64) * found.f_frsize)
+        with recorded_on(disk, cluster, tmp_path) as running:
+            watch = running.watch()
+            frame = watch.until(lagging, 60, what="the finding")
+            (told,) = lagging(frame)
+            assert frame.connections.used is not None, "the live picture goes on"
+    assert told.severity == "warning"
+    assert told.evidence["recording"] == "failed"
+    assert told.text.startswith("Nothing is recorded because ") and f"{disk.path} (recordings) is 99" in told.text
+
+
+@pytest.mark.root
+def test_a_recording_on_a_stalled_disk_is_told_and_forgotten_when_it_has_caught_up(
+    cluster: Cluster, tmp_path: Path, require_tool: Callable[[str], str]
+) -> None:
+    freeze = require_tool("fsfreeze")
+    with loop_disk(64 * MIB) as disk, recorded_on(disk, cluster, tmp_path) as running:
+        watch = running.watch()
+        assert lagging(watch.next_frame()) == []
+        subprocess.run([freeze, "-f", str(disk.path)], check=True)
+        (told,) = lagging(watch.until(lagging, 40, what="the finding"))
+        subprocess.run([freeze, "-u", str(disk.path)], check=True)
+        watch.until(lambda frame: not lagging(frame), 40, what="the recording caught up")
+    assert told.severity == "warning"
+    assert told.evidence["recorder_lag_s"] >= 10 or told.evidence["recording"] == "failed"
+
+
+def test_ticks_that_begin_late_in_a_row_are_told(cluster: Cluster) -> None:
+    with eyes(cluster.dsn(), *CONSOLE, limits=Limits(console=ConsoleLimits(late_ticks=3))) as seen:
+        late(seen, 2)
+        seen.tick()
+        late(seen, 2)
+        assert seen.rows == [], "not in a row"
+        late(seen, 1)
+        (row,) = seen.rows
+        seen.until_gone("console-late", within_s=12)
+    assert row.evidence["late_s"] == 0.9
+
+
+def late(seen: Eyes, count: int) -> None:
+    """Ticks that begin 0.9 s after their time."""
+    tick = seen.collector.tick
+    seen.collector.tick = lambda late_us=900_000: tick(late_us)  # type: ignore[method-assign]
+    seen.tick(count)
+    seen.collector.tick = tick  # type: ignore[method-assign]
