@@ -51,6 +51,8 @@ def idle_in_transaction(s: Situation) -> Iterator[Signal]:
         memo.clear()
         return
     rows = [row for row in sessions.rows if row.state in IN_TRANSACTION and is_client(row)]
+    # The leader of pg_dump -j sits idle in its transaction for as long as its workers work: dump-blocks tells of it.
+    rows = [row for row in rows if whose.job_kind(row) is None]
     found = [left for row in rows if (left := _left(s, sessions, row)) is not None]
     if not found:
         memo.clear()

@@ -303,6 +303,16 @@ def test_a_pause_between_two_statements_is_no_finding() -> None:
     assert server.raised == []
 
 
+def test_the_leader_of_a_parallel_dump_was_not_left_open() -> None:
+    """It waits idle in its transaction while its workers copy, and holds ACCESS SHARE on every table."""
+    server = serving()
+    dump(server)
+    server.rows = [structs.replace(row, state="idle in transaction") for row in server.rows if row.pid == DUMP]
+    migration(server, DUMP, waited_s=15)
+    server.ticks(3)
+    server.only_one("dump-blocks")
+
+
 # -- causes
 
 
