@@ -69,7 +69,7 @@ def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_
         terminal.wait_for("nobody waits for a lock", timeout=60)
         terminal.wait_for("incident begun: idle-in-transaction", timeout=30)
         terminal.wait_for(r"\d\d waiting", timeout=30)
-        terminal.wait_for("is idle in transaction for", timeout=30)
+        terminal.wait_for(r"price-correction[^─]*wait behind it", timeout=30)
         terminal.keys("?")
         terminal.wait_for("choose the next panel", timeout=10)
         terminal.keys("Escape")
