@@ -19,7 +19,7 @@ SETTLED_S = 45.0
 
 def run(smoke: bool = False) -> list[Figure]:
     """Over a minute, 220 sessions on the server and nothing wrong with it."""
-    with ground(200) as here, own_directories(), recording_agent(here.dsn) as agent:
+    with ground(200, spare=60) as here, own_directories(), recording_agent(here.dsn) as agent:
         readings = _readings(agent, 6.0 if smoke else SETTLED_S + 75.0)
     settled = [reading for at_s, reading in readings if smoke or at_s >= SETTLED_S]
     first, last = settled[0], settled[-1]
