@@ -1,0 +1,264 @@
+"""Pages that were damaged, ids that were spent, and what holds the horizon: on real servers, as an agent reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.binaries import find_binaries
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_AGE, age_to
+from dba_console.errors import ConsoleError
+from dba_console.findings import safety
+from dba_console.limits import Limits
+from dba_console.limits.safety import SafetyLimits
+from dba_console.samples.registry import PARTS
+from tests.agent.running import agent
+from tests.background import session, wait_until, waiting_for_lock
+from tests.conftest import FreshCluster
+from tests.findings.eyes import eyes
+from tests.requirements import lacking
+
+SAFETY = tuple(rule.name for rule in safety.RULES)
+PAGE = 8192
+
+
+# -- checksums -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def damaged(cluster: Cluster, table: str) -> Iterator[None]:
+    """A page of the table is not what was written, until the block ends; no buffer holds it."""
+    cluster.psql(f"create table {table} with (autovacuum_enabled = off) as select n from generate_series(1, 5000) n")
+    path = cluster.data_directory / cluster.psql(f"select pg_relation_filepath('{table}')")
+    cluster.restart()
+    sound = path.read_bytes()
+    path.write_bytes(
+        sound[: PAGE + 4000] + bytes(byte ^ 0xFF for byte in sound[PAGE + 4000 : PAGE + 4008]) + sound[PAGE + 4008 :]
+    )
+    try:
+        yield
+    finally:
+        path.write_bytes(sound)
+
+
+def read(cluster: Cluster, table: str) -> None:
+    """Read the table, which fails; returns when the server has counted it, which 14 does half a second later."""
+    with pytest.raises(ConsoleError, match="invalid page"):
+        cluster.psql(f"select sum(n) from {table}")
+    counted = "select 1 from pg_stat_database where checksum_failures > 0"
+    wait_until(lambda: cluster.psql(counted), what="the failure counted")
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_damaged_page_is_critical_from_the_read_that_meets_it(major: int, fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster(major=major)
+    with damaged(cluster, "ledger"), eyes(cluster.dsn(), *SAFETY) as seen:
+        assert seen.rows == []
+        read(cluster, "ledger")
+        found = seen.until("checksum-failure", within_s=2 * PARTS["pg.databases"].every_s)
+        cluster.psql("select pg_stat_reset()")
+        seen.tick(30)
+        assert [row.id for row in seen.rows] == ["checksum-failure"], "resetting the statistics mends no page"
+    assert found.severity == "critical"
+    assert "in database postgres" in found.text
+
+
+def test_a_failure_is_told_in_a_recording_within_five_seconds(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = fresh_cluster()
+    with damaged(cluster, "ledger"), agent(cluster.dsn(), tmp_path) as running:
+        watch = running.watch()
+        watch.until(lambda frame: frame.safety.checksum_failures == 0, what="the counters")
+        read(cluster, "ledger")
+        failed_us = int(float(cluster.psql(LAST_FAILURE)) * 1e6)
+        frame = watch.until(lambda frame: frame.findings, what="a finding")
+        raised = watch.event("finding.raised")
+    assert frame.findings[0].id == "checksum-failure"
+    assert 0 <= raised.wall_us - failed_us <= 5_000_000
+
+
+LAST_FAILURE = "select extract(epoch from max(checksum_last_failure)) from pg_stat_database"
+
+
+def test_what_failed_before_a_crash_is_still_known_after_it(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with damaged(cluster, "ledger"), eyes(cluster.dsn(), "checksum-failure") as seen:
+        read(cluster, "ledger")
+        seen.until("checksum-failure", within_s=10)
+        cluster.kill()
+        (cluster.data_directory / "postmaster.pid").unlink(missing_ok=True)
+        cluster.start()
+        assert cluster.psql("select sum(checksum_failures) from pg_stat_database") == "0"
+        seen.tick(20)
+        assert len(seen.open("checksum-failure")) == 1
+
+
+def test_checksums_that_are_off_are_told_once(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    cluster.stop()
+    cluster.run("pg_checksums", "--disable", "-D", str(cluster.data_directory))
+    cluster.start()
+    with eyes(cluster.dsn(), *SAFETY) as seen:
+        found = seen.until("checksums-off", within_s=3)
+        seen.tick(60)
+        assert len(seen.changes) == 1
+    assert found.severity == "info"
+
+
+# -- transaction ids -------------------------------------------------------------------------------------------------
+
+
+def aged(cluster: Cluster) -> None:
+    """Four million ids before the stop, with nothing that holds the horizon."""
+    try:
+        find_binaries(["pg_resetwal"], at_least=cluster.major)
+    except ConsoleError as error:
+        lacking(str(error))
+    oldest = int(cluster.psql("select datfrozenxid from pg_database order by age(datfrozenxid) desc limit 1"))
+    cluster.stop()
+    age_to(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - LEFT)
+    cluster.start({"autovacuum": "off"})
+
+
+@pytest.mark.parametrize("major", [None, 16])
+def test_the_last_ids_are_critical_at_first_sight(major: int | None, fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster(major=major)
+    aged(cluster)
+    with eyes(cluster.dsn(), *SAFETY, calm_s=1) as seen:
+        (found,) = [row for row in seen.rows if row.rule == "xid-wraparound"]
+        assert found.severity == "critical"
+        assert abs(int(found.evidence["xid_left"]) - LEFT) < 10_000
+        assert found.text.startswith(f"4.0 M transaction ids are left before PostgreSQL {cluster.major} gives out no")
+        said = cluster.psql("do $$ begin perform txid_current(); end $$")
+        assert said == ""
+        assert "must be vacuumed within" in cluster.log_text(), "what is told agrees with what the server says"
+
+
+def test_vacuuming_every_database_ends_it(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    aged(cluster)
+    with eyes(cluster.dsn(), *SAFETY, calm_s=1) as seen:
+        assert seen.open("xid-wraparound")
+        cluster.psql("alter database template0 allow_connections true")
+        for name in ("postgres", "template1", "template0"):
+            cluster.psql("vacuum", dbname=name)
+        seen.until_gone("xid-wraparound", within_s=60)
+
+
+def test_a_young_cluster_of_any_version_has_no_finding(server: Cluster) -> None:
+    with eyes(server.dsn(), *SAFETY, calm_s=40) as seen:
+        assert [row.text for row in seen.rows] == []
+
+
+@pytest.mark.pg(14, 18)
+def test_the_thresholds_are_those_the_running_server_states(server: Cluster) -> None:
+    low = Limits(safety=SafetyLimits(xid_warn_xids=1, xid_critical_xids=2))
+    with eyes(server.dsn(), "xid-wraparound", limits=low, calm_s=70) as seen:
+        (found,) = seen.rows
+    assert found.severity == "critical"
+    age = int(server.psql("select max(age(datfrozenxid)) from pg_database"))
+    assert int(found.evidence["xid_age"]) <= age
+    assert found.evidence["xid_stop_age"] == 2_144_483_647
+    assert found.evidence["xids_per_s"] is not None
+
+
+# -- horizon ---------------------------------------------------------------------------------------------------------
+
+FEW = Limits(safety=SafetyLimits(horizon_warn_xids=40, prepared_s=0.0))
+
+
+def burn(cluster: Cluster, ids: int = 60) -> None:
+    """Use up so many transaction ids."""
+    with session(cluster) as connection:
+        for _ in range(ids):
+            connection.execute("select txid_current()")
+
+
+def test_a_forgotten_snapshot_is_named_until_it_ends(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with (
+        psycopg.connect(cluster.dsn(application_name="reports")) as idler,
+        eyes(cluster.dsn(), *SAFETY, limits=FEW) as seen,
+    ):
+        idler.execute("set transaction isolation level repeatable read")
+        idler.execute("select 1")
+        burn(cluster)
+        found = seen.until("horizon-held", within_s=15)
+        assert found.evidence["pid"] == idler.info.backend_pid
+        assert f"pg_terminate_backend({idler.info.backend_pid})" in (found.advice or "")
+        idler.rollback()
+        seen.until_gone("horizon-held", within_s=60)
+
+
+def test_a_forgotten_prepared_transaction_is_named_with_its_gid(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"max_prepared_transactions": 2})
+    cluster.psql("create table t (n int)")
+    with eyes(cluster.dsn(), *SAFETY, limits=FEW) as seen:
+        cluster.psql("begin; insert into t values (1); prepare transaction 'order-17'")
+        found = seen.until("horizon-held", within_s=15)
+        assert "prepared transaction 'order-17'" in found.text
+        assert "in database postgres" in (found.advice or "")
+        cluster.psql("rollback prepared 'order-17'")
+        seen.until_gone("horizon-held", within_s=60)
+
+
+@pytest.mark.parametrize("major", [14, 17])
+def test_a_slot_that_holds_the_catalogs_is_named(major: int, fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"wal_level": "logical"}, major=major)
+    cluster.psql("select pg_create_logical_replication_slot('old_sub', 'pgoutput')")
+    burn(cluster)
+    with eyes(cluster.dsn(), *SAFETY, limits=FEW) as seen:
+        (found,) = seen.rows
+        assert (found.id, found.evidence["holder"]) == ("horizon-held", "old_sub")
+        assert "inactive replication slot old_sub" in found.text
+
+
+def test_a_role_without_pg_monitor_is_told_the_age_and_not_since_when(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    cluster.psql("create role watcher login")
+    with psycopg.connect(cluster.dsn(application_name="reports")) as idler:
+        idler.execute("select txid_current()")
+        burn(cluster)
+        with eyes(cluster.dsn(user="watcher"), *SAFETY, limits=FEW) as seen:
+            (found,) = seen.rows
+        assert found.evidence["pid"] == idler.info.backend_pid
+    assert found.evidence["since_age_s"] is None
+
+
+# -- vacuums against wraparound --------------------------------------------------------------------------------------
+
+SPEND = """
+do $$ begin
+  for n in 1..110000 loop
+    begin insert into spent values (n); exception when others then null; end;
+  end loop;
+end $$
+"""
+
+
+def test_a_vacuum_against_wraparound_is_told_and_who_waits_behind_it(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster(
+        {
+            "autovacuum_freeze_max_age": 100_000, "autovacuum_naptime": "1s", "autovacuum_vacuum_cost_delay": "100ms",
+            "autovacuum_vacuum_cost_limit": 1, "autovacuum": "off",
+        }
+    )  # fmt: skip
+    cluster.psql(
+        "create table big with (fillfactor = 10) as select n, repeat('x', 100) t from generate_series(1, 60000) n"
+    )
+    cluster.psql("create table spent (n int)")
+    cluster.psql(SPEND)
+    cluster.psql(SPEND)
+    patient = Limits(safety=SafetyLimits(wraparound_wait_s=0.2))
+    with eyes(cluster.dsn(), "wraparound-vacuum", limits=patient) as seen:
+        found = seen.until("wraparound-vacuum", within_s=200)
+        assert found.severity == "info"
+        works = "select relid::regclass from pg_stat_progress_vacuum where relid = 'big'::regclass"
+        wait_until(lambda: cluster.psql(works), 30, what="the vacuum of the big table")
+        with waiting_for_lock(cluster, "alter table big add column more int", name="migration"):
+            late = seen.until("wraparound-vacuum", severity="warning")
+        assert "public.big" in late.text and "1 session waits behind it" in late.text
