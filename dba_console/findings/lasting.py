@@ -1,7 +1,8 @@
 """What a rule keeps between ticks: what it saw while its part cannot be read, and a grade that does not flicker.
 
 An incident is when readings come late. That the sessions were not read in a tick does not say that nobody waits any
-more; so what was seen last is seen on, for a minute, and not longer, since then nobody knows.
+more; so what was seen last is seen on: for a minute while a server answers late, for ten seconds where the connection
+is gone, for then the sessions may be gone too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dba_console.findings.situation import Situation
 
 Look = Callable[[Situation], Iterable[Signal]]
 
-KEPT_US = 60_000_000
+LATE_US = 60_000_000
 """Longer than the console waits for a silent server and then tries to connect anew."""
+LOST_US = 10_000_000
 
 
 def while_unread(known: str | Callable[[Situation], bool], look: Look) -> Look:
@@ -28,8 +30,8 @@ def while_unread(known: str | Callable[[Situation], bool], look: Look) -> Look:
     def asked(s: Situation) -> Iterable[Signal]:
         memo = s.memo(f"last:{look.__module__}.{look.__qualname__}")
         if not is_known(s):
-            fresh = s.mono_us - memo.get("at_us", -KEPT_US - 1) <= KEPT_US
-            return list(memo["seen"]) if fresh else []
+            age_us = s.mono_us - memo.get("at_us", -LATE_US)
+            return list(memo["seen"]) if age_us < (LATE_US if _is_late(s) else LOST_US) else []
         memo["seen"], memo["at_us"] = list(look(s)), s.mono_us
         return list(memo["seen"])
 
@@ -42,6 +44,12 @@ def _reads(part: str) -> Callable[[Situation], bool]:
         return latest is not None and latest.part.reading is not None
 
     return reads
+
+
+def _is_late(s: Situation) -> bool:
+    """Whether the connection is there, and it is the answer that is not."""
+    latest = s.picture.latest.get("pg.activity")
+    return latest is not None and latest.part.status in ("timeout", "ok")
 
 
 def latched(memo: dict[str, Any], name: str, *, at: bool, until: bool) -> bool:

@@ -15,7 +15,7 @@ from dba_console.findings.lockwaits import Blocker, Waits, waits_of
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal, Value
 from dba_console.findings.situation import Situation
-from dba_console.samples.postgres import Lock
+from dba_console.samples.postgres import Activity, Lock
 from dba_console.units import human_duration
 
 SERIES = ("locks.waiting", "connections.active")
@@ -146,7 +146,7 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
     limits = s.limits.locks
     first = one.direct[0]
     waiter = s.facts.by_pid.get(first.pid)
-    said = "" if waiter is None else f", first {whose.application(waiter)}: {whose.statement(waiter.query)}"
+    said = "" if waiter is None else f", first {whose.application(waiter)}{_query(waiter)}"
     what = whose.name(first.relation) if first.relation else f"a lock of type {whose.name(first.locktype)}"
     text = f"{whose.sessions(one.behind)} for {whose.root(s, one.pid)}"
     critical = latched(
@@ -173,6 +173,11 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
         runbook=runbook,
         advice=_advice(one.pid),
     )
+
+
+def _query(row: Activity) -> str:
+    said = whose.statement(row.query)
+    return f": {said}" if said else ""
 
 
 def _advice(pid: int) -> str:

@@ -16,6 +16,8 @@ from dba_console.units import human_duration
 
 LONGEST_QUERY = 80
 LONGEST_NAME = 40
+_HIDDEN = "<insufficient privilege>"
+"""What PostgreSQL gives for a query one may not see (pgstatfuncs.c)."""
 DUMPS = ("pg_dump", "pg_dumpall")
 RESTORES = ("pg_restore",)
 
@@ -29,11 +31,13 @@ def name(text: str | None) -> str:
 
 
 def statement(query: str) -> str:
-    """A query on one line, cut at 80 signs.
+    """A query on one line, cut at 80 signs; nothing where this role may not see it.
 
     >>> statement("update t\\n   set a = 1;"), len(statement("select " + "x" * 100))
     ('update t set a = 1', 80)
     """
+    if query == _HIDDEN:
+        return ""
     text = clean(" ".join(query[: 4 * LONGEST_QUERY].split()).rstrip("; "))
     return text if len(text) <= LONGEST_QUERY else text[: LONGEST_QUERY - 1] + "…"
 
@@ -88,7 +92,7 @@ def root(s: Situation, pid: int) -> str:
         return f"a vacuum against wraparound (pid {row.pid}): {statement(row.query)}"
     if row.state in IN_TRANSACTION:
         return f"{session(row)}, idle in transaction for {human_duration(age_s(now_us, row.state_change))}"
-    if row.query and row.state is not None:
+    if row.state is not None and statement(row.query):
         return f"{session(row)}{since}: {statement(row.query)}"
     return f"{session(row)}{since}"
 

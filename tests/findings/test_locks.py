@@ -155,6 +155,21 @@ def test_a_prepared_transaction_that_holds_others_up_is_told_by_its_name(clients
         cluster.psql("rollback prepared 'order-4711'")
 
 
+def test_a_role_that_sees_no_other_sessions_still_sees_the_queue(clients: tuple[Cluster, Clients]) -> None:
+    cluster, _ = clients
+    cluster.psql("create role weak login")
+    with (
+        eyes(cluster.dsn(user="weak"), *OURS, limits=SOON) as seen,
+        idle_in_transaction(cluster, "select count(*) from orders", name="report") as pid,
+        waiting_for_lock(cluster, "truncate orders", name="cleanup") as waiter,
+        waiters(cluster, 4, "select count(*) from orders"),
+    ):
+        row = seen.until("lock-queue", within_s=5)
+    assert row.text.startswith(f"4 sessions wait behind cleanup (pid {waiter}: AccessExclusiveLock) on ")
+    assert row.text.endswith(f"for report (postgres, pid {pid})")
+    assert "privilege" not in row.text
+
+
 def test_contention_of_an_ordinary_load_is_no_finding(clients: tuple[Cluster, Clients], tmp_path: Path) -> None:
     """Twenty clients that all want the one row of pgbench_branches, as fast as they can."""
     cluster, programs = clients

@@ -14,6 +14,7 @@ from dba_console.frames.points import point_of
 from dba_console.limits import Limits
 from dba_console.samples import postgres
 from dba_console.samples.findings import Conclusion
+from dba_console.samples.sample import Status
 from tests.build import NOW_US, part, sample
 from tests.readings import activity, server, sessions
 
@@ -54,11 +55,11 @@ class Serving:
         self.extra = {}
         return self._judge(*(part(name, value, at_s=self.at_s) for name, value in read.items()))
 
-    def unread(self, after_s: float = 1.0) -> list[Conclusion]:
-        """A tick in which the server did not answer in time."""
+    def unread(self, after_s: float = 1.0, status: Status = "timeout") -> list[Conclusion]:
+        """A tick in which the server did not answer in time, or at all."""
         self.at_s += after_s
         return self._judge(
-            *(part(name, None, at_s=self.at_s, status="timeout", note="late") for name in ("pg.activity", "pg.locks"))
+            *(part(name, None, at_s=self.at_s, status=status, note="late") for name in ("pg.activity", "pg.locks"))
         )
 
     def only(self, **readings: Any) -> list[Conclusion]:
@@ -95,7 +96,9 @@ class Serving:
         assert [row.id for row in self.open] == [finding_id]
         return self.open[0]
 
-    def pool(self, count: int, first_pid: int = 1000, state: str = "idle", **fields: Any) -> list[postgres.Activity]:
+    def pool(
+        self, count: int, first_pid: int = 1000, state: str | None = "idle", **fields: Any
+    ) -> list[postgres.Activity]:
         """So many sessions of one application, opened long ago unless said otherwise; not among the rows yet."""
         made = {"backend_start": self.ago(3600), "state_change": self.ago(600), **fields}
         return [activity(first_pid + number, state, **made) for number in range(count)]

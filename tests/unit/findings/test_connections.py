@@ -103,6 +103,20 @@ def test_without_the_settings_nothing_is_concluded() -> None:
     assert server.raised == []
 
 
+def test_a_lost_connection_is_not_claimed_to_be_full_for_long() -> None:
+    server = serving(240)
+    for _ in range(40):
+        server.unread(status="error")
+    assert server.open == []
+
+
+def test_states_that_are_hidden_are_not_claimed_to_be_idle() -> None:
+    server = Serving(RULES)
+    server.rows = server.pool(215, state=None, state_change=None, backend_start=None, query="<insufficient privilege>")
+    server.ticks(3)
+    assert server.only_one("connections-filling").text.endswith("; 215 are sessions of orders-api")
+
+
 # -- by date
 
 
