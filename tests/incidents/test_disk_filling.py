@@ -12,13 +12,15 @@ from dba_console.demo.incidents.disk_filling import NEWER
 from dba_console.demo.incidents.filler import Filler
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
 from dba_console.demo.load import LoadPlan
+from dba_console.errors import ExitCode
 from tests.background import wait_until
 from tests.incidents.rehearsing import assert_seen, rehearse
+from tests.incidents.unprivileged import demo_without_root
 
-pytestmark = pytest.mark.root
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)
 
 
+@pytest.mark.root
 def test_a_disk_that_fills_up_is_named_within_ten_seconds(tmp_path: Path) -> None:
     with rehearse("disk-filling", tmp_path, SMALL) as disk:
         verdict = disk.until_raised()
@@ -33,6 +35,7 @@ def test_a_disk_that_fills_up_is_named_within_ten_seconds(tmp_path: Path) -> Non
         assert not (place / NEWER).exists()
 
 
+@pytest.mark.root
 def test_the_copy_stops_before_the_disk_is_full() -> None:
     with loop_disk(64 * MIB) as disk:
         filler = Filler(disk.path / "copy", 64 * MIB, leave_bytes=16 * MIB, account=server_account())
@@ -44,3 +47,9 @@ def test_the_copy_stops_before_the_disk_is_full() -> None:
         finally:
             filler.stop()
         assert not (disk.path / "copy").exists()
+
+
+def test_without_root_it_is_said_that_root_is_needed(tmp_path: Path) -> None:
+    done = demo_without_root(tmp_path, "--incident", "disk-filling", "--headless")
+    assert done.returncode == ExitCode.PERMISSION
+    assert "needs root" in done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 from dba_console.demo.incidents.slot_retention import SLOT
 from dba_console.demo.load import LoadPlan
 from tests.incidents.rehearsing import assert_seen, rehearse
+from tests.incidents.unprivileged import demo_without_root
 
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)
 
@@ -25,3 +26,9 @@ def test_after_the_end_of_the_incident_there_is_no_slot(tmp_path: Path) -> None:
     with rehearse("slot-retention", tmp_path, SMALL) as slot:
         slot.incident.end(slot.ground)
         assert slot.ground.cluster.psql("select count(*) from pg_replication_slots") == "0"
+
+
+def test_without_root_it_is_told_when_the_slot_is_lost(tmp_path: Path) -> None:
+    done = demo_without_root(tmp_path, "--incident", "slot-retention", "--headless", "--for", "20s")
+    assert done.returncode == 0, done.stderr
+    assert "the slot is lost" in done.stdout

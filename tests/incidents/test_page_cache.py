@@ -1,0 +1,25 @@
+"""Page cache is reclaimed in the gentlest way the host has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dba_console.demo.incidents.page_cache import DROP, MIB, choose, how_much
+
+
+def test_where_no_group_can_be_made_the_hosts_cache_is_dropped_and_that_is_said(tmp_path: Path) -> None:
+    way = choose(tmp_path)
+    assert way is DROP
+    assert "whole page cache" in way.said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_no_control_group_is_not_taken_for_one(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    assert choose(tmp_path) is DROP
+    assert [path.name for path in tmp_path.rglob("*")] == ["memory"]
+
+
+def test_no_more_is_cached_than_a_third_of_what_is_available() -> None:
+    assert how_much(600 * MIB, "MemAvailable: 900000 kB\n") == 300000 * 1024
+    assert how_much(100 * MIB, "MemAvailable: 900000 kB\n") == 100 * MIB
