@@ -15,7 +15,7 @@ from dba_console.panels.wrapping import wrap_lines
 
 BEFORE_US, AFTER_US = 180_000_000, 420_000_000
 """Charted at most: three minutes before it began, and seven after."""
-LEAST_US = 120_000_000
+LEAST_US = 60_000_000
 _TALLEST = 5
 _AXIS = 2
 """Lines of the time axis: signs, clock."""
