@@ -39,6 +39,8 @@ SHOTS = (
     Shot("overview", (160, 50), "─ Connections"),
     Shot("overview-120x36", (120, 36), "─ Connections"),
     Shot("overview-80x24", (80, 24), "─ Connections"),
+    Shot("findings", (120, 30), "lock-queue", ("f",)),
+    Shot("evidence", (120, 36), "around its start", ("f", "enter")),
     Shot("connections", (120, 36), "shop-web-retry", ("1",)),
     Shot("io", (120, 36), "iowait", ("2",)),
     Shot("memory", (120, 36), "cached", ("3",)),
