@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dba_console.demo.incidents.lock_queue import BEHIND, MIGRATION
-from tests.background import wait_until
+from dba_console.samples.event import Event
 from tests.incidents.rehearsing import assert_seen, rehearse
 
 
@@ -19,12 +19,14 @@ def test_a_migration_behind_a_dump_is_named_with_the_queue_behind_it(tmp_path: P
         assert_seen(verdict)
 
 
-def test_after_the_end_of_the_incident_nobody_waits(tmp_path: Path) -> None:
+def test_after_the_end_of_the_incident_nobody_waits_and_the_finding_clears(tmp_path: Path) -> None:
     with rehearse("lock-queue", tmp_path) as queue:
+        raised = queue.until_raised().seen
+        assert raised is not None
         queue.incident.end(queue.ground)
-        wait_until(lambda: queue.ground.cluster.psql(_NOBODY_WAITS), what="the end of the queue")
+        queue.until_frame(lambda frame: frame.locks.waiting == 0, what="an end of waiting")
+        queue.until_frame(lambda _: any(_clears(event, raised) for event in queue.watch.events), what="its clearing")
 
 
-_NOBODY_WAITS = (
-    "select 1 where not exists (select from pg_stat_activity where application_name in ('pg_dump', 'migration'))"
-)
+def _clears(event: Event, raised: Event) -> bool:
+    return event.kind == "finding.cleared" and event.details["id"] == raised.details["id"]
