@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "attach": Command("attach", "[AGENT]", "the console on an agent that runs already"),
-    "demo": Command("demo", "[--headless]", "an embedded server under load, and the console on it"),
+    "demo": Command("demo", "[--incident NAME]", "an embedded server under load, the console on it, incidents"),
     "show": Command("show", "[PANEL…] [DSN]", "the panels as text or JSON"),
     "record": Command("record", "[DSN]", "the agent in the foreground, without a terminal"),
     "replay": Command("replay", "SESSION", "the console on a recording; with --show, text"),
