@@ -48,10 +48,19 @@ def look_stall(s: Situation) -> Iterator[Signal]:
         cause=text,
         evidence={**_evidence(episode), "stalled_pct": stall.share_pct, "memory_stalled_pct": stall.memory_pct},
         series=SERIES,
-        since_us=episode.begun_us,
+        since_us=_first_bout(s, episode),
         runbook="cache-drop" if episode.cause.reclaimed else None,
         advice=episode.cause.advice,
     )
+
+
+def _first_bout(s: Situation, episode: Episode) -> int:
+    """When the first bout began of those that are one finding, host wall time."""
+    memo = s.memo("reclaim-stall")
+    if not s.is_open("reclaim-stall"):
+        memo["since_us"] = episode.begun_us
+    since_us: int = memo["since_us"]
+    return since_us
 
 
 def _stalled(s: Situation, stalls: io_stall.StallWatch, stall: io_stall.Stall) -> str | None:

@@ -13,6 +13,8 @@ from dba_console.limits.memory import MemoryLimits
 from dba_console.samples import host
 
 GAP_US = 5_000_000
+ONE_FALL_US = 10_000_000
+"""Seen again within ten seconds it is the same fall."""
 REMEMBERED_US = 600_000_000
 """What a fall costs afterwards is counted for ten minutes."""
 
@@ -89,7 +91,7 @@ class ReclaimWatch:
         known = self.episode
         now = s.facts.picture.now("host.settings", host.HostSettings)
         before = s.facts.picture.before("host.settings", host.HostSettings)
-        goes_on = known is not None and s.mono_us - known.seen_us <= s.limits.memory.window_s * 1e6
+        goes_on = known is not None and s.mono_us - known.seen_us <= ONE_FALL_US
         if known is not None and goes_on:
             known.seen_us = s.mono_us
             counted = self.drop is not None and self.drop.seen_us == s.mono_us

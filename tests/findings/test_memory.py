@@ -1,0 +1,150 @@
+"""Page cache that really goes: a file cut short, a control group's limit, dropped caches; and what is none of that.
+
+With figures small enough for any host: 192 MB are enough to be told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.page_cache import Reclaim, choose
+from dba_console.limits import Limits
+from dba_console.limits.memory import MemoryLimits
+from tests.background import wait_until
+from tests.findings.eyes import Eyes, eyes
+from tests.requirements import lacking, require_tool
+
+MB = 1 << 20
+CACHED = 192 * MB
+SMALL = Limits(
+    memory=MemoryLimits(
+        fell_least_bytes=96 * MB, fell_most_bytes=96 * MB, reclaim_notice_pct=0.1, reclaim_warning_pct=0.2,
+        free_pct=30,  # some tens of MB lie on lists of each CPU, neither cached nor counted as free
+    )
+)  # fmt: skip
+RULES = ("memory-reclaim", "reclaim-stall", "cache-dropped")
+
+
+@pytest.fixture
+def host(cluster: Cluster) -> Iterator[Eyes]:
+    """Eyes on this host that have seen it calm."""
+    with eyes(cluster.dsn(), *RULES, limits=SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def cached_file(tmp_path: Path) -> Path:
+    """A file whose pages are in the page cache and clean."""
+    path = tmp_path / "cached"
+    with path.open("wb") as file:
+        for _ in range(CACHED // MB):
+            file.write(bytes(MB))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def page_cache() -> int:
+    """Bytes, shared memory not counted."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return (int(lines["Cached"].split()[0]) - int(lines["Shmem"].split()[0])) << 10
+
+
+def test_a_file_cut_short_is_told_as_one_and_not_as_reclaim(host: Eyes, cached_file: Path) -> None:
+    host.tick(3)
+    os.truncate(cached_file, 0)
+    found = host.until("memory-reclaim", within_s=20)
+    assert found.severity == "info"
+    assert found.evidence["cause"] == "file freed"
+    assert found.text.startswith("Page cache fell 1") and found.text.endswith(" MB: a file was freed")
+
+
+def test_a_file_that_is_removed_is_told_like_one_cut_short(host: Eyes, cached_file: Path) -> None:
+    host.tick(3)
+    cached_file.unlink()
+    assert host.until("memory-reclaim", within_s=20).evidence["cause"] == "file freed"
+
+
+@contextmanager
+def group(way: Reclaim) -> Iterator[Path]:
+    """A memory control group, removed at the end."""
+    assert way.group is not None
+    way.group.mkdir()
+    try:
+        yield way.group
+    finally:
+        wait_until(lambda: not (way.group / "cgroup.procs").read_text() if way.group else True)
+        way.group.rmdir()
+
+
+@pytest.mark.root
+def test_a_control_groups_limit_is_told_with_where_to_look(host: Eyes, tmp_path: Path) -> None:
+    way = choose()
+    if way.group is None:
+        lacking("no memory control group can be made here")
+    sparse = tmp_path / "sparse"
+    sparse.touch()
+    os.truncate(sparse, CACHED)
+    reader = 'echo $$ > "$1/cgroup.procs"; exec cat "$2"'
+    with group(way) as place:
+        subprocess.run(
+            ["/bin/sh", "-c", reader, "reader", str(place), str(sparse)], check=True, stdout=subprocess.DEVNULL
+        )
+        host.tick(3)
+        (place / way.limit).write_text(str(8 * MB))
+        found = host.until("memory-reclaim", within_s=20)
+    assert found.text.endswith(": memory reclaim (a memory cgroup's limit)")
+    assert found.advice and "memory.events" in found.advice
+
+
+@pytest.mark.root
+def test_dropped_caches_are_told_at_once_with_what_went(host: Eyes, cached_file: Path) -> None:
+    host.tick(3)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+    found = host.until("cache-dropped", within_s=3)
+    assert found.text.startswith("Page cache dropped: somebody wrote drop_caches (drop_pagecache +1), ")
+    fell = found.evidence["cached_fell_bytes"]
+    assert isinstance(fell, int) and fell >= CACHED
+    host.tick(6)
+    assert host.open("memory-reclaim") == [], "what was dropped is told once"
+    assert cached_file.exists()
+
+
+def test_a_program_that_takes_memory_and_ends_is_no_fall(host: Eyes) -> None:
+    """The cache gives nothing, or gives way to it; when it ends free memory rises and no cache falls."""
+    script = "import sys; held = bytearray(384 << 20); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None and program.stdout.readline() == b"held\n"
+        host.tick(3)
+        program.communicate()
+    host.tick(8)
+    assert host.open("memory-reclaim") == []
+
+
+def test_a_file_copied_and_read_is_no_fall(host: Eyes, cached_file: Path, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        copier = stack.enter_context(subprocess.Popen([require_tool("cp"), str(cached_file), str(tmp_path / "copy")]))
+        while copier.poll() is None:
+            host.tick()
+    host.tick(8)
+    assert host.open("memory-reclaim") == []
+
+
+def test_a_server_that_stops_gives_back_shared_memory_and_no_cache(host: Eyes, fresh_cluster: object) -> None:
+    made = fresh_cluster({"shared_buffers": "256MB"})  # type: ignore[operator]  # the fixture of conftest
+    made.psql("create table t as select generate_series(1, 2000000) as a; select count(*) from t")
+    host.tick(3)
+    before = page_cache()
+    made.stop()
+    host.tick(8)
+    assert before - page_cache() < 96 * MB
+    assert host.open("memory-reclaim") == []
