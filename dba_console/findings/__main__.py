@@ -1,0 +1,7 @@
+"""Prints docs/findings.md: `python -m dba_console.findings > docs/findings.md`."""
+
+from __future__ import annotations
+
+from dba_console.findings.document import markdown
+
+print(markdown(), end="")

@@ -1,0 +1,69 @@
+"""docs/findings.md says what the rules say; no rule is without words, and no figure without a place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dba_console.findings.document import FAMILIES, markdown
+from dba_console.findings.links import LINKS
+from dba_console.findings.registry import RULES
+from dba_console.findings.rule import Rule
+from dba_console.limits import Limits
+from dba_console.limits.order import ORDER
+from dba_console.samples.registry import PARTS
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "findings.md"
+
+
+def test_the_document_is_what_the_rules_print() -> None:
+    wrong = "print it anew: python -m dba_console.findings > docs/findings.md"
+    assert DOCUMENT.read_text() == markdown(), wrong
+
+
+def test_every_rule_is_in_a_family_of_the_document() -> None:
+    assert {rule.name for family in FAMILIES for rule in family.rules} == {rule.name for rule in RULES}
+
+
+def test_no_two_rules_have_one_name() -> None:
+    names = [rule.name for rule in RULES]
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_says_what_it_sees_and_is_asked_when_something_is_read(rule: Rule) -> None:
+    text = markdown().split(f"### `{rule.name}`")[1].split("\n###")[0]
+    said = [line for line in text.split("\n- ")[0].splitlines() if line and not line.startswith("**")]
+    assert said, "the look of a rule has a docstring"
+    assert rule.parts and set(rule.parts) <= PARTS.keys()
+
+
+def test_every_figure_of_a_rule_exists_and_every_figure_belongs_to_a_family() -> None:
+    limits = Limits()
+    figures = {
+        f"{family}.{field.name}"
+        for family in (family.limits for family in FAMILIES)
+        for field in msgspec.structs.fields(getattr(limits, family))
+    }
+    assert {name for rule in RULES for name in rule.settings} <= figures
+    assert {field.name for field in msgspec.structs.fields(Limits)} - {"off"} == {family.limits for family in FAMILIES}
+
+
+def test_links_lead_from_rules_to_rules() -> None:
+    names = {rule.name for rule in RULES}
+    assert {name for link in LINKS for name in (link.effect, link.cause)} <= names
+
+
+@pytest.mark.parametrize("family", ORDER)
+def test_defaults_are_in_the_order_that_is_asked_of_others(family: str) -> None:
+    figures = getattr(Limits(), family)
+    for lower, upper in ORDER[family]:
+        assert getattr(figures, lower) <= getattr(figures, upper), (lower, upper)
+
+
+def test_numbers_in_the_tables_are_what_a_configuration_file_may_say() -> None:
+    for row in re.findall(r"^\| `findings\.[a-z_.]+` \| `([^`]*)` \|", DOCUMENT.read_text(), re.M):
+        assert msgspec.toml.decode(f"value = {row}".encode())["value"] is not None
