@@ -137,6 +137,12 @@ def _from_text(variable: str, text: str, kind: Any) -> Any:
         if text.lower() not in _TRUE:
             raise ConfigError(f"{variable} must be true or false, not {text!r}")
         return _TRUE[text.lower()]
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            word = "a whole number" if kind is int else "a number"
+            raise ConfigError(f"{variable} must be {word}, not {text!r}") from None
     return text
 
 

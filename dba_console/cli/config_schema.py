@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dba_console.cli.config_figures import check_figure, check_off, out_of_order
 from dba_console.config import Config
 from dba_console.errors import UsageError
+from dba_console.limits import Limits
 from dba_console.units import parse_duration, parse_size
 
 KeyPath = tuple[str, ...]
@@ -49,6 +51,8 @@ def find_problem(values: Mapping[str, Any], kind: type[Any] = Config, at: KeyPat
     missing = [field.name for field in known.values() if field.required and field.name not in values]
     if missing:
         return Problem(at, f"{dotted(at)} has no {missing[0]}", f"add {missing[0]} = … under [{dotted(at)}]")
+    if kind is Limits and (found := out_of_order(values)):
+        return Problem((*at, *found[0]), found[1])
     return None
 
 
@@ -79,10 +83,11 @@ def _struct_of_table(kind: Any) -> type[Any] | None:
 
 def _check_meaning(value: Any, path: KeyPath) -> Problem | None:
     check = _MEANINGS.get(dotted(path))
-    if check is None or value is None:
-        return None
     try:
-        check(value)
+        if len(path) == 3 and path[0] == "findings":
+            check_figure(path[1], path[2], value)
+        elif check is not None and value is not None:
+            check(value)
     except UsageError as error:
         return Problem(path, f"{dotted(path)}: {error.message}", error.hint)
     return None
@@ -108,7 +113,7 @@ def _colours(text: str) -> None:
         raise UsageError(f"{text!r} is none of {', '.join(COLOURS)}", hint=_nearest(text, COLOURS))
 
 
-_MEANINGS: dict[str, Callable[[str], object]] = {
+_MEANINGS: dict[str, Callable[[Any], object]] = {
     "agent.grace": _grace,
     "agent.interval": _interval,
     "agent.statement_timeout": _positive,
@@ -117,6 +122,7 @@ _MEANINGS: dict[str, Callable[[str], object]] = {
     "recording.keep": _positive,
     "recording.max_size": parse_size,
     "screen.colours": _colours,
+    "findings.off": check_off,
 }
 
 
@@ -159,7 +165,8 @@ def _nearest(name: str, known: typing.Iterable[str]) -> str | None:
 def _expected(kind: Any) -> str:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
-    return {bool: "true or false", str: "a string", int: "a whole number"}.get(kind, "a list of strings")
+    words = {bool: "true or false", str: "a string", int: "a whole number", float: "a number"}
+    return words.get(kind, "a list of strings")
 
 
 def _word(value: Any) -> str:

@@ -12,28 +12,29 @@ from dba_console.cli.app import COMMANDS
 from dba_console.cli.config_schema import dotted, leaves
 from dba_console.config import Config
 from dba_console.errors import ExitCode
+from dba_console.findings.document import shown
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    text = (ROOT / "docs" / "configuration.md").read_text()
+    text = (ROOT / "docs" / "configuration.md").read_text() + (ROOT / "docs" / "findings.md").read_text()
     defaults = msgspec.to_builtins(Config())
     for path, _ in leaves():
         value = defaults
         for name in path:
             value = value[name]
-        shown = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
         row = next((line for line in text.splitlines() if line.startswith(f"| `{dotted(path)}` |")), None)
         assert row is not None, dotted(path)
         if value is not None:
-            assert f"| `{shown}` |" in row
+            assert f"| `{shown(value)}` |" in row
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
-    text = (ROOT / "docs" / "configuration.md").read_text()
-    known = {dotted(path) for path, _ in leaves()} | {"targets.NAME.dsn", "targets.NAME.host_panels"}
+    text = (ROOT / "docs" / "configuration.md").read_text() + (ROOT / "docs" / "findings.md").read_text()
+    examples = {"targets.NAME.dsn", "targets.NAME.host_panels", "findings.FAMILY.NAME"}
+    known = {dotted(path) for path, _ in leaves()} | examples
     assert set(re.findall(r"^\| `([a-z_]+\.[a-zA-Z_.]+)` \|", text, re.M)) <= known
 
 
