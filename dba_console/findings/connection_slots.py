@@ -14,7 +14,7 @@ from dba_console.findings.situation import Situation
 from dba_console.frames.connections import is_blind
 from dba_console.frames.facts import Facts
 
-KEPT_US = 40_000_000
+KEPT_US = 62_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +100,9 @@ def lowest(s: Situation, window_s: float) -> int | None:
     if len(counts) < 2:
         return None
     return min(used for at_us, used in counts if at_us >= s.mono_us - window_s * 1e6)
+
+
+def watched_s(s: Situation) -> float:
+    """For how long the count has been followed, at most a little more than a minute."""
+    counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
+    return (counts[-1][0] - counts[0][0]) / 1e6 if counts else 0.0

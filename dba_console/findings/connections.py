@@ -7,32 +7,26 @@ few seconds, for counting hundreds of sessions by three things costs more than a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from dba_console.findings import whose
+from dba_console.findings.connection_growth import Date, date_of, is_sustained
 from dba_console.findings.connection_limits import CONNECTION_LIMIT
-from dba_console.findings.connection_slots import Slots, lowest, slots_of
+from dba_console.findings.connection_slots import Slots, slots_of
 from dba_console.findings.idle_transactions import IDLE_IN_TRANSACTION
 from dba_console.findings.lasting import latched, while_unread
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal, Value
 from dba_console.findings.situation import Situation
 from dba_console.findings.storm import STORM
-from dba_console.frames.connections import GATE, MIN_SPAN_S, WINDOW_S
 from dba_console.frames.model import Connections
-from dba_console.frames.trend import course
 from dba_console.samples.findings import Severity
 from dba_console.units import human_duration, human_pct
 
 FILLING = "connections-filling"
-LOOK_AGAIN_US = 5_000_000
-"""How often growth is worked out: a trend of minutes does not change within."""
 HOLDERS_AGAIN_US = 10_000_000
 MOVED = 0.05
 """A count that moved by so much of the limit is looked at again at once."""
-GROWTH_S = 30.0
-LEAST_GROWTH = 3
-"""New connections over GROWTH_S below which no date is asked for (as frames/connections.py has it)."""
 REFUSED = ("too many clients", "connection slots are reserved", "remaining connection slots")
 """What the server says to those it lets in no more (proc.c and postinit.c); in English as nearly every server."""
 
@@ -50,7 +44,7 @@ def connections_filling(s: Situation) -> Iterator[Signal]:
         return
     limits = s.limits.connections
     near = s.over(slots.pct, limits.near_pct, limits.clear_pct, FILLING)
-    date = _date(s, slots, memo)
+    date = date_of(s, slots)
     critical = latched(memo, "critical", at=_is_critical(s, slots, date), until=slots.pct >= limits.near_pct)
     factor = 2.0 if s.is_open(FILLING) else 1.0
     dated = date.full_in_s is not None and date.full_in_s <= factor * limits.full_in_s
@@ -58,26 +52,6 @@ def connections_filling(s: Situation) -> Iterator[Signal]:
         memo.pop("panel", None)
         return
     yield _filling(slots, _panel(s, slots, memo), date, "critical" if critical else "warning", dated=dated)
-
-
-class Date(NamedTuple):
-    """Growth of the last minutes, and when it ends; None where there is no steady one."""
-
-    per_min: float | None = None
-    full_in_s: float | None = None
-
-
-def _date(s: Situation, slots: Slots, memo: dict[str, Any]) -> Date:
-    """The date, none older than LOOK_AGAIN_US; not asked for where the count did not rise of late."""
-    if slots.pct < s.limits.connections.date_from_pct or not (_is_rising(s, slots) or s.is_open(FILLING)):
-        memo.pop("date", None)
-        return Date()
-    known: Date | None = memo.get("date")
-    if known is None or s.mono_us - memo["date_us"] >= LOOK_AGAIN_US:
-        found = course(s.history.series("connections.used"), window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
-        known = Date() if found is None else Date(found.per_s * 60, found.time_to_reach(slots.usable, gate=GATE))
-        memo["date"], memo["date_us"] = known, s.mono_us
-    return known
 
 
 def _panel(s: Situation, slots: Slots, memo: dict[str, Any]) -> Connections:
@@ -90,17 +64,12 @@ def _panel(s: Situation, slots: Slots, memo: dict[str, Any]) -> Connections:
     return known
 
 
-def _is_rising(s: Situation, slots: Slots) -> bool:
-    before = lowest(s, GROWTH_S)
-    return before is not None and slots.used - before >= LEAST_GROWTH
-
-
 def _is_critical(s: Situation, slots: Slots, date: Date) -> bool:
     limits = s.limits.connections
     if slots.pct >= limits.critical_pct or (slots.blind and _is_refused(s)):
         return True
     soon = date.full_in_s is not None and date.full_in_s <= limits.critical_in_s
-    return soon and slots.pct >= limits.critical_date_from_pct
+    return soon and slots.pct >= limits.critical_date_from_pct and is_sustained(s, slots)
 
 
 def _is_refused(s: Situation) -> bool:

@@ -139,8 +139,8 @@ def test_a_steady_growth_is_told_with_its_rate_and_its_date() -> None:
 
 
 def test_a_growth_that_fills_the_server_within_the_minute_is_critical_below_nine_tenths() -> None:
-    server = serving(140)
-    grow(server, 1.5, 45)
+    server = serving(120)
+    grow(server, 1.3, 68)
     row = server.only_one("connections-filling")
     assert row.severity == "critical"
     assert row.evidence["used_pct"] < 90
@@ -157,6 +157,21 @@ def test_a_pool_that_grew_once_and_stays_tells_no_date() -> None:
     server.rows = [*server.rows, *server.pool(25, 5000, backend_start=server.ago(1), application="api")]
     server.ticks(120)
     assert server.raised == []
+
+
+def test_a_pool_that_fills_half_the_house_within_half_a_minute_and_stops_is_never_critical() -> None:
+    server = serving(20)
+    grow(server, 6, 28)
+    server.ticks(200)
+    assert "critical" not in {change.finding.severity for change in server.changes}
+
+
+def test_a_growth_that_stopped_tells_no_date_any_more() -> None:
+    server = serving(120)
+    grow(server, 0.5, 60)
+    server.only_one("connections-filling")
+    server.ticks(60)
+    assert server.open == []
 
 
 # -- blind

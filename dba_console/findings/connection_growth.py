@@ -1,0 +1,68 @@
+"""Growth of the connections, and the date it ends at: told from minutes, and only while it goes on.
+
+The trend is that of the panel (frames/trend.py), which takes a pool that opened all it wants for growth until that
+lies in the past. Nobody is called for that: what is told here rises now, and what is critical has for a minute.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dba_console.findings.connection_slots import Slots, lowest, watched_s
+from dba_console.findings.situation import Situation
+from dba_console.frames.connections import GATE, MIN_SPAN_S, WINDOW_S
+from dba_console.frames.trend import course
+
+LOOK_AGAIN_US = 5_000_000
+"""How often growth is worked out: a trend of minutes does not change within."""
+GROWTH_S = 30.0
+RECENT_S = 10.0
+SUSTAINED_S = 60.0
+"""A date is critical only where it has been filling for so long: a pool of 180 that opens in half a minute stops by
+itself, and what does not stop has passed `critical_pct` by then."""
+LEAST_GROWTH = 3
+"""New connections over GROWTH_S below which no date is asked for (as frames/connections.py has it)."""
+
+
+class Date(NamedTuple):
+    """Growth of the last minutes, and when it ends; None where there is no steady one."""
+
+    per_min: float | None = None
+    full_in_s: float | None = None
+
+
+def date_of(s: Situation, slots: Slots) -> Date:
+    """The date, none older than LOOK_AGAIN_US; not asked for where the count did not rise of late."""
+    memo = s.memo("connection-growth")
+    if slots.pct < s.limits.connections.date_from_pct or not (_is_rising(s, slots) or s.is_open("connections-filling")):
+        memo.clear()
+        return Date()
+    known: Date | None = memo.get("date")
+    if known is None or s.mono_us - memo["date_us"] >= LOOK_AGAIN_US:
+        found = course(s.history.series("connections.used"), window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+        known = Date() if found is None else Date(found.per_s * 60, found.time_to_reach(slots.usable, gate=GATE))
+        memo["date"], memo["date_us"] = known, s.mono_us
+    return known if _goes_on(s, slots, known) else Date()
+
+
+def _goes_on(s: Situation, slots: Slots, date: Date) -> bool:
+    """Whether it still grows at half that rate at least: a pool that has just opened all it wants is no trend."""
+    if date.full_in_s is None or date.per_min is None or slots.used >= slots.usable:
+        return True
+    per_s = date.per_min / 60
+    window_s = RECENT_S if per_s * RECENT_S >= LEAST_GROWTH else GROWTH_S
+    before = lowest(s, window_s)
+    return before is not None and slots.used - before >= per_s * window_s / 2
+
+
+def _is_rising(s: Situation, slots: Slots) -> bool:
+    before = lowest(s, GROWTH_S)
+    return before is not None and slots.used - before >= LEAST_GROWTH
+
+
+def is_sustained(s: Situation, slots: Slots) -> bool:
+    """Whether a fair part of the growth of the last minute is older than half of it."""
+    then, half = lowest(s, SUSTAINED_S), lowest(s, SUSTAINED_S / 2)
+    if then is None or half is None or watched_s(s) < SUSTAINED_S - 2:
+        return False
+    return half - then >= (slots.used - then) / 4
