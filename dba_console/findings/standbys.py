@@ -91,7 +91,7 @@ def _gone(s: Situation, name: Name, seen: Seen, *, missing: int, waiting: int) -
         f"Standby {subject} is gone, after it had streamed for {human_duration((seen.last_us - seen.first_us) / 1e6)}"
     )
     if hangs:
-        text += f": commits wait for a synchronous standby ({waiting} sessions wait now)"
+        text += f": commits wait for a synchronous standby ({_sessions(waiting)} now)"
     return Signal(
         severity="critical" if hangs else "warning",
         text=text,
@@ -110,10 +110,15 @@ def _gone(s: Situation, name: Name, seen: Seen, *, missing: int, waiting: int) -
     )
 
 
+def _sessions(waiting: int) -> str:
+    return "1 session waits" if waiting == 1 else f"{waiting} sessions wait"
+
+
 def _commits_wait(missing: int, waiting: int) -> Signal:
     return Signal(
         severity="critical",
-        text=f"{waiting} commits wait for a standby: synchronous_standby_names asks for {missing} more than stream",
+        text=f"{_sessions(waiting)} for a standby to commit: synchronous_standby_names asks for {missing} more than "
+        "stream",
         evidence={"synchronous_missing": missing, "waiting_commits": waiting},
         series=("connections.active",),
         advice=_SYNC_ADVICE,

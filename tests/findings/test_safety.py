@@ -17,10 +17,10 @@ from dba_console.findings import safety
 from dba_console.limits import Limits
 from dba_console.limits.safety import SafetyLimits
 from dba_console.samples.registry import PARTS
-from tests.agent.running import agent
 from tests.background import session, wait_until, waiting_for_lock
 from tests.conftest import FreshCluster
 from tests.findings.eyes import eyes
+from tests.findings.watching import watching
 from tests.requirements import lacking
 
 SAFETY = tuple(rule.name for rule in safety.RULES)
@@ -70,14 +70,11 @@ def test_a_damaged_page_is_critical_from_the_read_that_meets_it(major: int, fres
 
 def test_a_failure_is_told_in_a_recording_within_five_seconds(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster()
-    with damaged(cluster, "ledger"), agent(cluster.dsn(), tmp_path) as running:
-        watch = running.watch()
-        watch.until(lambda frame: frame.safety.checksum_failures == 0, what="the counters")
+    with damaged(cluster, "ledger"), watching(cluster.dsn(), tmp_path) as seen:
         read(cluster, "ledger")
         failed_us = int(float(cluster.psql(LAST_FAILURE)) * 1e6)
-        frame = watch.until(lambda frame: frame.findings, what="a finding")
-        raised = watch.event("finding.raised")
-    assert frame.findings[0].id == "checksum-failure"
+        raised = seen.raised("checksum-failure")
+    assert (raised.kind, raised.details["severity"]) == ("finding.raised", "critical")
     assert 0 <= raised.wall_us - failed_us <= 5_000_000
 
 

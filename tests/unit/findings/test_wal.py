@@ -465,7 +465,9 @@ def test_commits_that_wait_for_a_standby_nobody_ever_saw_are_told() -> None:
     standbys = Standbys(synchronous_standby_names="db9")
     found = only(standbys.reads(ticks=7, waiting=2))
     assert (found.id, found.severity) == ("standby-gone", "critical")
-    assert found.text == "2 commits wait for a standby: synchronous_standby_names asks for 1 more than stream"
+    assert (
+        found.text == "2 sessions wait for a standby to commit: synchronous_standby_names asks for 1 more than stream"
+    )
 
 
 # -- where WAL lies --------------------------------------------------------------------------------------------------
