@@ -99,7 +99,12 @@ def lowest(s: Situation, window_s: float) -> int | None:
     counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
     if len(counts) < 2:
         return None
-    return min(used for at_us, used in counts if at_us >= s.mono_us - window_s * 1e6)
+    since_us, least = s.mono_us - window_s * 1e6, counts[-1][1]
+    for at_us, used in reversed(counts):
+        if at_us < since_us:
+            break
+        least = min(least, used)
+    return least
 
 
 def watched_s(s: Situation) -> float:

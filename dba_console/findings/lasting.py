@@ -26,9 +26,10 @@ def while_unread(known: str | Callable[[Situation], bool], look: Look) -> Look:
     `known` is the name of a part, whose newest attempt must have given a reading, or says so itself.
     """
     is_known = _reads(known) if isinstance(known, str) else known
+    key = f"last:{look.__module__}.{look.__qualname__}"
 
     def asked(s: Situation) -> Iterable[Signal]:
-        memo = s.memo(f"last:{look.__module__}.{look.__qualname__}")
+        memo = s.memo(key)
         if not is_known(s):
             age_us = s.mono_us - memo.get("at_us", -LATE_US)
             return list(memo["seen"]) if age_us < (LATE_US if _is_late(s) else LOST_US) else []
