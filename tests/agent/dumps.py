@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame, ProgressRow
@@ -73,7 +74,14 @@ def ended(watch: Watch) -> list[Event]:
     return [event for event in watch.events if event.kind == "job.ended"]
 
 
-def dumped(watch: Watch, server: Cluster, seconds: float = 1.0) -> Event:
+def configure(place: Path, text: str = "") -> None:
+    """Four looks a second, so that a dump need not last long, and what else the test wants configured."""
+    directory = place / "config" / "dba-console"
+    directory.mkdir(parents=True)
+    (directory / "config.toml").write_text(f'[agent]\ninterval = "250ms"\n{text}')
+
+
+def dumped(watch: Watch, server: Cluster, seconds: float = 0.6) -> Event:
     """One dump of so many seconds, seen to begin and to end; the event of its end."""
     before = len(ended(watch))
     with dump(server) as held:

@@ -13,7 +13,7 @@ from dba_console.frames.derive import derive
 from dba_console.frames.history import History
 from dba_console.frames.model import ProgressRow
 from dba_console.session.recording import Recording
-from tests.agent.dumps import TABLE, dump, dumped, jobs, row, something_to_dump
+from tests.agent.dumps import TABLE, configure, dump, dumped, jobs, row, something_to_dump
 from tests.agent.running import agent
 from tests.background import wait_until
 from tests.conftest import FreshCluster
@@ -24,6 +24,11 @@ def full(cluster: Cluster) -> Iterator[Cluster]:
     something_to_dump(cluster)
     yield cluster
     cluster.psql(f"drop table {TABLE}")
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: Path) -> None:
+    configure(tmp_path)
 
 
 def history(place: Path) -> list[Path]:
