@@ -46,12 +46,13 @@ def archive_failing(s: Situation) -> Iterator[Signal]:
         return
     row = _row(s, archiver)
     failures = max(1, archiver.failed_count - row.before)
-    full = full_in_s(_room(s), wal_rate(s))
+    per_s = wal_rate(s)
+    full = full_in_s(_room(s), per_s)
     yield Signal(
         severity=_severity(s, archiver, failures, full),
         text=_failing_text(s, archiver, failures, full),
         cause=f"WAL file {clean(archiver.last_failed_wal or '?')} cannot be archived: {_waiting(s, archiver)}",
-        evidence=_evidence(s, archiver) | {"archive_failures_in_a_row": failures, "full_in_s": rounded(full)},
+        evidence=_evidence(s, archiver, per_s) | {"archive_failures_in_a_row": failures, "full_in_s": rounded(full)},
         series=_series(s),
         since_us=s.host_us(row.since_us),
         runbook="archive-failing",
@@ -109,7 +110,7 @@ def archive_backlog(s: Situation) -> Iterator[Signal]:
         severity="critical" if ready >= limits.backlog_critical_files else "warning",
         text=f"WAL is archived more slowly than it is written{why}: {_waiting(s, archiver)}, {last}",
         cause=f"WAL is archived more slowly than it is written: {_waiting(s, archiver)}",
-        evidence=_evidence(s, archiver),
+        evidence=_evidence(s, archiver, wal_rate(s)),
         series=_series(s),
         runbook="archive-failing",
         advice="Look at how long one archive command takes, and whether one hangs: ps shows it below the archiver.",
@@ -133,7 +134,7 @@ def _room(s: Situation) -> int | None:
     return None if mount is None else mount.available
 
 
-def _evidence(s: Situation, archiver: postgres.Archiver) -> dict[str, Any]:
+def _evidence(s: Situation, archiver: postgres.Archiver, wal_bytes_per_s: float | None) -> dict[str, Any]:
     mount, now_us, ready = wal_mount(s), s.facts.server_now_us, archiver.ready_count
     return {
         "archive_ready_count": ready,
@@ -143,7 +144,7 @@ def _evidence(s: Situation, archiver: postgres.Archiver) -> dict[str, Any]:
         "last_archived_wal": clean(archiver.last_archived_wal) if archiver.last_archived_wal else None,
         "last_failed_age_s": age_s(now_us, archiver.last_failed_at),
         "archive_age_s": age_s(now_us, archiver.last_archived_at),
-        "wal_bytes_per_s": rounded(wal_rate(s)),
+        "wal_bytes_per_s": rounded(wal_bytes_per_s),
         "mount": None if mount is None else clean(mount.path),
         "available_bytes": None if mount is None else mount.available,
     }

@@ -12,13 +12,14 @@ from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
 from dba_console.findings.wal_room import Points, full_in_s, of_late, rounded, wal_mount
 from dba_console.frames.replication import behind
-from dba_console.frames.trend import course
+from dba_console.frames.trend import Course, course
 from dba_console.harmless import clean
 from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
 from dba_console.units import human_bytes
 
 CLEAR_SHARE = 0.8
+COURSE_US = 10_000_000
 UNBOUNDED = 1 << 50
 """Room for WAL where it is not known: growth is told, and no date."""
 
@@ -93,12 +94,22 @@ def _course(s: Situation, kept: Kept, room: int | None) -> Kept:
     soon_s = full_in_s(room, late)
     if soon_s is not None and soon_s < limits.full_soon_s and kept.slot.active_pid is None:
         return replace(kept, per_s=late, end_in_s=soon_s)
-    found = course(series)
+    found = _lasting(s, kept.slot.name, series)
     if found is None or (kept.slot.active_pid is not None and not _rose(found.points)):
         return replace(kept, per_s=late)
     far = kept.bytes + (UNBOUNDED if room is None else room)
     end_in_s = found.time_to_reach(far, gate=limits.slot_least_bytes, horizon_s=float("inf"))
     return replace(kept, per_s=found.per_s, end_in_s=None if room is None else end_in_s, grows=end_in_s is not None)
+
+
+def _lasting(s: Situation, name: str, series: Points) -> Course | None:
+    """The course of minutes, taken anew every COURSE_US: it is dear, and no younger answer is a better one."""
+    courses: dict[str, tuple[int, Course | None]] = s.memo("slots").setdefault("courses", {})
+    at_us, found = courses.get(name, (-COURSE_US, None))
+    if s.mono_us - at_us >= COURSE_US:
+        found = course(series)
+        courses[name] = (s.mono_us, found)
+    return found
 
 
 def _rose(points: Points) -> bool:

@@ -48,7 +48,9 @@ def standby_gone(s: Situation) -> Iterator[Signal]:
         return
     known: dict[Name, Seen] = memo.setdefault("known", {})
     _note(s, known, now.standbys)
-    missing = _missing_for_commits(s, now.standbys)
+    missing = max(
+        0, _wanted(s) - sum(row.sync_state in SYNCHRONOUS and row.state == "streaming" for row in now.standbys)
+    )
     waiting = _waiting_commits(s) if missing else 0
     gone = [(name, seen) for name, seen in known.items() if _is_missed(s, seen)]
     for name, seen in gone:
@@ -142,9 +144,15 @@ def synchronous_wanted(setting: str | None) -> int:
     return 1 if counted is None else int(counted[1])
 
 
-def _missing_for_commits(s: Situation, standbys: Iterable[postgres.Standby]) -> int:
-    wanted = synchronous_wanted(s.facts.setting("synchronous_standby_names"))
-    return max(0, wanted - sum(row.sync_state in SYNCHRONOUS and row.state == "streaming" for row in standbys))
+def _wanted(s: Situation) -> int:
+    """How many the server asks for, looked up anew only when its settings were read anew."""
+    memo, reading = s.memo("standby-gone"), s.picture.current.get("pg.server")
+    if reading is None:
+        return 0
+    if memo.get("settings_us") != reading.part.at_us:
+        memo["settings_us"] = reading.part.at_us
+        memo["wanted"] = synchronous_wanted(s.facts.setting("synchronous_standby_names"))
+    return int(memo["wanted"])
 
 
 def _waiting_commits(s: Situation) -> int:

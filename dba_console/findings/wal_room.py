@@ -15,6 +15,7 @@ from dba_console.samples import host
 Points = Sequence[tuple[int, float]]
 
 RATE_WINDOW_S = 300.0
+RATE_POINTS = 150
 MIN_RATE_POINTS = 3
 SEGMENT_BYTES = 16 << 20
 """wal_segment_size where it is not known: the default of initdb."""
@@ -34,7 +35,7 @@ def segment_bytes(s: Situation) -> int:
 
 def wal_rate(s: Situation) -> float | None:
     """Bytes of WAL written a second, the mean of the last minutes; None before it was seen three times."""
-    recent = tail(s.history.series("replication.wal_bytes_per_s"), RATE_WINDOW_S)
+    recent = tail(s.history.series("replication.wal_bytes_per_s")[-RATE_POINTS:], RATE_WINDOW_S)
     return fmean(value for _, value in recent) if len(recent) >= MIN_RATE_POINTS else None
 
 
