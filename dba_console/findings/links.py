@@ -99,6 +99,7 @@ LINKS: tuple[Link, ...] = (
     # A queue that grew behind what was held up alone before: from then on it is the queue that is told.
     Link("dump-blocks", "lock-queue", "; ", same("root_pid", "root_pid")),
     Link("lock-blocker", "lock-queue", "; ", same("root_pid", "root_pid")),
+    Link("dump-blocks", "dump-late", "; ", same("root_pid", "pid")),
     Link("io-stalled", "reclaim-stall", ", while "),
     Link("io-stalled", "device-saturated"),
     Link("io-slow", "io-stalled"),

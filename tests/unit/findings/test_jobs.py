@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec import structs
 
 from dba_console.findings.changes import Change
 from dba_console.findings.jobs import RULES
 from dba_console.findings.judge import Judge
+from dba_console.findings.registry import RULES as REGISTERED
+from dba_console.findings.rule import Rule
 from dba_console.frames.history import History
 from dba_console.frames.picture import Picture
 from dba_console.limits import Limits
@@ -47,8 +51,8 @@ def ago(hours: float) -> int:
 class Night:
     """A judge over hand-made readings of jobs and sessions."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.judge = Judge(limits or Limits(), RULES)
+    def __init__(self, limits: Limits | None = None, rules: Sequence[Rule] = RULES) -> None:
+        self.judge = Judge(limits or Limits(), rules)
         self.picture = Picture()
 
     def look(
@@ -96,6 +100,19 @@ def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it()
     assert found.evidence["blocks"] == 3
     assert found.since_us == NOW_US + 1_000_000 - 540_000_000, "since one and a half times the usual was over"
     assert found.advice is not None and "its own client (Client:ClientWrite)" in found.advice
+
+
+def test_a_late_dump_and_who_waits_for_it_are_one_finding() -> None:
+    night = Night(rules=REGISTERED)
+    waiter = activity(1, "active", wait_event_type="Lock", wait_event="relation", query="alter table orders add x int")
+    blocked = postgres.Lock(1, [8001], "relation", "AccessExclusiveLock", "public.orders", NOW_US - 60_000_000)
+    for second in range(1, 20):
+        open_now = night.look(second, [NIGHT], [runs_for(6120.0 + second)], [DUMP, waiter], [blocked])
+    (found,) = open_now
+    assert found.id == "dump-late:pg_dump/appdb/backup"
+    assert found.chain == ["dump-blocks", "dump-late:pg_dump/appdb/backup"]
+    assert "; pg_dump of appdb runs late (1h42, usual 1h02)" in found.text
+    assert found.runbook == "lock-queue"
 
 
 def test_a_dump_becomes_late_between_two_readings_of_the_jobs() -> None:
