@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dba_console.findings.io_devices import Watched, holding
+from dba_console.findings.io_devices import Watched, holding, is_servers
 from dba_console.findings.io_stall import Stall, StallWatch, watch_of
 from dba_console.findings.io_waits import places_waited_for, suffering
 from dba_console.findings.rule import Rule
@@ -25,8 +25,13 @@ _FLASH_USUAL_MS = 2.0
 """A disk that turns needs 4 to 8 ms for half a turn and a seek; what usually answers faster has no such parts."""
 
 
+_TOLD = ("archive", "backup")
+"""Told beside what the server needs to go on; its log and the console's own recording are not."""
+
+
 def _names(holds: Iterable[str]) -> str:
-    return ", ".join("WAL" if held == "wal" else clean(held) for held in holds)
+    told = [held for held in holds if is_servers(held) or held in _TOLD]
+    return ", ".join("WAL" if held == "wal" else clean(held) for held in told)
 
 
 def described(watched: Watched) -> str:
@@ -108,9 +113,8 @@ def _place(s: Situation, watch: StallWatch, stall: Stall) -> str | None:
     devices = watch.devices
     found = stall.unanswered
     if found is None and stall.stuck:
-        found = holding(devices.watched.values(), places_waited_for(s, stall.stuck))
-    if found is None and stall.stuck and len(devices.watched) == 1:
-        found = next(iter(devices.watched.values()))
+        direct = devices.direct
+        found = holding(direct, places_waited_for(s, stall.stuck)) or (direct[0] if len(direct) == 1 else None)
     if found is None and not stall.stuck:
         found = devices.busiest()
     return None if found is None else described(found)

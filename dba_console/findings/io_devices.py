@@ -26,7 +26,8 @@ class Place:
     """What lies on a device."""
 
     holds: tuple[str, ...]
-    mounts: tuple[str, ...]
+    direct: bool
+    """A file system of the server lies on it, and not only on a device that stands on it."""
 
 
 def is_servers(held: str) -> bool:
@@ -34,10 +35,18 @@ def is_servers(held: str) -> bool:
     return held in ("data", "wal", "temp") or held.startswith("tablespace:")
 
 
+_FIRST = ("data", "wal", "temp")
+
+
+def _rank(held: str) -> tuple[int, str]:
+    return (_FIRST.index(held) if held in _FIRST else len(_FIRST)), held
+
+
 def server_places(disks: host.Disks, mounts: host.Mounts) -> dict[str, Place]:
     """Device -> what of the server lies on it, also where it stands under another one."""
+    direct = {mount.device for mount in mounts.mounts if any(is_servers(held) for held in mount.holds)}
     return {
-        row.name: Place(tuple(row.holds), tuple(row.mounts))
+        row.name: Place(tuple(sorted(set(row.holds), key=_rank)), row.name in direct)
         for row in derive_devices(disks, None, mounts)
         if any(is_servers(held) for held in row.holds)
     }
@@ -158,6 +167,11 @@ class Devices:
         self.watched: dict[str, Watched] = {}
         self.places_known = False
         self._key: object = None
+
+    @property
+    def direct(self) -> list[Watched]:
+        """The devices file systems of the server lie on, as far as they have been read."""
+        return [one for one in self.watched.values() if one.place.direct and one.disk is not None]
 
     def place(self, disks: host.Disks, mounts: host.Mounts | None) -> None:
         """Find out anew which devices are the server's, where mounts changed or devices came and went."""

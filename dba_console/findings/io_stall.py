@@ -133,7 +133,7 @@ class StallWatch:
     def _measure(self, s: Situation) -> Stall:
         limits = s.limits.io
         share, memory = self.io.pct(limits.window_s), self.memory.pct(limits.window_s)
-        hanging = self.stuck.for_s(limits.stuck_s, s.mono_us) if self.stuck.since_us else {}
+        hanging = self._hanging(s.mono_us, limits)
         unanswered = next(iter(self.devices.unanswered(limits.unanswered_s, s.mono_us)), None)
         blocked_s = self._blocked_s(s, limits)
         if (share or 0) < limits.stalled_clear_pct and not hanging and unanswered is None and not blocked_s:
@@ -141,6 +141,12 @@ class StallWatch:
                 self._waiting.clear()
             return Stall(share_pct=share, memory_pct=memory)
         return self._signs(s, share, memory, hanging, unanswered, blocked_s)
+
+    def _hanging(self, mono_us: int, limits: IoLimits) -> dict[int, int]:
+        """Once one has hung long enough, those that followed it count as well."""
+        if not self.stuck.since_us or not self.stuck.for_s(limits.stuck_s, mono_us):
+            return {}
+        return self.stuck.for_s(limits.stuck_s / 2, mono_us)
 
     def _signs(
         self, s: Situation, share: float | None, memory: float | None, hanging: dict[int, int],
@@ -173,7 +179,7 @@ class StallWatch:
 
     def _nothing_written(self, s: Situation, pids: Iterable[int]) -> bool:
         """Whether the devices these wait for completed no write in the time a process must hang to count."""
-        known = [one for one in self.devices.watched.values() if one.disk is not None]
+        known = self.devices.direct  # what stands below them may write for others
         held = set(places_waited_for(s, pids))
         waited_for = [one for one in known if held.intersection(one.place.holds)] or known
         latest = s.mono_us - int(s.limits.io.stuck_s * 1e6)

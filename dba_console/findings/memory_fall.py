@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from dba_console.findings import io_stall
+from dba_console.findings.reclaim_cause import FREED
 from dba_console.findings.reclaim_watch import Drop, Episode, watch_of
 from dba_console.findings.signal import Signal, Value
 from dba_console.findings.situation import Situation
@@ -35,11 +36,12 @@ def look_stall(s: Situation) -> Iterator[Signal]:
     episode = episode or watch.episode
     if episode is None or s.mono_us - episode.seen_us > _SAME_TIME_US:
         return
+    if episode.cause is FREED:
+        return  # nobody took memory away; whether letting the file go stalls the disk, the rules about I/O tell
     how = _stalled(s, stalls, stall)
     if how is None:
         return
     text = _told(episode)
-    # To let a large file go may stop I/O as well (story S7), but nobody took memory away, and it ends with the file.
     severity: Severity = "critical" if episode.cause.reclaimed else "warning"
     yield Signal(
         severity=severity,
