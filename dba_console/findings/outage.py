@@ -40,11 +40,11 @@ class Outage(NamedTuple):
 def outage_of(picture: Picture) -> Outage | None:
     """Why nothing is heard in this tick; None where the server answers, or nothing was tried yet."""
     sessions, server = picture.latest.get("pg.activity"), picture.latest.get("pg.server")
-    if sessions is None or server is None:
+    if sessions is None or sessions.part.status not in ("timeout", "error"):
         return None
     if sessions.part.status == "timeout":
         return Outage("silent", sessions.part.note or "it does not answer", None)
-    if sessions.part.status != "error" or server.part.status not in ("error", "timeout"):
+    if server is None or server.part.status not in ("error", "timeout"):
         return None
     note = server.part.note or ""
     if note == _NOT_YET or server.part.at_us < sessions.part.at_us - 1_000_000:
