@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
+from tests.background import Session, session
 from tests.findings.watching import now_us, seconds_since, watching
 from tests.requirements import require_tool
 
@@ -35,14 +35,11 @@ def frozen(disk: LoopDisk, *, below: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def writers(cluster: Cluster) -> Iterator[list[psycopg.Connection[tuple[object, ...]]]]:
+def writers(cluster: Cluster) -> Iterator[list[Session]]:
     """Sessions that have a table to write to and do nothing yet."""
     cluster.psql("create table written as select 1 as a")
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(psycopg.connect(cluster.dsn(application_name=f"shop-{n}"), autocommit=True))
-            for n in range(WRITERS)
-        ]
+        yield [stack.enter_context(closing(session(cluster, name=f"shop-{n}"))) for n in range(WRITERS)]
 
 
 @pytest.mark.root
@@ -52,8 +49,8 @@ def test_a_server_whose_disk_stops_is_told_within_five_seconds(tmp_path: Path, b
         cluster = Cluster(find_binaries(), data_directory=disk.data_directory)
         with cluster, writers(cluster) as sessions, watching(cluster.dsn(), tmp_path) as seen:
             with frozen(disk, below=below) as began_us:
-                for session in sessions:
-                    session.pgconn.send_query(b"insert into written select generate_series(1, 200000)")
+                for each in sessions:
+                    each.pgconn.send_query(b"insert into written select generate_series(1, 200000)")
                 event = seen.raised("io-stalled", 10)
                 found = seen.open("io-stalled", severity="critical")
             assert seconds_since(began_us, event) <= 5
