@@ -67,6 +67,8 @@ def console_late(s: Situation) -> Iterator[Signal]:
 
 def _unanswered(s: Situation, asked: dict[str, int]) -> dict[str, float]:
     """Parts that have been timing out, with the seconds since; none while the server says nothing at all."""
+    if not asked and all(reading.part.status != "timeout" for reading in s.picture.latest.values()):
+        return {}
     silent = outage_of(s.picture) is not None
     for name, reading in s.picture.latest.items():
         if reading.part.status == "timeout" and not silent and name.startswith("pg."):
@@ -100,7 +102,9 @@ def lane_stuck(s: Situation) -> Iterator[Signal]:
     """
     own = s.picture.now("self", Self)
     memo = s.memo("lane-stuck")
-    lanes = [] if own is None else [lane for lane in own.lanes if lane != "postgres"]
+    if own is None or not (own.lanes or memo):
+        return
+    lanes = [lane for lane in own.lanes if lane != "postgres"]
     for lane in memo.keys() - set(lanes):
         del memo[lane]
     for lane in lanes:
