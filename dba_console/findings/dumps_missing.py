@@ -18,7 +18,7 @@ DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
 
 
 def dump_missing(s: Situation) -> Iterator[Signal]:
-    """A dump that used to come has not.
+    """Counted from the end of the last one, in its own usual intervals.
 
     None has finished for one and a half of its usual intervals, nor for longer than the longest interval that is usual:
     a nightly dump is missed by noon (story S2), and nights without one on weekends are no alarm. Only where all that

@@ -26,7 +26,7 @@ from dba_console.units import human_duration
 
 
 def dump_late(s: Situation) -> Iterator[Signal]:
-    """A dump, restore or other long program that takes far longer than its runs before.
+    """Compared with the median of its runs before: of the same program, database and user.
 
     Late is half as long again, and ten minutes: our own figures, the second so that short jobs are never late by
     seconds. Dumps that outgrow the night over months (story S2) take the median with them; one that is slow tonight, or

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +105,22 @@ def test_an_archive_on_another_file_system_is_not(fresh_cluster: FreshCluster, t
         watch.until(lambda frame: any("archive" in one.holds for one in frame.disks.mounts), what="the archive")
         judged = watch.until(lambda _: watch.picture.now("findings", Conclusions) is not None, what="a judgement")
     assert found(judged, "wal-beside-backups") == []
+
+
+@pytest.mark.root
+def test_an_archive_on_a_bind_mount_of_the_datas_file_system_is_told(
+    fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    server = fresh_cluster({"archive_mode": "on"})
+    real, bound = server.data_directory.parent / "archive", tmp_path / "bound"
+    for directory in (real, bound):
+        directory.mkdir()
+    subprocess.run(["mount", "--bind", str(real), str(bound)], check=True)
+    try:
+        server.reload({"archive_command": f"cp %p {bound}/%f"})
+        with agent(server.dsn(), tmp_path) as running:
+            frame = running.watch().until(lambda frame: found(frame, "wal-beside-backups"), what="the finding")
+    finally:
+        subprocess.run(["umount", str(bound)], check=True)
+    (told,) = found(frame, "wal-beside-backups")
+    assert str(bound) in told.text

@@ -199,8 +199,8 @@ def test_a_dump_that_another_user_takes_now_is_not_missed() -> None:
     assert Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(40)), other]) == []
 
 
-def holding(*held: str, path: str = "/srv") -> host.Mount:
-    return mount(path, holds=list(held))
+def holding(*held: str, path: str = "/srv", source: str = "/dev/vda1") -> host.Mount:
+    return mount(path, holds=list(held), source=source)
 
 
 def test_archived_wal_on_the_file_system_of_the_data_is_told_with_what_it_does() -> None:
@@ -208,14 +208,29 @@ def test_archived_wal_on_the_file_system_of_the_data_is_told_with_what_it_does()
     night.take(1, part("host.mounts", host.Mounts([holding("archive", "data", "wal")], {}), at_s=1))
     (found,) = night.judge.conclusions.rows
     assert found.id == "wal-beside-backups:/srv"
-    assert found.text.startswith("Archived WAL and the server's WAL and data share /srv: removing a large file there")
+    assert found.text.startswith("Archived WAL and the server's data and WAL share /srv: removing a large file there")
     assert found.advice is not None and "remove-backup" in found.advice
     assert found.runbook is None
 
 
+def test_a_file_system_mounted_in_two_places_is_one() -> None:
+    night = Night()
+    bound = [holding("data", "wal"), holding("archive", path="/backup")]
+    night.take(1, part("host.mounts", host.Mounts(bound, {}), at_s=1))
+    (found,) = night.judge.conclusions.rows
+    assert "share one file system (/dev/vda1 on /srv, /backup)" in found.text
+
+
+def test_two_file_systems_in_memory_are_two_whatever_their_source_is_called() -> None:
+    night = Night()
+    apart = [holding("data", "wal", source="tmpfs"), holding("archive", path="/backup", source="tmpfs")]
+    night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
+    assert night.judge.conclusions.rows == []
+
+
 def test_an_archive_on_a_file_system_of_its_own_is_well_placed() -> None:
     night = Night()
-    apart = [holding("data", "wal"), holding("archive", "session", path="/backup")]
+    apart = [holding("data", "wal"), holding("archive", "session", path="/backup", source="/dev/vdb1")]
     night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
     assert night.judge.conclusions.rows == []
 
