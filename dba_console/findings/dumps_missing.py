@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from dba_console.findings.job_words import name_of, sessions_fresh, since_reading_s, subject_of, words_of
+from dba_console.findings.job_words import sessions_fresh, since_reading_s, subject_of, words_of
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.frames.jobs import job_name
 from dba_console.frames.times import rfc3339
 from dba_console.limits.jobs import JobLimits
 from dba_console.samples.jobs import Jobs, PastJob
@@ -71,7 +72,7 @@ def _replaced(s: Situation, jobs: Jobs, past: PastJob, allowed_s: float) -> bool
 
 
 def _missing(past: PastJob, age_s: float, watched_s: float) -> Signal:
-    name, every = name_of(past.key), human_duration(past.interval_s)
+    name, every = job_name(past.kind, past.database), human_duration(past.interval_s)
     last_us = past.last_ended_us or 0
     if watched_s >= age_s:
         text = f"No {name} has finished for {human_duration(age_s)}, usually every {every}; the last one did at "

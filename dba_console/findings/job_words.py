@@ -10,16 +10,6 @@ FRESH_US = 5_000_000
 """The sessions must have been read so lately for what runs to be known."""
 
 
-def name_of(key: JobKey) -> str:
-    """A job as sentences name it.
-
-    >>> name_of(("pg_dump", "appdb", "backup")), name_of(("pg_basebackup", None, "replicator"))
-    ('pg_dump of appdb', 'pg_basebackup')
-    """
-    kind, database, _ = key
-    return clean(kind) if database is None else f"{clean(kind)} of {clean(database)}"
-
-
 def subject_of(key: JobKey) -> str:
     """A job in the id of its finding.
 

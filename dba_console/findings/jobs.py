@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from dba_console.findings.backups_beside import wal_beside_backups
 from dba_console.findings.dumps_missing import dump_missing
-from dba_console.findings.job_words import name_of, sessions_fresh, since_reading_s, subject_of, words_of
+from dba_console.findings.job_words import sessions_fresh, since_reading_s, subject_of, words_of
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
 from dba_console.frames.connections import ACTIVE
-from dba_console.frames.jobs import find_jobs
+from dba_console.frames.jobs import find_jobs, job_name
 from dba_console.frames.sessions import wait_text
 from dba_console.frames.times import rfc3339
 from dba_console.harmless import clean
@@ -60,8 +60,8 @@ def _late(s: Situation, job: RunningJob, past: PastJob, elapsed_s: float, due_s:
     return Signal(
         severity="warning",
         subject=subject_of(job.key),
-        text=f"{name_of(job.key)} runs late: {took} ({past.runs} runs), {human_duration(over_s)} over{waiters}",
-        cause=f"{name_of(job.key)} runs late ({took})",
+        text=f"{job_name(job.kind, job.database)} runs late: {took} ({past.runs} runs), {human_duration(over_s)} over{waiters}",
+        cause=f"{job_name(job.kind, job.database)} runs late ({took})",
         evidence={
             **words_of(job.key),
             "pid": job.pid,

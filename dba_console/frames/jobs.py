@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from dba_console.frames.connections import ACTIVE
+from dba_console.harmless import clean
 from dba_console.samples.postgres import Activity
 
 JOBS = ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "vacuumdb", "reindexdb", "clusterdb")
@@ -75,6 +76,15 @@ def find_jobs(rows: list[Activity]) -> list[Job]:
         if (row.backend_start or 0, row.pid) < (job.leader.backend_start or 0, job.leader.pid):
             job.leader = row
     return list(found.values())
+
+
+def job_name(kind: str, database: str | None) -> str:
+    """A job as sentences name it.
+
+    >>> job_name("pg_dump", "appdb"), job_name("pg_basebackup", None)
+    ('pg_dump of appdb', 'pg_basebackup')
+    """
+    return clean(kind) if database is None else f"{clean(kind)} of {clean(database)}"
 
 
 def _program(application: str) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dba_console.agent.jobs.watch import Ended
+from dba_console.frames.jobs import job_name
 from dba_console.harmless import clean
 from dba_console.redact import redact
 from dba_console.samples.event import Event
-from dba_console.samples.jobs import JobKey
 from dba_console.units import human_duration
 
 
@@ -36,18 +36,8 @@ def trouble_event(text: str, wall_us: int, mono_us: int) -> Event:
     return Event(wall_us=wall_us, mono_us=mono_us, kind="job.history", severity="warning", text=redact(clean(text)))
 
 
-def name_of(key: JobKey) -> str:
-    """A job as sentences name it.
-
-    >>> name_of(("pg_dump", "appdb", "backup")), name_of(("pg_basebackup", None, "repl"))
-    ('pg_dump of appdb', 'pg_basebackup')
-    """
-    kind, database, _ = key
-    return clean(kind) if database is None else f"{clean(kind)} of {clean(database)}"
-
-
 def _sentence(one: Ended, usual_s: float | None, unseen_s: float) -> str:
-    name = name_of(one.key)
+    name = job_name(one.key[0], one.key[1])
     if one.broken:
         return f"{name} is gone: when it ended is not known, for nothing was seen for {human_duration(unseen_s)}"
     if one.seconds is None:
