@@ -1,0 +1,46 @@
+"""A rehearsal on a disk of its own that is killed leaves no mount, no file, no process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.running import environment
+from tests.background import wait_until
+from tests.unit.demo.test_practice import mentioned_by
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A temporary directory that others than root may enter: the server runs as somebody else."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_rehearsal_leaves_no_mount_no_file_no_process(
+    number: signal.Signals, tmp_path: Path, scratch: Path
+) -> None:
+    command = [sys.executable, "-m", "dba_console", "demo", "--incident", "disk-filling", "--headless", "--for", "10m"]
+    with subprocess.Popen(
+        command, env={**os.environ, **environment(tmp_path), "TMPDIR": str(scratch)}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as demo:  # fmt: skip
+        assert demo.stderr is not None
+        next(line for line in demo.stderr if "the cause is there" in line)
+        assert str(scratch) in Path("/proc/self/mountinfo").read_text()
+        demo.send_signal(number)
+        demo.stderr.read()
+    wait_until(lambda: mentioned_by(scratch) == [], 40, what=f"the end of everything that mentions {scratch}")
+    assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
+    assert list(scratch.iterdir()) == []
