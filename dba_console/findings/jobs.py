@@ -49,7 +49,7 @@ def _due_s(usual_s: float, limits: JobLimits) -> float:
 
 
 def _late(s: Situation, job: RunningJob, past: PastJob, elapsed_s: float, due_s: float) -> Signal:
-    usual_s = past.usual_s or 0.0
+    name, usual_s = job_name(job.kind, job.database), past.usual_s or 0.0
     sessions = _sessions_of(s, job.key)
     behind = s.facts.behind({row.pid for row in sessions})
     busiest = max(sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)), default=None)
@@ -60,8 +60,8 @@ def _late(s: Situation, job: RunningJob, past: PastJob, elapsed_s: float, due_s:
     return Signal(
         severity="warning",
         subject=subject_of(job.key),
-        text=f"{job_name(job.kind, job.database)} runs late: {took} ({past.runs} runs), {human_duration(over_s)} over{waiters}",
-        cause=f"{job_name(job.kind, job.database)} runs late ({took})",
+        text=f"{name} runs late: {took} ({past.runs} runs), {human_duration(over_s)} over{waiters}",
+        cause=f"{name} runs late ({took})",
         evidence={
             **words_of(job.key),
             "pid": job.pid,
