@@ -43,9 +43,11 @@ def look_stalled(s: Situation) -> Iterator[Signal]:
     """I/O stands still, and sessions or processes of the server wait for it."""
     watch = watch_of(s)
     stall = watch.look(s)
-    severity = stall_severity(stall, s.limits.io, s.is_open("io-stalled"))
+    memo, is_open = s.memo("io-stalled"), s.is_open("io-stalled")
+    severity = stall_severity(stall, s.limits.io, is_open, is_open and memo.get("critical", False))
     if severity is None:
         return
+    memo["critical"] = severity == "critical"
     where = _place(s, watch, stall)
     signs = list(_signs(stall, s.limits.io))
     told = "; ".join(signs) if signs else "I/O does not come through"
@@ -74,15 +76,19 @@ def look_stalled(s: Situation) -> Iterator[Signal]:
     )
 
 
-def stall_severity(stall: Stall, limits: IoLimits, is_open: bool) -> Severity | None:
+def stall_severity(
+    stall: Stall, limits: IoLimits, is_open: bool = False, was_critical: bool = False
+) -> Severity | None:
     """None where I/O moves, or nobody is known to wait for it.
 
     Critical is a stop: processes hang on a device that writes nothing, a device answers nobody, or most of the last
-    ten seconds were lost while several sessions waited for more than a second each.
+    ten seconds were lost while several sessions waited for more than a second each. It stays so until the share falls
+    below the one a warning needs.
     """
     share = stall.share_pct or 0.0
     stopped = stall.frozen or (stall.unanswered is not None and stall.felt > 0)
-    if stopped or (share >= limits.critical_pct and stall.felt >= limits.critical_sessions):
+    enough = limits.stalled_pct if was_critical else limits.critical_pct
+    if stopped or (share >= enough and stall.felt >= limits.critical_sessions):
         return "critical"
     lasting = share >= (limits.stalled_clear_pct if is_open else limits.stalled_pct)
     if stall.felt >= limits.waiting_sessions and (lasting or stall.blocked is not None):
@@ -172,6 +178,8 @@ def look_slow(s: Situation) -> Iterator[Signal]:
     """Requests take several times as long as they usually do on this device, and sessions wait for them."""
     watch, limits = watch_of(s), s.limits.io
     watch.look(s)
+    if s.is_open("io-stalled"):
+        return  # that says more
     memo = s.memo("io-slow")
     for one in watch.devices.watched.values():
         for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
@@ -205,7 +213,7 @@ def _slow(s: Situation, one: Watched, kind: str, usual: float | None, memo: dict
         f"({usual:.1f} ms), at {per_s:.0f} {kind}s/s"
     )
     return Signal(
-        severity="warning", subject=one.name, text=text,
+        severity="warning", subject=one.name, text=text, effect=f"{described(one)} is slow",
         evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": usual,
                   f"{kind}s_per_s": per_s},
         series=(f"device:{one.name}.util_pct", "io.read_bytes_per_s", "io.write_bytes_per_s"),

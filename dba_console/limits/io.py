@@ -36,6 +36,7 @@ class IoLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     slow_flash_ms: float = 10.0
     """For a device that usually answers within 2 ms."""
     slow_requests_per_s: float = 20.0
-    slow_s: float = 10.0
+    slow_s: float = 30.0
+    """Shorter it is a burst: a checkpoint, a dump that begins, a file that is removed."""
     usual_minutes: int = 3
     """What is usual is known after so many whole minutes, the last one left out."""

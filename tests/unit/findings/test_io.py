@@ -44,6 +44,14 @@ def test_most_of_ten_seconds_lost_to_many_sessions_is_critical() -> None:
     assert hosting.one("io-stalled").severity == "critical"
 
 
+def test_a_share_about_the_critical_one_does_not_change_its_severity_to_and_fro() -> None:
+    hosting = calm()
+    for pct in (70, 50, 70, 50):
+        stalled(hosting, 10, sessions=30, pct=pct)
+    changes = [change.finding.severity for change in hosting.changes]
+    assert changes == ["warning", "critical"]
+
+
 def test_a_total_stall_is_raised_within_five_seconds() -> None:
     hosting = calm()
     begun = hosting.at_s
@@ -264,13 +272,22 @@ def test_the_other_disk_may_be_at_its_limit() -> None:
 def test_a_device_that_takes_many_times_as_long_as_usual_is_slow() -> None:
     hosting = calm(300)
     slow = {"reads": 200, "read_ms": 200 * 26, "io_ms": 800, "weighted_ms": 5000}
-    for _ in range(24):
+    for _ in range(45):
         hosting.sessions_wait(3, for_s=0.1)
         hosting.seconds(1, vda=slow)
     found = hosting.one("io-slow:vda")
     assert found.severity == "warning"
     assert found.text.startswith("vda (data, WAL) is slow: a read takes ")
     assert "(0.8 ms)" in found.text
+
+
+def test_a_burst_of_slow_requests_is_no_finding() -> None:
+    hosting = calm(300)
+    for _ in range(20):
+        hosting.sessions_wait(3, for_s=0.1)
+        hosting.seconds(1, vda={"reads": 200, "read_ms": 200 * 26, "io_ms": 800, "weighted_ms": 5000})
+    hosting.seconds(30, vda=WORK)
+    assert hosting.raised == []
 
 
 def test_slow_requests_nobody_waits_for_are_a_write_back() -> None:
