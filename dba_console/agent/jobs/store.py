@@ -44,7 +44,7 @@ def load(path: Path) -> KeptHistory | None:
         if len(data) > SIZE_LIMIT:
             raise Damaged(f"it is larger than {SIZE_LIMIT >> 20} MB")
         return msgspec.json.decode(data, type=KeptHistory)
-    except (Damaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (Damaged, msgspec.MsgspecError, ValueError, RecursionError) as error:
         aside = path.with_suffix(".damaged")
         if os.lstat(path).st_ino == inode:  # not a newer one, where this read took long
             os.replace(path, aside)

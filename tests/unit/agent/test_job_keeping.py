@@ -63,7 +63,7 @@ def of_run(run: bytes) -> bytes:
 
 DAMAGE = [
     *(b"", b"\xff\xfe", b'{"until_us": 1, "jobs": [', b"[]", b'{"until_us": 1, "jobs": 5}'),
-    *(of_run(b"[1, 1e999, true]"), of_run(b"[1, -3, true]"), of_run(b"[-1, 5, true]")),
+    *(b'{"x":' + b"[" * 100_000, of_run(b"[1, 1e999, true]"), of_run(b"[1, -3, true]"), of_run(b"[-1, 5, true]")),
 ]
 
 
