@@ -28,6 +28,8 @@ from dba_console.errors import ConsoleError, ExitCode
 HEADLESS_S = 20.0
 CONSOLE_CALM_TICKS = 11
 """With a screen the incident begins after ten seconds: time to look around."""
+RECORDER_PATIENCE_S = 30.0
+"""It writes what it holds before it ends; on a stalled disk that takes a while, and the verdict is read from there."""
 NOT_SEEN = 1
 """The exit code where an incident was not seen: no error of the command's own."""
 AGENT_GRACE = "3s"
@@ -99,9 +101,9 @@ def _headless(ground: PracticeGround, duration_s: float, rehearsal: Rehearsal | 
         code = subprocess.run(
             _command("show", ground.dsn), env=_environment(), stdin=subprocess.DEVNULL, timeout=60, check=False
         ).returncode
-        return code if rehearsal is None or code != ExitCode.OK else _tell(rehearsal.verdict())
     finally:
-        end(recorder)
+        end(recorder, patience_s=RECORDER_PATIENCE_S)
+    return code if rehearsal is None or code != ExitCode.OK else _tell(rehearsal.verdict())
 
 
 def _replay(incident: Incident, directory: Path, headless: bool) -> int:

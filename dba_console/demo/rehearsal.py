@@ -15,7 +15,7 @@ from dba_console.agent.protocol import Mark, SampleMessage
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.practice import PracticeGround
 from dba_console.demo.verdict import Verdict, clock_of, judge
-from dba_console.errors import ConnectError
+from dba_console.errors import ConnectError, SessionError
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
 
@@ -73,6 +73,19 @@ class Rehearsal:
         self._there_us = _now_us()
         took = (self._there_us - self._begun_us) / 1e6
         self._say(f"{clock_of(self._there_us)} the cause is there, after {took:.1f} s")
+
+    @property
+    def recorded_s(self) -> float:
+        """Seconds of the recording since the cause was there; 0 while there is none of them, or no recording."""
+        try:
+            recording = Recording.open(self._session) if self._session is not None else None
+        except SessionError:
+            recording = None  # named, but not opened yet
+        if recording is None:
+            return 0.0
+        last_us = recording.last_us
+        recording.close()
+        return max(0.0, (last_us - self._there_us) / 1e6)
 
     def verdict(self) -> Verdict:
         """What the recording says of it so far. Raises SessionError where there is none to be read."""
