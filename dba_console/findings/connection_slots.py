@@ -51,7 +51,7 @@ def _count(s: Situation, memo: dict[str, Any]) -> Slots | None:
     usable = _usable(s, memo, blind)
     if used is None or not usable:
         return None
-    _remember(s, memo, int(used), blind)
+    _remember(s, memo, int(used))
     return Slots(int(used), usable, blind)
 
 
@@ -77,13 +77,8 @@ def usable_of(facts: Facts) -> int | None:
     return max(0, most - superuser - reserved)
 
 
-def _remember(s: Situation, memo: dict[str, Any], used: int, blind: bool) -> None:
-    """Counts from the sessions and from titles are not compared, nor those of before and after a start."""
-    origin = (blind, start_us(s))
-    counts: deque[tuple[int, int]] | None = memo.get("counts")
-    if counts is None or memo.get("origin") != origin:
-        counts = memo["counts"] = deque()
-        memo["origin"] = origin
+def _remember(s: Situation, memo: dict[str, Any], used: int) -> None:
+    counts: deque[tuple[int, int]] = memo.setdefault("counts", deque())
     counts.append((s.mono_us, used))
     while counts[0][0] < s.mono_us - KEPT_US:
         counts.popleft()

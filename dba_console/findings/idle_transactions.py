@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dba_console.findings import whose
-from dba_console.findings.lasting import latched, while_unread
+from dba_console.findings.lasting import while_unread
 from dba_console.findings.lockwaits import Blocker, waits_of
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import RANKS, Signal
@@ -45,26 +45,16 @@ def idle_in_transaction(s: Situation) -> Iterator[Signal]:
     pg_dba_metrics have them), critical only where VACUUM is kept from what autovacuum_freeze_max_age forces it to do.
     Without either it holds only its locks, and is told after a quarter of an hour.
     """
-    memo = s.memo("idle-in-transaction")
     sessions = s.facts.sessions
     if sessions is None or not s.point.get("connections.idle_in_transaction", 1.0):
-        memo.clear()
         return
     rows = [row for row in sessions.rows if row.state in IN_TRANSACTION and is_client(row)]
     # The leader of pg_dump -j sits idle in its transaction for as long as its workers work: dump-blocks tells of it.
     rows = [row for row in rows if whose.job_kind(row) is None]
     found = [left for row in rows if (left := _left(s, sessions, row)) is not None]
-    if not found:
-        memo.clear()
-        return
-    worst = max(found, key=lambda left: (RANKS[left.severity], left.behind, left.idle_s))
-    several = latched(
-        memo,
-        f"critical:{worst.row.pid}",
-        at=worst.severity == "critical",
-        until=worst.behind >= s.limits.connections.idle_transaction_critical_behind,
-    )
-    yield _signal(s, worst, "critical" if several else worst.severity, len(found) - 1)
+    if found:
+        worst = max(found, key=lambda left: (RANKS[left.severity], left.behind, left.idle_s))
+        yield _signal(s, worst, len(found) - 1)
 
 
 def _left(s: Situation, sessions: Sessions, row: Activity) -> Left | None:
@@ -111,7 +101,7 @@ def _severity(
     return "info" if idle_s >= limits.idle_transaction_s else None
 
 
-def _signal(s: Situation, left: Left, severity: Severity, others: int) -> Signal:
+def _signal(s: Situation, left: Left, others: int) -> Signal:
     row = left.row
     idle = f"{whose.session(row)} is idle in transaction for {human_duration(left.idle_s)}"
     does = _does(left)
@@ -120,7 +110,7 @@ def _signal(s: Situation, left: Left, severity: Severity, others: int) -> Signal
     more = f"; {others} more like it" if others else ""
     database = "" if row.database is None else f" in {whose.name(row.database)}"
     return Signal(
-        severity=severity,
+        severity=left.severity,
         text=f"{idle}{database}{does}{said}{more}",
         effect=f"{idle}{does}",
         cause=f"{idle}{database}{does}",

@@ -35,6 +35,8 @@ def statement(query: str) -> str:
 
     >>> statement("update t\\n   set a = 1;"), len(statement("select " + "x" * 100))
     ('update t set a = 1', 80)
+    >>> statement("<insufficient privilege>")
+    ''
     """
     if query == _HIDDEN:
         return ""

@@ -67,6 +67,12 @@ class Serving:
         self.at_s += 1.0
         return self._judge(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
 
+    def refused(self, note: str, **readings: Any) -> list[Conclusion]:
+        """A tick in which the attempt at a connection failed, and these parts were read."""
+        self.at_s += 1.0
+        read = [part(name, value, at_s=self.at_s) for name, value in readings.items()]
+        return self._judge(part("pg.server", None, at_s=self.at_s, status="error", note=note), *read)
+
     def _judge(self, *parts: Any) -> list[Conclusion]:
         self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)

@@ -159,11 +159,21 @@ def test_a_pool_that_grew_once_and_stays_tells_no_date() -> None:
     assert server.raised == []
 
 
-def test_a_pool_that_fills_half_the_house_within_half_a_minute_and_stops_is_never_critical() -> None:
+def test_a_pool_that_fills_half_the_server_within_half_a_minute_is_never_critical() -> None:
     server = serving(20)
-    grow(server, 6, 28)
+    grow(server, 5, 34)
     server.ticks(200)
     assert "critical" not in {change.finding.severity for change in server.changes}
+
+
+def test_two_steps_are_no_growth_with_a_date() -> None:
+    server = serving(13)
+    server.ticks(20)
+    for used in (109, 193):
+        server.rows = server.pool(used, application="shop-pool")
+        server.tick()
+    server.ticks(120)
+    assert server.raised == []
 
 
 def test_a_growth_that_stopped_tells_no_date_any_more() -> None:
@@ -194,6 +204,18 @@ def test_blind_the_house_is_full_by_process_titles_and_says_by_which_user() -> N
     assert row.severity == "critical"
     assert "247 are idle sessions of user shop_web" in row.text
     assert row.evidence["source"] == "process_titles"
+
+
+def test_blind_because_nobody_is_let_in_is_critical_whatever_the_titles_say() -> None:
+    server = Serving(RULES)
+    server.tick()
+    refused = "connection to server failed: FATAL: sorry, too many clients already"
+    for _ in range(3):
+        server.only(**{"host.titles": titles(220)})
+    assert server.only_one("connections-filling").severity == "warning"
+    for _ in range(3):
+        server.refused(refused, **{"host.titles": titles(220)})
+    assert server.only_one("connections-filling").severity == "critical"
 
 
 def test_going_blind_is_no_storm() -> None:
@@ -241,6 +263,15 @@ def test_a_storm_stays_while_it_holds_what_it_opened_and_the_house_is_full() -> 
     assert server.only_one("connection-storm").chain == ["connections-filling", "connection-storm"]
     server.rows = server.rows[:100]
     assert server.ticks(60) == []
+
+
+def test_a_storm_is_over_when_others_took_the_places_it_left() -> None:
+    server = serving(80)
+    storm(server, 40, 4)
+    server.ticks(20)
+    server.rows = [*server.pool(80), *server.pool(160, 5000, application="shop-web")]
+    server.ticks(40)
+    server.only_one("connections-filling")
 
 
 def test_a_storm_of_many_names_and_one_user_is_told_by_the_user() -> None:

@@ -116,6 +116,26 @@ def test_a_queue_clears_soon_after_it_moved_on() -> None:
     assert server.ticks(7) == []
 
 
+def test_a_queue_that_is_told_stays_while_anybody_is_behind() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 4, MIGRATION)
+    server.ticks(3)
+    server.locks = server.locks[:2]
+    server.ticks(30)
+    assert server.only_one("lock-queue").evidence["behind"] == 1
+
+
+def test_an_index_that_waits_for_a_writer_holds_up_the_writers_behind_it() -> None:
+    server = serving()
+    session(server, HOLDER, query="update orders set paid = true")
+    blocked(server, MIGRATION, HOLDER, query="create index on orders (paid)", mode="ShareLock")
+    behind(server, 6, MIGRATION)
+    server.ticks(3)
+    assert server.only_one("lock-queue").evidence["waiter_mode"] == "ShareLock"
+
+
 def test_a_queue_stays_told_while_the_locks_cannot_be_read() -> None:
     server = serving()
     dump(server)
