@@ -23,7 +23,7 @@ from dba_console.demo.leash import end, on_leash
 from dba_console.demo.practice import PracticeGround
 from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal, recorded_verdict
 from dba_console.demo.verdict import Verdict, clock_of, sentence_of, severity_of
-from dba_console.errors import ConsoleError, ExitCode
+from dba_console.errors import ConsoleError, ExitCode, SessionError
 
 HEADLESS_S = 20.0
 CONSOLE_CALM_TICKS = 11
@@ -79,7 +79,7 @@ def _console(ground: PracticeGround, duration_s: float | None, rehearsal: Rehear
     finally:
         end(console)
     if rehearsal is not None and rehearsal.begun:
-        _say(rehearsal.verdict().sentence())
+        _say(_last_word(rehearsal))
     return code
 
 
@@ -91,10 +91,11 @@ def _headless(ground: PracticeGround, duration_s: float, rehearsal: Rehearsal | 
     until = time.monotonic() + duration_s
     try:
         _say(f"recording for {duration_s:g} s, then the overview")
-        if rehearsal is not None and rehearsal.wait_calm(
-            CALM_TICKS, lambda: recorder.poll() is None and time.monotonic() < until
-        ):
-            rehearsal.begin()
+        if rehearsal is not None:
+            if rehearsal.wait_calm(CALM_TICKS, lambda: recorder.poll() is None and time.monotonic() < until):
+                rehearsal.begin()
+            else:
+                _say(f"the incident did not begin: it takes {CALM_TICKS} calm samples first")
         _pause(ground, recorder, until)
         if recorder.poll() is not None:
             raise ConsoleError(f"the recorder ended by itself, with exit code {recorder.returncode}")
@@ -104,6 +105,14 @@ def _headless(ground: PracticeGround, duration_s: float, rehearsal: Rehearsal | 
     finally:
         end(recorder, patience_s=RECORDER_PATIENCE_S)
     return code if rehearsal is None or code != ExitCode.OK else _tell(rehearsal.verdict())
+
+
+def _last_word(rehearsal: Rehearsal) -> str:
+    """What the recording says of the incident, or why it says nothing: leaving a console is no failure."""
+    try:
+        return rehearsal.verdict().sentence()
+    except SessionError as error:
+        return error.message
 
 
 def _replay(incident: Incident, directory: Path, headless: bool) -> int:

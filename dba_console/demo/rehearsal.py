@@ -52,11 +52,13 @@ class Rehearsal:
                 client = client or self._attach()
                 if client is None:
                     time.sleep(0.1)
-                elif isinstance(client.receive(0.5), SampleMessage):
-                    seen += 1
+                    continue
+                try:
+                    seen += isinstance(client.receive(0.5), SampleMessage)
+                except ConnectionLost:  # it comes back, or `patient` knows that it does not
+                    client.close()
+                    client = None
             return True
-        except ConnectionLost:
-            return False
         finally:
             if client is not None:
                 client.close()

@@ -59,6 +59,7 @@ def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_
 
 def test_an_incident_that_had_no_time_to_begin_is_not_called_seen(own_places: dict[str, str]) -> None:
     done = demo("--incident", "idle-in-transaction", "--for", "2s", places=own_places)
+    assert "the incident did not begin" in done.stderr
     assert "idle-in-transaction was not raised" in done.stderr
     assert done.returncode == 1
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.demo.incidents.wraparound import LEFT, SLOT, STOP_BEFORE_WRAP, WRAP_AGE
+from dba_console.demo.incidents.wraparound import LEFT, SLOT, STOP_BEFORE_WRAP, WRAP_AGE, Wraparound
+from dba_console.demo.load import LoadPlan
+from dba_console.demo.practice import PracticeGround
 from tests.incidents.rehearsing import assert_seen, rehearse
+
+SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
 
 
 def test_the_last_million_transaction_ids_are_named_by_the_first_samples(tmp_path: Path) -> None:
@@ -18,9 +22,12 @@ def test_the_last_million_transaction_ids_are_named_by_the_first_samples(tmp_pat
         assert_seen(verdict)
 
 
-def test_once_the_slot_is_dropped_vacuum_mends_it(tmp_path: Path) -> None:
-    with rehearse("wraparound", tmp_path) as aged:
-        aged.incident.end(aged.ground)
-        cluster = aged.ground.cluster
-        cluster.psql("vacuum", dbname="shop")
-        assert int(cluster.psql("select age(datfrozenxid) from pg_database where datname = 'shop'")) < WRAP_AGE // 2
+def test_once_the_slot_is_dropped_vacuum_mends_it() -> None:
+    incident = Wraparound()
+    with PracticeGround(SMALL, incident=incident) as ground:
+        age = "select age(datfrozenxid) from pg_database where datname = 'shop'"
+        ground.cluster.psql("vacuum", dbname="shop")
+        assert int(ground.cluster.psql(age)) > WRAP_AGE - STOP_BEFORE_WRAP - LEFT
+        incident.end(ground)
+        ground.cluster.psql("vacuum", dbname="shop")
+        assert int(ground.cluster.psql(age)) < WRAP_AGE // 2
