@@ -18,7 +18,7 @@ GATE_SHARE = 0.0002
 def derive_disks(facts: Facts) -> Disks:
     """The disks panel; its status is that of the mounts, databases are there without them."""
     picture = facts.picture
-    panel = fill_head(Disks(), picture, "host.mounts", "pg.databases", "pg.sizes")
+    panel = fill_head(Disks(), picture, "host.mounts", "pg.databases", "pg.sizes", "pg.temp")
     mounts = picture.now("host.mounts", host.Mounts)
     if mounts is not None:
         panel.mounts = sorted((_mount(row, facts) for row in mounts.mounts), key=_order)
