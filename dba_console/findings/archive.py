@@ -14,6 +14,7 @@ from dba_console.findings.moments import at_moment, in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.findings.unread import kept_while_unread
 from dba_console.findings.wal_room import full_in_s, rounded, segment_bytes, wal_mount, wal_rate
 from dba_console.frames.times import age_s
 from dba_console.harmless import clean
@@ -96,7 +97,10 @@ def _failing_text(s: Situation, archiver: postgres.Archiver, failures: int, full
 
 
 def archive_backlog(s: Situation) -> Iterator[Signal]:
-    """Files wait to be archived although nothing fails: the archive command is slow, hangs, or is not there."""
+    """Files wait to be archived although nothing fails: the archive command is slow, hangs, or is not there.
+
+    A warning from 16 files, critical from 128 (repmgr). How long ago the last was archived counts only where some wait.
+    """
     archiver = s.picture.now("pg.archiver", postgres.Archiver)
     if archiver is None or not archiver.enabled or archiver.ready_count is None or fails(archiver):
         return
@@ -160,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         name="archive-failing",
         title="WAL files that could not be archived: which, since when, and when pg_wal is full",
         parts=("pg.archiver",),
-        look=archive_failing,
+        look=kept_while_unread("pg.archiver", archive_failing),
         settings=("wal.archive_failures", "wal.backlog_files", "wal.full_critical_s", "wal.full_warn_s"),
         runbook="archive-failing",
         source="pg_stat_archiver; pgarch.c NUM_ARCHIVE_RETRIES",
@@ -169,7 +173,7 @@ RULES: tuple[Rule, ...] = (
         name="archive-backlog",
         title="WAL files wait to be archived although nothing fails",
         parts=("pg.archiver",),
-        look=archive_backlog,
+        look=kept_while_unread("pg.archiver", archive_backlog),
         settings=("wal.backlog_files", "wal.backlog_critical_files"),
         runbook="archive-failing",
         source="repmgr archive_ready_warning 16, archive_ready_critical 128",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.findings.unread import kept_while_unread
 from dba_console.findings.wraparound import millions
 from dba_console.frames.times import age_s
 from dba_console.harmless import clean
@@ -24,7 +25,11 @@ NAMED = 5
 
 
 def horizon_held(s: Situation) -> Iterator[Signal]:
-    """Something holds it far back, or has held it for long while many ids were used, or was prepared and forgotten.
+    """What keeps VACUUM from removing dead rows and from freezing: a session, a prepared transaction, a slot or a
+    standby; the one that holds most is named, with what to do about it.
+
+    A warning from 50 M ids, from an hour where a million ids were used meanwhile, and for a prepared transaction from
+    an hour whatever was used: somebody has forgotten it.
 
     Dumps hold it by design: within the time they usually take, and their first day where that is not known, they are
     told and not warned of. On a standby nothing is: what it holds, its primary shows.
@@ -116,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         name="horizon-held",
         title="what keeps VACUUM from cleaning up and freezing, and what to do about it",
         parts=("pg.horizon",),
-        look=horizon_held,
+        look=kept_while_unread("pg.horizon", horizon_held),
         clear_after_s=20.0,
         runbook="xid-wraparound",
         settings=(

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.findings.standby_names import Name, named, subject_of
+from dba_console.findings.standby_names import Name, logical_readers, named, subject_of
+from dba_console.findings.unread import kept_while_unread
 from dba_console.frames.replication import behind
 from dba_console.frames.times import age_s
 from dba_console.samples import postgres
@@ -18,18 +19,25 @@ CLEAR_SHARE = 0.7
 
 
 def replication_lag(s: Situation) -> Iterator[Signal]:
-    """Primary: each standby by what it reports. Standby: itself, by what it received and replayed."""
+    """A standby or subscriber is behind: a warning from a minute or a gigabyte, critical from ten minutes; told where
+    between sending, writing and replaying it is stuck.
+
+    On a primary each by what it reports; on a standby itself, by what it received and replayed, and whether replay is
+    paused. Without a stream the age of the last commit is all that is known, which grows on an idle primary for no
+    reason: that is told, and a warning only where a stream was seen before.
+    """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None:
         return
     if now.in_recovery:
         yield from _own_lag(s, now)
         return
+    logical = logical_readers(now.slots)
     for name, row in named(now.standbys):
-        yield from _lag_of(s, now, name, row)
+        yield from _lag_of(s, now, name, row, "Subscriber" if row.pid in logical else "Standby")
 
 
-def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.Standby) -> Iterator[Signal]:
+def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.Standby, word: str) -> Iterator[Signal]:
     lag_bytes, lag_s = behind(now.lsn, row.replay_lsn), row.replay_lag_s
     if lag_bytes is None:
         return
@@ -43,7 +51,7 @@ def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.S
     where = _where(sent, flushed, lag_bytes)
     yield Signal(
         severity=_lag_severity(s, lag_s),
-        text=f"Standby {subject} is behind by {time_text}{human_bytes(lag_bytes)} of WAL, most of it {where}",
+        text=f"{word} {subject} is behind by {time_text}{human_bytes(lag_bytes)} of WAL, most of it {where}",
         subject=subject,
         evidence={
             "application": subject,
@@ -119,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         name="replication-lag",
         title="standbys that are behind, by time or by bytes",
         parts=("pg.replication",),
-        look=replication_lag,
+        look=kept_while_unread("pg.replication", replication_lag),
         raise_after_s=10.0,
         clear_after_s=15.0,
         settings=("wal.lag_warn_s", "wal.lag_critical_s", "wal.lag_bytes"),

@@ -10,6 +10,7 @@ from dba_console.findings.moments import in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.findings.unread import kept_while_unread, unwatched_us
 from dba_console.findings.wal_room import Points, full_in_s, of_late, rounded, wal_mount
 from dba_console.frames.replication import behind
 from dba_console.frames.trend import Course, course
@@ -43,6 +44,10 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
     """Slots nobody reads that keep much, or grow towards the end of the disk or of themselves; and slots that are read,
     but more slowly than WAL is written.
 
+    A warning from 1 GB, or a tenth of what is free on the disk of pg_wal, and where that is full, or the slot lost by
+    max_slot_wal_keep_size, within a day of steady growth; critical where it is within an hour, within a quarter of an
+    hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs.
+
     A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace.
     """
     replication = s.picture.now("pg.replication", postgres.Replication)
@@ -65,6 +70,9 @@ def _remember(s: Situation, slots: list[postgres.Slot]) -> dict[str, int]:
     """Slot -> the last reader that was seen, and the time it was."""
     readers: dict[str, int] = s.memo("slots").setdefault("readers", {})
     seen: dict[str, int] = s.memo("slots").setdefault("seen_us", {})
+    unwatched = unwatched_us(s.memo("slots"), s.mono_us)
+    for name in seen:
+        seen[name] += unwatched
     for slot in slots:
         if slot.active_pid is not None:
             readers[slot.name], seen[slot.name] = slot.active_pid, s.mono_us
@@ -217,7 +225,7 @@ RULES: tuple[Rule, ...] = (
         name="slot-retention",
         title="slots that keep WAL nobody reads, with the date the disk is full or the slot lost",
         parts=("pg.replication",),
-        look=slot_retention,
+        look=kept_while_unread("pg.replication", slot_retention),
         clear_after_s=15.0,
         settings=(
             "wal.slot_retained_bytes",
@@ -235,7 +243,7 @@ RULES: tuple[Rule, ...] = (
         name="slot-lost",
         title="slots whose WAL is gone",
         parts=("pg.replication",),
-        look=slot_lost,
+        look=kept_while_unread("pg.replication", slot_lost),
         runbook="slot-retention",
         source="pg_replication_slots.wal_status = lost (13+), invalidation_reason (17+)",
     ),

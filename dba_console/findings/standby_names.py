@@ -27,6 +27,11 @@ def named(standbys: Iterable[postgres.Standby]) -> Iterator[tuple[Name, postgres
         yield (*key, taken[key]), row
 
 
+def logical_readers(slots: Iterable[postgres.Slot]) -> set[int]:
+    """Processes that read logical slots: what follows them is a subscriber and no standby."""
+    return {slot.active_pid for slot in slots if slot.kind == "logical" and slot.active_pid is not None}
+
+
 def subject_of(name: Name) -> str:
     """The name as it stands in a sentence and in the id of a finding."""
     application, host, number = name

@@ -6,13 +6,14 @@ What a role may not see of a standby is unknown, and nothing is said of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.findings.standby_names import Name, named, subject_of
+from dba_console.findings.standby_names import Name, logical_readers, named, subject_of
+from dba_console.findings.unread import kept_while_unread, unwatched_us
 from dba_console.frames.times import age_s
 from dba_console.samples import postgres
 from dba_console.units import human_duration
@@ -31,10 +32,13 @@ class Seen:
     gone_us: int
     """Wall time it was last seen."""
     sync_state: str | None
+    word: str = "standby"
 
 
 def standby_gone(s: Situation) -> Iterator[Signal]:
-    """A standby that had been streaming and does not come back; critical where commits wait for it.
+    """A standby or subscriber that had been streaming for a minute and has been away for ten seconds; critical where
+    synchronous_standby_names asks for more than are left, for then every commit waits. So it is, too, where commits
+    have waited for ten seconds for a standby nobody ever saw.
 
     Those that came and went within a minute, base backups, receivers of mere WAL and workers that copy one table are
     not missed. A server that became a standby has no standbys to miss.
@@ -47,7 +51,10 @@ def standby_gone(s: Situation) -> Iterator[Signal]:
         memo.clear()
         return
     known: dict[Name, Seen] = memo.setdefault("known", {})
-    _note(s, known, now.standbys)
+    unwatched = unwatched_us(memo, s.mono_us)
+    for seen in known.values():
+        seen.first_us, seen.last_us = seen.first_us + unwatched, seen.last_us + unwatched
+    _note(s, known, now)
     missing = max(
         0, _wanted(s) - sum(row.sync_state in SYNCHRONOUS and row.state == "streaming" for row in now.standbys)
     )
@@ -67,14 +74,15 @@ def _unread(s: Situation) -> bool:
     return reading is not None and "standbys not known" in (reading.part.note or "")
 
 
-def _note(s: Situation, known: dict[Name, Seen], standbys: Iterable[postgres.Standby]) -> None:
-    limits = s.limits.wal
-    for name, row in named(standbys):
+def _note(s: Situation, known: dict[Name, Seen], now: postgres.Replication) -> None:
+    limits, logical = s.limits.wal, logical_readers(now.slots)
+    for name, row in named(now.standbys):
         seen = known.get(name)
         if seen is None or (seen.pid != row.pid and s.mono_us - seen.last_us > limits.standby_gone_s * 1e6):
             # It may have streamed since long before the agent began: the view says since when.
             age = age_s(s.facts.server_now_us, row.backend_start)
             seen = known[name] = Seen(row.pid, s.mono_us - int((age or 0.0) * 1e6), 0, 0, None)
+        seen.word = "subscriber" if row.pid in logical else "standby"
         seen.pid, seen.last_us, seen.gone_us, seen.sync_state = row.pid, s.mono_us, s.now_us, row.sync_state
     for name, seen in list(known.items()):
         away_s, stayed_s = (s.mono_us - seen.last_us) / 1e6, (seen.last_us - seen.first_us) / 1e6
@@ -89,16 +97,15 @@ def _is_missed(s: Situation, seen: Seen) -> bool:
 def _gone(s: Situation, name: Name, seen: Seen, *, missing: int, waiting: int) -> Signal:
     subject = subject_of(name)
     hangs = missing > 0 and seen.sync_state in SYNCHRONOUS
-    text = (
-        f"Standby {subject} is gone, after it had streamed for {human_duration((seen.last_us - seen.first_us) / 1e6)}"
-    )
+    streamed_s = (seen.last_us - seen.first_us) / 1e6
+    text = f"{seen.word.capitalize()} {subject} is gone, after it had streamed for {human_duration(streamed_s)}"
     if hangs:
         text += f": commits wait for a synchronous standby ({_sessions(waiting)} now)"
     return Signal(
         severity="critical" if hangs else "warning",
         text=text,
         subject=subject,
-        cause=f"standby {subject} is gone",
+        cause=f"{seen.word} {subject} is gone",
         evidence={
             "application": subject,
             "pid": seen.pid,
@@ -108,7 +115,7 @@ def _gone(s: Situation, name: Name, seen: Seen, *, missing: int, waiting: int) -
         },
         since_us=seen.gone_us,
         series=("replication.lag_bytes", "connections.active"),
-        advice=_SYNC_ADVICE if hangs else "See whether the standby runs and can connect; its log says why not.",
+        advice=_SYNC_ADVICE if hangs else f"See whether the {seen.word} runs and can connect; its log says why not.",
     )
 
 
@@ -166,7 +173,7 @@ RULES: tuple[Rule, ...] = (
         name="standby-gone",
         title="standbys that streamed and are gone; commits that wait for one",
         parts=("pg.replication",),
-        look=standby_gone,
+        look=kept_while_unread("pg.replication", standby_gone),
         clear_after_s=0.0,
         settings=("wal.standby_known_s", "wal.standby_gone_s", "wal.standby_forget_s"),
         source="pg_stat_replication; synchronous_standby_names; wal_retrieve_retry_interval 5 s",

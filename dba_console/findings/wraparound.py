@@ -13,8 +13,9 @@ from dba_console.findings.moments import YEAR_S, in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.findings.unread import kept_while_unread
 from dba_console.findings.wal_room import rounded
-from dba_console.frames.safety import series_name, thresholds
+from dba_console.frames.safety import WRAP_AGE, Thresholds, series_name, thresholds
 from dba_console.harmless import clean
 from dba_console.samples.findings import Severity
 
@@ -34,6 +35,7 @@ class Ids(NamedTuple):
     freeze_max_age: int | None
     failsafe: int | None
     per_s: float | None
+    server_says: str | None = None
 
     @property
     def left(self) -> int:
@@ -60,7 +62,14 @@ def millions(count: int) -> str:
 
 
 def xid_wraparound(s: Situation) -> Iterator[Signal]:
-    """Transaction ids: an age that autovacuum should never have let come about, and the date they are used up."""
+    """The oldest database has an age that autovacuum should never have let come about: how many ids are left, the dates
+    at the present rate, and in which database.
+
+    A warning from two fifths of the age at which the server stops, or from a quarter beyond autovacuum_freeze_max_age
+    where that is later, in any case from the 1.3 G of check_postgres; critical from 1.6 G (vacuum_failsafe_age), where
+    the server itself warns, or where the ids last no longer than a day. PostgreSQL 13 warns 11 M ids before the end and
+    stops at 1 M, 14 to 18 at 40 M and 3 M, 19 at 100 M and 3 M (varsup.c).
+    """
     panel = s.safety
     major = s.facts.major
     if panel.xid_age is None or panel.xid_database is None or major is None:
@@ -71,13 +80,18 @@ def xid_wraparound(s: Situation) -> Iterator[Signal]:
         Ids(
             "xid-wraparound", "transaction", panel.xid_database, panel.xid_age, limits.xid_warn, limits.xid_stop,
             panel.freeze_max_age, panel.failsafe_age, panel.xids_per_s,
+            server_says(major, clean(panel.xid_database), panel.xid_age, limits),
         ),
     )  # fmt: skip
 
 
 def mxid_wraparound(s: Situation) -> Iterator[Signal]:
-    """Multixact ids, which several sessions locking the same rows use up. Their members have a limit of their own,
-    which no view told before PostgreSQL 19."""
+    """The same for multixact ids, which sessions that lock the same rows together use up; what holds the xid horizon
+    does not hold these.
+
+    Figures as for transaction ids, with autovacuum_multixact_freeze_max_age and vacuum_multixact_failsafe_age. Their
+    members have a limit of their own, which no view told before PostgreSQL 19: this rule does not see it.
+    """
     panel = s.safety
     major = s.facts.major
     oldest = max(panel.databases, key=lambda row: row.mxid_age, default=None)
@@ -171,7 +185,22 @@ def _evidence(s: Situation, ids: Ids, failsafe: bool) -> dict[str, Any]:
         "failsafe_age": ids.failsafe,
         "failsafe_active": failsafe,
         "server_major": s.facts.major,
+        "server_says": ids.server_says,
     }
+
+
+def server_says(major: int, database: str, age: int, limits: Thresholds) -> str | None:
+    """What the server answers to a command that needs a transaction id, as it stands in the log in English: with the
+    ids left before the wrap itself, which are more than those before the stop. None while it says nothing yet.
+
+    GetNewTransactionId() in varsup.c; the words of the stop changed with 17.
+    """
+    if age >= limits.xid_stop:
+        what = "that assign new transaction IDs " if major >= 17 else ""
+        return f'database is not accepting commands {what}to avoid wraparound data loss in database "{database}"'
+    if age >= limits.xid_warn:
+        return f'database "{database}" must be vacuumed within {WRAP_AGE - age} transactions'
+    return None
 
 
 def _advice(s: Situation, ids: Ids) -> str:
@@ -197,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         title="transaction ids run out: age, what is left, and the date",
         parts=("pg.xids",),
         runbook="xid-wraparound",
-        look=xid_wraparound,
+        look=kept_while_unread("pg.xids", xid_wraparound),
         settings=(
             "safety.xid_warn_pct", "safety.xid_warn_xids", "safety.xid_overdue_pct", "safety.xid_critical_xids",
             "safety.xid_stop_critical_s",
@@ -209,7 +238,7 @@ RULES: tuple[Rule, ...] = (
         title="multixact ids run out: age, what is left, and the date",
         parts=("pg.xids",),
         runbook="xid-wraparound",
-        look=mxid_wraparound,
+        look=kept_while_unread("pg.xids", mxid_wraparound),
         settings=(
             "safety.xid_warn_pct", "safety.xid_warn_xids", "safety.xid_overdue_pct", "safety.xid_critical_xids",
             "safety.xid_stop_critical_s",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
+from dba_console.findings.unread import kept_while_unread
 from dba_console.frames.progress import share
 from dba_console.frames.times import age_s
 from dba_console.harmless import clean
@@ -34,7 +35,11 @@ class Work(NamedTuple):
 
 
 def wraparound_vacuum(s: Situation) -> Iterator[Signal]:
-    """One finding for all of them, named after the one with the most sessions behind it, else the oldest."""
+    """Autovacuum works against wraparound, and gives way to nobody meanwhile: how far it is, and who waits behind it.
+
+    One finding for all of them, named after the one with the most sessions behind it, else the oldest. Told, and a
+    warning once somebody has waited for ten seconds.
+    """
     operations = s.picture.now("pg.progress", postgres.Operations)
     if operations is None or not any(row.kind == "vacuum" for row in operations.rows):
         return
@@ -101,7 +106,7 @@ RULES: tuple[Rule, ...] = (
         name="wraparound-vacuum",
         title="autovacuum against wraparound at work, and who waits behind it",
         parts=("pg.progress",),
-        look=wraparound_vacuum,
+        look=kept_while_unread("pg.progress", wraparound_vacuum),
         # On an aged cluster hundreds of small tables are vacuumed one after the other, each for a moment.
         raise_after_s=3.0,
         clear_after_s=30.0,

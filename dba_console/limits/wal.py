@@ -15,8 +15,10 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Failures in a row that are critical: the archiver tries three times, then pauses for a minute (pgarch.c,
     NUM_ARCHIVE_RETRIES)."""
     backlog_files: int = 16
+    """Files waiting to be archived that are a warning, and critical where archiving fails (repmgr,
+    archive_ready_warning)."""
     backlog_critical_files: int = 128
-    """Files waiting to be archived (repmgr: archive_ready_warning, archive_ready_critical)."""
+    """That are critical in any case (repmgr, archive_ready_critical)."""
     full_critical_s: float = 3600.0
     """WAL that fills its disk, or a slot that is lost, within this time is critical: nobody comes in earlier."""
     full_warn_s: float = 86_400.0
@@ -24,9 +26,9 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     full_soon_s: float = 900.0
     """From ten seconds of growth instead of a minute it is told only where this little time is left."""
     slot_retained_bytes: int = 1 * GB
+    """An unread slot that keeps so much is a warning,"""
     slot_retained_pct: float = 10.0
-    """What an unread slot keeps is a warning from so many bytes, or from so much of what is free on the disk of pg_wal
-    (free after it is let go again): the smaller."""
+    """or so much of what is free on the disk of pg_wal, where that is less."""
     slot_least_bytes: int = 64 * MB
     """Below this nothing is said of a slot: four segments, as a fresh slot or a restarted standby has them."""
     slot_grace_s: float = 60.0

@@ -159,6 +159,34 @@ def test_the_advice_is_that_of_the_version(major: int, words: str) -> None:
     assert (major < 17) == ("single-user" in advice)
 
 
+@pytest.mark.parametrize(
+    ("major", "age", "says"),
+    [
+        (16, 2_000 * MILLION, None),
+        (16, 2_120 * MILLION, 'database "appdb" must be vacuumed within 27483647 transactions'),
+        (16, STOP + 1, 'database is not accepting commands to avoid wraparound data loss in database "appdb"'),
+        (
+            17,
+            STOP + 1,
+            "database is not accepting commands that assign new transaction IDs "
+            'to avoid wraparound data loss in database "appdb"',
+        ),
+        (19, 2_060 * MILLION, 'database "appdb" must be vacuumed within 87483647 transactions'),
+    ],
+)
+def test_what_the_server_says_is_told_in_the_words_of_its_version(major: int, age: int, says: str | None) -> None:
+    assert only(aged(age, major)).evidence["server_says"] == says
+
+
+def test_while_the_server_is_away_what_was_seen_stays_for_ten_minutes() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION)})
+    for _ in range(9):
+        assert set(watching.loses("pg.xids", after_s=60.0)) == {"xid-wraparound"}
+    watching.loses("pg.xids", after_s=120.0)
+    assert watching.loses("pg.xids", after_s=20.0) == {}
+
+
 def test_where_the_server_has_stopped_that_is_what_is_said() -> None:
     assert only(aged(STOP + 10)).text.startswith("PostgreSQL 16 gives out no transaction ids any more")
 

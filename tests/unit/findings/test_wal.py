@@ -440,6 +440,22 @@ def test_standbys_that_were_not_read_are_not_gone() -> None:
     assert standbys.reads(ticks=10, note="standbys not known: canceling statement due to timeout") == {}
 
 
+def test_time_nobody_watched_is_no_time_a_standby_was_away() -> None:
+    standbys = Standbys()
+    standbys.reads(standbys.old())
+    standbys.watching.loses("pg.replication", after_s=90.0)
+    assert standbys.reads(ticks=4) == {}, "it has ten seconds from when somebody looks again"
+    assert set(standbys.reads(ticks=3)) == {"standby-gone:db3"}
+
+
+def test_a_subscriber_is_called_one() -> None:
+    standbys = Standbys()
+    slot = of(postgres.Slot, name="sub", kind="logical", active_pid=7)
+    replication = of(postgres.Replication, lsn=10 * GB, timeline=1, standbys=[standbys.old("sub")], slots=[slot])
+    standbys.watching.sees({"pg.replication": replication})
+    assert only(standbys.reads(ticks=7)).text.startswith("Subscriber sub is gone")
+
+
 def test_of_two_standbys_of_one_name_one_is_missed() -> None:
     standbys = Standbys()
     standbys.reads(standbys.old("walreceiver"), standbys.old("walreceiver", pid=9))

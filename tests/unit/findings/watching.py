@@ -48,6 +48,14 @@ class Watching:
         assert self._judge.conclusions.failed == []
         return {row.id: row for row in self._judge.conclusions.rows}
 
+    def loses(self, name: str, after_s: float = 1.0) -> dict[str, Conclusion]:
+        """The findings open after a tick in which the part could not be read."""
+        self.at_s += after_s
+        lost = part(name, None, at_s=self.at_s, status="error", note="no connection")
+        self._picture = self._picture.absorb(sample(lost, at_s=self.at_s))
+        self._judge.consider(self._picture, self._history, {})
+        return {row.id: row for row in self._judge.conclusions.rows}
+
     def _timed(self, value: Any) -> Any:
         fields = getattr(value, "__struct_fields__", ())
         return type(value)(**{**_fields(value), "now_us": self.server_us}) if "now_us" in fields else value
