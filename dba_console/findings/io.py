@@ -87,8 +87,9 @@ def stall_severity(
     """
     share = stall.share_pct or 0.0
     stopped = stall.frozen or (stall.unanswered is not None and stall.felt > 0)
-    enough = limits.stalled_pct if was_critical else limits.critical_pct
-    if stopped or (share >= enough and stall.felt >= limits.critical_sessions):
+    if stopped or (share >= limits.critical_pct and stall.felt_long >= limits.critical_sessions):
+        return "critical"
+    if was_critical and share >= limits.stalled_pct and stall.felt >= limits.waiting_sessions:
         return "critical"
     lasting = share >= (limits.stalled_clear_pct if is_open else limits.stalled_pct)
     if stall.felt >= limits.waiting_sessions and (lasting or stall.blocked is not None):

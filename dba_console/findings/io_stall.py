@@ -21,8 +21,9 @@ from dba_console.samples import host
 
 GAP_US = 5_000_000
 """Readings further apart (or five ticks, where those are longer) have a gap between them: what was known is not."""
+FELT_US = 5_000_000
 _REMEMBERED_US = 5_000_000
-"""Sessions come and go between readings: the most that waited within the last five seconds count."""
+"""Sessions come and go between readings: those of the last five seconds count."""
 
 
 class Shares:
@@ -65,12 +66,18 @@ class Stall:
     blocked: int | None = None
     blocked_s: float = 0.0
     waiting: int = 0
-    """Sessions that have waited, the most of the last seconds."""
+    """Sessions that waited in two readings of the last seconds and more: one alone is a hiccup."""
+    waiting_long: int = 0
+    """The same in three."""
 
     @property
     def felt(self) -> int:
         """How many sessions or processes are held up."""
         return max(self.waiting, len(self.stuck))
+
+    @property
+    def felt_long(self) -> int:
+        return max(self.waiting_long, len(self.stuck))
 
 
 class StallWatch:
@@ -82,6 +89,8 @@ class StallWatch:
         self.stall = Stall()
         self.felt_us: int | None = None
         """Monotonic time at which a stall was last felt by sessions of the server."""
+        self.felt_since_us = 0
+        """Monotonic time at which that began; five seconds without it are its end."""
         self._at: tuple[str, int] = ("", 0)
         self._blocked: deque[tuple[int, int]] = deque(maxlen=10)
         self._waiting: deque[tuple[int, int]] = deque(maxlen=6)
@@ -155,6 +164,7 @@ class StallWatch:
         frozen = len(hanging) >= s.limits.io.stuck_processes and self._nothing_written(s, hanging)
         felt = tuple(sorted(hanging.keys() - (set() if frozen else unfelt(s, hanging))))
         since_us = min((hanging[pid] for pid in felt), default=s.mono_us)
+        waited = self._waited(s)
         stall = Stall(
             share_pct=share,
             memory_pct=memory,
@@ -165,17 +175,22 @@ class StallWatch:
             frozen=frozen,
             blocked=self._blocked[-1][1] if blocked_s else None,
             blocked_s=blocked_s,
-            waiting=self._waited(s),
+            waiting=waited[1],
+            waiting_long=waited[2],
         )
         if stall.felt >= s.limits.io.waiting_sessions:
+            if self.felt_us is None or s.mono_us - self.felt_us > FELT_US:
+                self.felt_since_us = s.mono_us
             self.felt_us = s.mono_us
         return stall
 
-    def _waited(self, s: Situation) -> int:
+    def _waited(self, s: Situation) -> list[int]:
+        """How many waited in each of the last readings, the most first, three at least."""
         sessions = s.facts.sessions
         if sessions is not None and "pg.activity" in s.read:
             self._waiting.append((s.mono_us, suffering(sessions.rows, sessions.now_us, s.limits.io.waiting_s)))
-        return max((count for at_us, count in self._waiting if s.mono_us - at_us <= _REMEMBERED_US), default=0)
+        counts = [count for at_us, count in self._waiting if s.mono_us - at_us <= _REMEMBERED_US]
+        return sorted([*counts, 0, 0, 0], reverse=True)
 
     def _nothing_written(self, s: Situation, pids: Iterable[int]) -> bool:
         """Whether the devices these wait for completed no write in the time a process must hang to count."""

@@ -19,8 +19,9 @@ SERIES = (
     "connections.used",
 )  # fmt: skip
 _SAME_TIME_US = 30_000_000
-"""A fall and a stall within half a minute belong together: dropping clean pages takes seconds, and I/O is refused
-while it lasts."""
+"""A fall is over in seconds, what it stalls may take longer to come back."""
+_BEFORE_US = 3_000_000
+"""A cause does not come after its effect. A stall is known as soon as sessions have waited for a second or two."""
 DROP_TOLD_US = 60_000_000
 """A write to drop_caches is over at once; it is told for a minute."""
 
@@ -38,7 +39,7 @@ def look_stall(s: Situation) -> Iterator[Signal]:
         return
     if episode.cause is FREED:
         return  # nobody took memory away; whether letting the file go stalls the disk, the rules about I/O tell
-    how = _stalled(s, stalls, stall)
+    how = _stalled(s, episode, stalls, stall)
     if how is None:
         return
     text = _told(episode)
@@ -65,16 +66,17 @@ def _first_bout(s: Situation, episode: Episode) -> int:
     return since_us
 
 
-def _stalled(s: Situation, stalls: io_stall.StallWatch, stall: io_stall.Stall) -> str | None:
-    """In which way I/O stands still, in words; None where it does not, or nobody of the server feels it."""
+def _stalled(s: Situation, episode: Episode, stalls: io_stall.StallWatch, stall: io_stall.Stall) -> str | None:
+    """In which way I/O stands still, in words; None where it does not, did so before, or nobody feels it."""
     limits = s.limits.memory
     if (stall.memory_pct or 0.0) >= limits.memory_stalled_pct:
         return f"everybody waited for memory {stall.memory_pct:.0f} % of the time"
-    if stalls.felt_us is not None and s.mono_us - stalls.felt_us <= _SAME_TIME_US:
+    felt = stalls.felt_us is not None and s.mono_us - stalls.felt_us <= io_stall.FELT_US
+    if felt and stalls.felt_since_us >= episode.began_us - _BEFORE_US:
         share = stall.share_pct or 0.0
         if share >= s.limits.io.stalled_clear_pct:
             return f"{share:.0f} % of the last {s.limits.io.window_s:.0f} s"
-        return "the server's processes wait for it" if stall.felt else "a moment ago"
+        return "the server's processes wait for it"
     return "next to nothing read or written" if _standstill(s) else None
 
 

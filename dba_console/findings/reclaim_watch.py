@@ -28,8 +28,9 @@ class Episode:
     fall: Fall
     taken: Taken
     cause: Cause
+    began_us: int
+    """Monotonic times: when it began, and when it was last seen."""
     seen_us: int
-    """Monotonic time at which it was last seen."""
     read_before: float | None
     """Bytes per second read in the minute before, the median; None where unknown."""
 
@@ -102,7 +103,8 @@ class ReclaimWatch:
             return
         taken = taken_in(fall, now, before)
         read = _usual_reads(s, fall.begun_us)
-        self.episode = Episode(fall.begun_us, fall, taken, cause_of(taken), s.mono_us, read)
+        began_us = fall.ticks[0].mono_us
+        self.episode = Episode(fall.begun_us, fall, taken, cause_of(taken), began_us, s.mono_us, read)
 
     def _dropped(self, s: Situation) -> None:
         """A write to drop_caches is one whatever the cache lost by it, and whatever was read again meanwhile."""

@@ -75,6 +75,16 @@ def test_half_stalled_on_the_way_out_keeps_the_finding_and_does_not_flap() -> No
     assert hosting.raised == ["io-stalled"]
 
 
+def test_a_hiccup_of_the_disk_is_no_stall() -> None:
+    """For one second nothing comes back and everybody waits; before and after others keep the disk busy."""
+    hosting = calm()
+    hosting.seconds(6, stalled_pct=70, vda=WORK)
+    stalled(hosting, 1, sessions=11)
+    hosting.rows = []
+    hosting.seconds(10, stalled_pct=40, vda=WORK)
+    assert hosting.raised == []
+
+
 @pytest.mark.parametrize("sessions", [0, 1])
 def test_a_disk_that_nobody_of_the_server_waits_for_is_no_finding(sessions: int) -> None:
     """A compile, or a dd on the disk beside: everybody who works waits, and none of the server's sessions does."""
@@ -133,7 +143,7 @@ def test_processes_that_hang_on_a_device_that_writes_nothing_are_a_stop() -> Non
         hosting.tick()
     found = hosting.one("io-stalled")
     assert found.severity == "critical"
-    assert found.text.startswith("I/O is stalled: 3 processes of the server hang in the kernel, for 3 s, ")
+    assert found.text.startswith("I/O is stalled: 3 processes of the server hang in the kernel, for 3 s")
     assert found.text.endswith("; on vda (data, WAL)")
 
 

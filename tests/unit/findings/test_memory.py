@@ -147,6 +147,29 @@ def test_a_file_freed_while_io_stalls_is_not_made_its_cause() -> None:
     assert [(row.id, row.severity) for row in hosting.open] == [("io-stalled", "warning")]
 
 
+def test_cache_that_falls_while_io_has_been_stalled_for_long_is_not_made_its_cause() -> None:
+    hosting = calm()
+    for second in range(20):
+        if second == 12:
+            hosting.falls(5 * GB, pgsteal_file=5 * GB)
+        hosting.sessions_wait(30)
+        hosting.seconds(1, stalled_pct=90)
+    assert "io-stalled" in hosting.ids
+    assert "reclaim-stall" not in hosting.raised
+
+
+def test_cache_that_falls_when_the_stall_is_over_is_not_made_its_cause() -> None:
+    hosting = calm()
+    for _ in range(8):
+        hosting.sessions_wait(30)
+        hosting.seconds(1, stalled_pct=90)
+    hosting.rows = []
+    hosting.seconds(6, stalled_pct=30)
+    hosting.falls(5 * GB, pgsteal_file=5 * GB)
+    hosting.seconds(8, stalled_pct=30)
+    assert "reclaim-stall" not in hosting.raised
+
+
 def test_everybody_waiting_for_memory_is_a_stall_too() -> None:
     hosting = calm()
     hosting.falls(5 * GB, pgsteal_file=5 * GB, pgsteal_direct=5 * GB, allocstall=4000)
