@@ -20,7 +20,7 @@ from bench.quiet_load.disturbed import disturbed
 from bench.quiet_load.drive import drive
 from bench.quiet_load.place import Place
 from bench.quiet_load.schedule import HOUR_S, schedule
-from bench.quiet_load.verdict import SEVERITIES, Found, by_rule, count, findings_of, report
+from bench.quiet_load.verdict import SEVERITIES, Found, apart, by_rule, count, findings_of, report
 
 How = Literal["live", "today", "disturbed"]
 DIARY = "diary.jsonl"
@@ -46,7 +46,10 @@ def live(directory: Path, span_s: float) -> None:
 
 
 def judged(directory: Path, how: How) -> tuple[Judged, list[Found], str]:
-    """What was concluded in a kept run: by its agent, by today's rules, or by these of the same hour disturbed."""
+    """What was concluded in a kept run: by its agent, by today's rules, or by these of the same hour disturbed.
+
+    Left out of the list, and told apart in the text: what was raised while something was really wrong.
+    """
     sessions = sorted((directory / "sessions").iterdir())
     if not sessions:
         raise SystemExit(f"no session in {directory}/sessions")
@@ -54,8 +57,8 @@ def judged(directory: Path, how: How) -> tuple[Judged, list[Found], str]:
         result = as_judged_live(sessions[-1])
     else:
         result = judge_again(sessions[-1], lived=disturbed if how == "disturbed" else as_it_was)
-    found = findings_of(result.events)
-    return result, found, report(found, spells(read_diary(directory / DIARY)), result.first_us)
+    found, happened = findings_of(result.events), spells(read_diary(directory / DIARY))
+    return result, apart(found, happened)[0], report(found, happened, result.first_us)
 
 
 def figures(result: Judged, found: list[Found]) -> list[Figure]:

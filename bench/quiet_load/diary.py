@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+INCIDENT = "incident: "
+"""Activities named so were no part of quiet life: something was really wrong with the host in that time."""
 Did = Literal["began", "ended", "failed"]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bench.quiet_load.diary import Spell, under_way
+from bench.quiet_load.diary import INCIDENT, Spell, under_way
 from dba_console.samples.event import Event
 from dba_console.units import human_duration
 
@@ -43,6 +43,16 @@ def findings_of(events: Iterable[Event]) -> list[Found]:
     return found
 
 
+def apart(found: Iterable[Found], spells: Iterable[Spell]) -> tuple[list[Found], list[Found]]:
+    """Those of quiet life, and those raised while, or in the half minute after, something was really wrong."""
+    incidents = [spell for spell in spells if spell.activity.startswith(INCIDENT)]
+    quiet: list[Found] = []
+    wrong: list[Found] = []
+    for row in found:
+        (wrong if under_way(incidents, row.raised_us) else quiet).append(row)
+    return quiet, wrong
+
+
 def count(found: Iterable[Found], severity: str) -> Counter[str]:
     """How often each rule raised a finding of this severity.
 
@@ -64,12 +74,20 @@ def by_rule(counts: Counter[str]) -> str:
 def report(found: Sequence[Found], spells: Sequence[Spell], start_us: int) -> str:
     """Each finding with the time since the start, how long it was open, its sentence and what was under way."""
     lines = []
+    quiet, wrong = apart(found, spells)
     for severity in SEVERITIES:
-        rows = [row for row in found if row.severity == severity]
-        lines.append(f"{severity}: {len(rows)}" + (f" ({by_rule(count(rows, severity))})" if rows else ""))
-        for row in rows:
-            lines += _told(row, spells, start_us)
+        lines += _listed(severity, [row for row in quiet if row.severity == severity], spells, start_us)
+    if wrong:
+        lines += _listed("while something was really wrong", wrong, spells, start_us)
     return "\n".join(lines)
+
+
+def _listed(title: str, rows: Sequence[Found], spells: Sequence[Spell], start_us: int) -> list[str]:
+    counts = Counter(row.rule for row in rows)
+    lines = [f"{title}: {len(rows)}" + (f" ({by_rule(counts)})" if rows else "")]
+    for row in rows:
+        lines += _told(row, spells, start_us)
+    return lines
 
 
 def _worsen(row: Found, event: Event) -> None:

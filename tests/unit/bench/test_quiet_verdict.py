@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.quiet_load.diary import Spell
-from bench.quiet_load.verdict import by_rule, count, findings_of, report
+from bench.quiet_load.diary import INCIDENT, Spell
+from bench.quiet_load.verdict import apart, by_rule, count, findings_of, report
 from dba_console.findings.changes import Change, Kind, event_of
 from dba_console.samples.event import Event
 from dba_console.samples.findings import Conclusion, Severity
@@ -54,3 +54,13 @@ def test_the_report_says_when_how_long_and_beside_what() -> None:
     assert "critical: 0\nwarning: 1 (io-slow 1)\n  +1:15  io-slow  20s\n" in text
     assert "io-slow is warning" in text
     assert "while: build" in text
+
+
+def test_what_is_raised_while_something_is_really_wrong_is_told_apart() -> None:
+    found = findings_of([event("raised", 10, "io-stalled", "critical"), event("raised", 90, "io-slow")])
+    spells = [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)]
+    quiet, wrong = apart(found, spells)
+    assert ([row.rule for row in quiet], [row.rule for row in wrong]) == (["io-slow"], ["io-stalled"])
+    text = report(found, spells, start_us=0)
+    assert text.startswith("critical: 0\n")
+    assert "while something was really wrong: 1 (io-stalled 1)" in text
