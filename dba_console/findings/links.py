@@ -110,7 +110,7 @@ LINKS: tuple[Link, ...] = (
     Link("cache-reread", "cache-dropped"),
     Link("cache-reread", "memory-reclaim", " after "),
     Link("xid-wraparound", "horizon-held", fits=_accounts_for),
-    Link("horizon-held", "idle-in-transaction", ": ", same("pid", "pid")),
+    Link("horizon-held", "idle-in-transaction", fits=same("pid", "pid")),
     Link("slot-retention", "standby-gone", fits=same("last_pid", "pid")),
     Link("disk-filling", "slot-retention", fits=_on_wal),
     Link("disk-filling", "archive-failing", fits=_on_wal),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.findings import safety
+from dba_console.findings import connections, safety
 from dba_console.findings.rule import Rule
 from dba_console.samples import postgres
 from dba_console.samples.findings import Conclusion
@@ -333,6 +333,21 @@ def test_ids_that_run_out_because_something_holds_the_horizon_are_one_finding() 
     assert found.severity == "critical"
     assert "is 1,700 M ids old because inactive replication slot old_sub holds" in found.text
     assert found.runbook == "xid-wraparound"
+
+
+def test_a_session_that_holds_it_idle_in_transaction_is_one_finding_and_not_two() -> None:
+    idle = next(one for one in connections.RULES if one.name == "idle-in-transaction")
+    watching = Watching(rule("horizon-held"), idle)
+    row = postgres.Holder("backend", "app", 77, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "idle in transaction")
+    left = activity(
+        77, "idle in transaction", xact_start=watching.ago(2 * HOUR), state_change=watching.ago(HOUR), backend_xmin=5
+    )
+    readings = {"pg.server": primary(), "pg.activity": sessions(left, now_us=0), "pg.horizon": held(row)}
+    for _ in range(3):
+        findings = watching.sees(readings)
+    found = only(findings)
+    assert found.chain[0] == "horizon-held" and found.chain[1].startswith("idle-in-transaction")
+    assert "held back by 3.0 M ids because orders-api (app, pid 77) is idle in transaction" in found.text
 
 
 def test_a_holder_that_is_young_beside_the_age_is_not_its_cause() -> None:
