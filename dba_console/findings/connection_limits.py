@@ -93,4 +93,5 @@ CONNECTION_LIMIT = Rule(
     clear_after_s=20.0,
     settings=("connections.limit_near_pct", "connections.limit_clear_pct", "connections.limit_least"),
     source="PostgreSQL: CREATE ROLE, CREATE DATABASE (CONNECTION LIMIT), max_wal_senders (19.6)",
+    runbook="connection-storm",
 )  # fmt: skip

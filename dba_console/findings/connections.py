@@ -144,6 +144,7 @@ RULES: tuple[Rule, ...] = (
                   "connections.full_in_s", "connections.critical_in_s", "connections.date_from_pct",
                   "connections.critical_date_from_pct"),
         source="check_postgres (backends: 90 %, 95 %), story S1",
+        runbook="connection-storm",
     ),
     STORM,
     CONNECTION_LIMIT,

@@ -156,4 +156,5 @@ IDLE_IN_TRANSACTION = Rule(
               "connections.idle_transaction_bare_s", "connections.idle_transaction_blocks_s",
               "connections.idle_transaction_critical_behind", "connections.idle_transaction_critical_s"),
     source="PostgreSQL: idle_in_transaction_session_timeout (19.11), Routine Vacuuming (24.1)",
+    runbook="idle-in-transaction",
 )  # fmt: skip

@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
         clear_after_s=30,  # it comes in bouts: one finding, not one for each
         settings=(*_FALL, "memory.memory_stalled_pct", "memory.standstill_pct", "io.stalled_pct"),
         source=_SIGNATURE,
+        runbook="cache-drop",
     ),
     Rule(
         name="cache-dropped",
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
         raise_after_s=4.5,  # by then a stall has shown, and drop_caches has been counted, which is when it is done
         settings=(*_FALL, "memory.reclaim_notice_pct", "memory.reclaim_warning_pct"),
         source=_SIGNATURE,
+        runbook="cache-drop",
     ),
     Rule(
         name="cache-reread",

@@ -169,4 +169,5 @@ STORM = Rule(
               "connections.storm_majority_pct", "connections.start_grace_s", "connections.near_pct",
               "connections.critical_pct"),
     source="stories S1 (250 slots used up within a minute or two, by retries); pools start with ten to twenty",
+    runbook="connection-storm",
 )  # fmt: skip

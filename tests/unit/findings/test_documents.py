@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from dba_console.findings import lasting
 from dba_console.findings.document import FAMILIES, markdown
 from dba_console.findings.links import LINKS
 from dba_console.findings.registry import RULES
@@ -50,6 +52,14 @@ def test_every_figure_of_a_rule_exists_and_every_figure_belongs_to_a_family() ->
     }
     assert {name for rule in RULES for name in rule.settings} <= figures
     assert {field.name for field in msgspec.structs.fields(Limits)} - {"off"} == {family.limits for family in FAMILIES}
+
+
+def test_the_runbooks_of_rules_are_those_that_their_signals_name() -> None:
+    for module in {inspect.getmodule(rule.look) for rule in RULES} - {lasting}:
+        source = inspect.getsource(module) if module is not None else ""
+        named = set(re.findall(r'runbook=(?:[A-Z]+|"([a-z-]+)")', source.split("\nRULES")[0])) - {""}
+        told = {rule.runbook for rule in RULES if inspect.getmodule(rule.look) is module} - {None}
+        assert named <= told, module
 
 
 def test_links_lead_from_rules_to_rules() -> None:
