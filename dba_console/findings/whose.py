@@ -6,6 +6,7 @@ rest of the sentence. Queries were redacted where they were read.
 
 from __future__ import annotations
 
+from dba_console.findings.signal import Value
 from dba_console.findings.situation import Situation
 from dba_console.frames.connections import IN_TRANSACTION
 from dba_console.frames.jobs import find_jobs
@@ -97,6 +98,20 @@ def root(s: Situation, pid: int) -> str:
     if row.state is not None and statement(row.query):
         return f"{session(row)}{since}: {statement(row.query)}"
     return f"{session(row)}{since}"
+
+
+def root_evidence(s: Situation, pid: int) -> dict[str, Value]:
+    """The same as numbers and names of the evidence."""
+    row = s.facts.by_pid.get(pid)
+    if row is None:
+        return {"root_pid": pid}
+    return {
+        "root_pid": pid,
+        "root_application": name(row.application),
+        "root_user": name(row.user),
+        "root_state": row.state,
+        "root_query": statement(row.query),
+    }
 
 
 def prepared(s: Situation) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dba_console.findings.changes import Change
+from dba_console.findings.connections import RULES
 from dba_console.findings.judge import Judge
 from dba_console.findings.rule import Rule
 from dba_console.frames.history import History
@@ -108,6 +109,14 @@ class Serving:
         """So many sessions of one application, opened long ago unless said otherwise; not among the rows yet."""
         made = {"backend_start": self.ago(3600), "state_change": self.ago(600), **fields}
         return [activity(first_pid + number, state, **made) for number in range(count)]
+
+
+def serving(used: int, limits: Limits | None = None, **fields: Any) -> Serving:
+    """A server with so many idle sessions of one pool, watched for two quiet seconds by the rules about connections."""
+    made = Serving(RULES, limits, **fields)
+    made.rows = made.pool(used, application="shop-web-pool")
+    made.ticks(2)
+    return made
 
 
 def waiting(

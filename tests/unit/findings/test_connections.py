@@ -1,34 +1,11 @@
-"""Connections: near the limit, full by a date, stormed by one application, near a limit of their own."""
+"""Connections: near the limit, full by a date, counted blind, near a limit of their own."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from dba_console.findings.connections import RULES
-from dba_console.limits import Limits
-from dba_console.limits.connections import ConnectionLimits
 from dba_console.samples import host, postgres
 from tests.readings import of
-from tests.unit.findings.serving import Serving
-
-
-def serving(used: int, limits: Limits | None = None, **fields: Any) -> Serving:
-    """A server with so many idle sessions of one pool, watched for two quiet seconds."""
-    made = Serving(RULES, limits, **fields)
-    made.rows = made.pool(used, application="shop-web-pool")
-    made.ticks(2)
-    return made
-
-
-def storm(server: Serving, per_s: int, seconds: int, **fields: Any) -> None:
-    """So many new sessions a second of one application, each second a tick."""
-    for second in range(seconds):
-        made = {"application": "invoice-export", "user": "shop_jobs", "client": "[local]", **fields}
-        pids = 10_000 + len(server.rows) + second
-        new = server.pool(per_s, pids, backend_start=server.ago(0.5), state_change=server.ago(0.2), **made)
-        server.rows = server.rows + new
-        server.tick()
-
+from tests.unit.findings.serving import Serving, serving
 
 # -- near the limit
 
@@ -225,120 +202,6 @@ def test_going_blind_is_no_storm() -> None:
     assert server.raised == []
 
 
-# -- storms
-
-
-def test_a_storm_is_told_in_its_third_second_with_who_and_from_where() -> None:
-    server = serving(80)
-    storm(server, 40, 2)
-    row = server.only_one("connection-storm")
-    assert row.severity == "warning"
-    assert row.text.startswith("invoice-export (user shop_jobs) opened 80 connections in 1.0s from [local], 80 idle")
-    assert row.evidence["opened"] == 80
-    assert row.evidence["clients"] == ["[local]"]
-    assert row.evidence["application"] == "invoice-export"
-
-
-def test_a_storm_that_fills_the_house_is_one_finding_named_after_the_storm() -> None:
-    server = serving(80)
-    storm(server, 40, 4)
-    server.ticks(1)
-    row = server.only_one("connection-storm")
-    assert row.severity == "critical"
-    assert row.chain == ["connections-filling", "connection-storm"]
-    assert row.text.startswith("Connections fill (240 of 247 usable, 97%): invoice-export (user shop_jobs) opened 160")
-
-
-def test_a_storm_is_since_its_first_connection() -> None:
-    server = serving(80)
-    began = server.ago(0.5)
-    storm(server, 40, 3)
-    assert abs(server.only_one("connection-storm").since_us - began) < 1_000_000
-
-
-def test_a_storm_stays_while_it_holds_what_it_opened_and_the_house_is_full() -> None:
-    server = serving(80)
-    storm(server, 40, 4)
-    server.ticks(300)
-    assert server.only_one("connection-storm").chain == ["connections-filling", "connection-storm"]
-    server.rows = server.rows[:100]
-    assert server.ticks(60) == []
-
-
-def test_a_storm_is_over_when_others_took_the_places_it_left() -> None:
-    server = serving(80)
-    storm(server, 40, 4)
-    server.ticks(20)
-    server.rows = [*server.pool(80), *server.pool(160, 5000, application="shop-web")]
-    server.ticks(40)
-    server.only_one("connections-filling")
-
-
-def test_a_storm_of_many_names_and_one_user_is_told_by_the_user() -> None:
-    server = serving(80)
-    for second in range(3):
-        for number in range(30):
-            name = f"worker-{second}-{number}"
-            pid = 20_000 + second * 100 + number
-            server.rows += server.pool(1, pid, backend_start=server.ago(0.5), application=name, user="batch")
-        server.tick()
-    assert server.only_one("connection-storm").text.startswith("user batch opened 60 connections")
-
-
-def test_a_pool_of_twenty_is_no_storm() -> None:
-    server = serving(80)
-    storm(server, 20, 1)
-    server.ticks(20)
-    assert server.raised == []
-
-
-def test_growth_of_many_applications_at_once_is_no_storm_of_one() -> None:
-    server = serving(80)
-    for number in range(12):
-        pid = 20_000 + number * 10
-        name = f"app-{number}"
-        server.rows += server.pool(5, pid, backend_start=server.ago(0.5), application=name, user=name)
-    server.ticks(3)
-    assert server.raised == []
-
-
-def test_sessions_that_come_and_go_are_no_storm() -> None:
-    server = serving(80)
-    for second in range(20):
-        new = server.pool(40, 20_000 + 40 * second, backend_start=server.ago(0.5), application="cgi")
-        server.rows = [*server.rows[:80], *new]
-        server.tick()
-        if second == 0:
-            assert server.raised == []
-    assert server.raised == []
-
-
-def test_the_first_reading_of_a_full_pool_is_no_storm() -> None:
-    server = Serving(RULES)
-    server.rows = server.pool(180, backend_start=server.ago(3), application="shop-web")
-    server.ticks(20)
-    assert server.raised == []
-
-
-def test_a_pool_that_comes_back_after_a_restart_is_told_and_alarms_nobody() -> None:
-    server = serving(180)
-    started = server.ago(1)
-    server.extra = dict(Serving(RULES, start_us=started).extra)
-    server.rows = []
-    server.tick()
-    storm(server, 60, 3, application="shop-web")
-    row = server.only_one("connection-storm")
-    assert row.severity == "info"
-    assert "after the server was started again" in row.text
-
-
-def test_the_figures_of_a_storm_are_configured() -> None:
-    limits = Limits(connections=ConnectionLimits(storm_least=10, storm_pct=4.0))
-    server = serving(80, limits)
-    storm(server, 12, 1)
-    server.only_one("connection-storm")
-
-
 # -- limits of roles and databases
 
 
@@ -374,70 +237,3 @@ def test_walsenders_have_a_limit_of_their_own() -> None:
     server.rows += server.pool(10, 7000, backend_type="walsender", user="replicator", database=None)
     server.ticks(4)
     assert server.only_one("connection-limit:server walsenders").evidence["used"] == 10
-
-
-# -- transactions left open
-
-
-def left_open(server: Serving, idle_s: float, **fields: Any) -> None:
-    """One session that went idle in a transaction so long ago."""
-    made = {
-        "application": "price-correction", "user": "ann", "xact_start": server.ago(idle_s),
-        "state_change": server.ago(idle_s), "query": "update prices\n set net = 1;", "backend_xid": 900, **fields,
-    }  # fmt: skip
-    server.rows += server.pool(1, 77, "idle in transaction", **made)
-
-
-def test_a_transaction_left_open_is_told_after_a_minute_and_a_warning_after_five() -> None:
-    server = serving(20)
-    left_open(server, 50)
-    assert server.ticks(5) == []
-    server.ticks(10)
-    row = server.only_one("idle-in-transaction")
-    assert row.severity == "info"
-    assert row.text.startswith("price-correction (ann, pid 77) is idle in transaction for 1m")
-    assert row.text.endswith("last statement: update prices set net = 1")
-    server.ticks(260)
-    assert server.only_one("idle-in-transaction").severity == "warning"
-    server.ticks(4000)
-    assert server.only_one("idle-in-transaction").severity == "warning", "it holds nobody up"
-
-
-def test_a_transaction_left_open_that_only_read_is_told_late() -> None:
-    server = serving(20)
-    left_open(server, 300, backend_xid=None)
-    assert server.ticks(5) == []
-    server.ticks(610)
-    assert server.only_one("idle-in-transaction").severity == "info"
-
-
-def test_a_transaction_left_open_is_since_it_began() -> None:
-    server = serving(20)
-    began = server.ago(120)
-    left_open(server, 90, xact_start=began)
-    server.tick()
-    assert abs(server.only_one("idle-in-transaction").since_us - began) < 1_000_000
-
-
-def test_a_transaction_that_keeps_vacuum_from_freezing_is_critical() -> None:
-    server = serving(20)
-    left_open(server, 90, backend_xmin=1000)
-    xids = of(postgres.Xids, now_us=server.now_us, next_xid=200_001_000)
-    server.extra = {"pg.xids": xids}
-    server.tick()
-    assert server.only_one("idle-in-transaction").severity == "critical"
-
-
-def test_many_transactions_left_open_are_one_finding() -> None:
-    server = serving(20)
-    made = {"xact_start": server.ago(100), "backend_xid": 900, "state_change": server.ago(100)}
-    server.rows += server.pool(50, 3000, "idle in transaction", **made)
-    server.tick()
-    assert server.only_one("idle-in-transaction").text.endswith("; 49 more like it")
-
-
-def test_what_a_client_calls_itself_cannot_drive_a_terminal() -> None:
-    server = serving(20)
-    left_open(server, 90, application="evil\x1b[2J", query="select '\x1b]0;x\x07'")
-    server.tick()
-    assert server.only_one("idle-in-transaction").text.isprintable()
