@@ -6,7 +6,7 @@ cause, for that is what a runbook answers; its sentence begins with what the ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,8 +21,10 @@ class Joined:
     """A root cause with everything it explains. `path` leads from the head of the sentence to the root."""
 
     path: tuple[Track, ...]
-    others: tuple[Track, ...] = ()
+    others: tuple[Track, ...]
     """Further effects of the same causes, beside the path."""
+    named: Track
+    """The one it is called after: the root cause, unless its effect keeps its name."""
 
     @property
     def root(self) -> Track:
@@ -37,13 +39,12 @@ class Joined:
         return max((track.signal.severity for track in self.tracks), key=RANKS.__getitem__)
 
 
-def join(tracks: Sequence[Track], links: Iterable[Link] = LINKS) -> list[Joined]:
-    """One Joined per root cause; a track no link leads from stands alone. Every track is in exactly one."""
-    causes = _causes(tracks, links)
+def join(tracks: Sequence[Track], causes: Mapping[Key, Track], links: Iterable[Link] = LINKS) -> list[Joined]:
+    """One Joined per root cause; a track without a cause stands alone. Every track is in exactly one."""
     roots: dict[Key, list[Track]] = {}
     for track in tracks:
-        roots.setdefault(_root(track, causes).key, []).append(track)
-    return [_joined(next(one for one in group if one.key == key), group, causes) for key, group in roots.items()]
+        roots.setdefault(_path(track, causes)[-1].key, []).append(track)
+    return [_joined(group, causes, links) for group in roots.values()]
 
 
 def text_of(joined: Joined, word_of: Callable[[Track, Track], str]) -> str:
@@ -65,28 +66,36 @@ def word_between(effect: Track, cause: Track, links: Iterable[Link] = LINKS) -> 
     )
 
 
-def _causes(tracks: Sequence[Track], links: Iterable[Link]) -> dict[Key, Track]:
-    """Effect -> its cause: the first link, in the order of their declaration, that fits."""
+def causes_of(
+    tracks: Sequence[Track], links: Iterable[Link] = LINKS, held: Mapping[Key, Key] | None = None
+) -> dict[Key, Track]:
+    """Effect -> its cause: the first link, in the order of their declaration, that fits or did so before (`held`)."""
     by_rule: dict[str, list[Track]] = {}
     for track in tracks:
         by_rule.setdefault(track.rule.name, []).append(track)
+    before = held or {}
     found: dict[Key, Track] = {}
     for link in links:
         for effect in by_rule.get(link.effect, ()):
-            if effect.key in found:
-                continue
-            for cause in by_rule.get(link.cause, ()):
-                if (
-                    cause.key != effect.key
-                    and link.fits(effect.signal, cause.signal)
-                    and not _leads(cause, effect, found)
-                ):
+            if effect.key not in found:
+                cause = _cause(effect, by_rule.get(link.cause, ()), link, before, found)
+                if cause is not None:
                     found[effect.key] = cause
-                    break
     return found
 
 
-def _leads(start: Track, to: Track, causes: dict[Key, Track]) -> bool:
+def _cause(
+    effect: Track, causes: Iterable[Track], link: Link, held: Mapping[Key, Key], found: Mapping[Key, Track]
+) -> Track | None:
+    for cause in causes:
+        if cause.key == effect.key or _leads(cause, effect, found):
+            continue
+        if held.get(effect.key) == cause.key or link.fits(effect.signal, cause.signal):
+            return cause
+    return None
+
+
+def _leads(start: Track, to: Track, causes: Mapping[Key, Track]) -> bool:
     """Whether following causes from `start` comes to `to`: a circle is no explanation."""
     at: Track | None = start
     while at is not None:
@@ -96,22 +105,25 @@ def _leads(start: Track, to: Track, causes: dict[Key, Track]) -> bool:
     return False
 
 
-def _root(track: Track, causes: dict[Key, Track]) -> Track:
-    while (cause := causes.get(track.key)) is not None:
-        track = cause
-    return track
-
-
-def _path(track: Track, causes: dict[Key, Track]) -> list[Track]:
+def _path(track: Track, causes: Mapping[Key, Track]) -> list[Track]:
     path = [track]
     while (cause := causes.get(path[-1].key)) is not None:
         path.append(cause)
     return path
 
 
-def _joined(root: Track, group: list[Track], causes: dict[Key, Track]) -> Joined:
+def _joined(group: list[Track], causes: Mapping[Key, Track], links: Iterable[Link]) -> Joined:
     """The path told is the longest, of several the most severe one's."""
     paths = [_path(track, causes) for track in group]
     told = max(paths, key=lambda path: (len(path), RANKS[path[0].signal.severity], -path[0].since_us))
     keys = {track.key for track in told}
-    return Joined(tuple(told), tuple(track for track in group if track.key not in keys))
+    others = tuple(track for track in group if track.key not in keys)
+    return Joined(tuple(told), others, _named(told, links))
+
+
+def _named(path: Sequence[Track], links: Iterable[Link]) -> Track:
+    """What the finding is called: its root cause, or the effect nearest the head that keeps its name."""
+    keeping = {(link.effect, link.cause) for link in links if link.keeps_name}
+    return next(
+        (effect for effect, cause in pairwise(path) if (effect.rule.name, cause.rule.name) in keeping), path[-1]
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from dba_console.findings.chain import Joined, join, text_of, word_between
+from dba_console.findings.chain import Joined, causes_of, join, text_of, word_between
 from dba_console.findings.changes import Change, Kind, changes_between
 from dba_console.findings.quiet import Quiet
 from dba_console.findings.registry import RULES
@@ -47,6 +47,7 @@ class Judge:
         self._open: dict[str, Conclusion] = {}
         self._shape: list[tuple[Key, Severity]] = []
         self._joined_us = 0
+        self._held: dict[Key, Key] = {}
         self._failed: dict[str, str] = {}
         self.quiet = Quiet()
         """What the operators acknowledged or silenced."""
@@ -140,7 +141,9 @@ class Judge:
         before = self._open
         if shape != self._shape or not 0 <= wall_us - self._joined_us < REFRESH_US:
             self._shape, self._joined_us = shape, wall_us
-            self._open = {row.id: row for row in map(_conclusion, join(raised))}
+            causes = causes_of(raised, held=self._held)
+            self._held = {effect: cause.key for effect, cause in causes.items()}
+            self._open = {row.id: row for row in map(_conclusion, join(raised, causes))}
         self.quiet.keep_only(self._open, wall_us)
         self._open = {row.id: self.quiet.applied(row, wall_us) for row in self._open.values()}
         return changes_between(before, self._open)
@@ -157,25 +160,26 @@ def _is_same(before: Reading | None, now: Reading) -> bool:
 
 
 def _conclusion(joined: Joined) -> Conclusion:
-    root, path = joined.root, joined.path
+    named, path = joined.named, joined.path
     evidence: dict[str, Any] = {}
     for track in joined.tracks:
         for name, value in track.signal.evidence.items():
             evidence.setdefault(name, value)
     series = dict.fromkeys(name for track in joined.tracks for name in track.signal.series)
+    speakers = [named, *reversed(path)]
     return Conclusion(
-        id=root.id,
-        rule=root.rule.name,
+        id=named.id,
+        rule=named.rule.name,
         severity=joined.severity,
-        subject=root.signal.subject,
+        subject=named.signal.subject,
         text=text_of(joined, word_between),
         evidence=evidence,
         since_us=min(track.since_us for track in path),
         at_us=max(track.at_us for track in joined.tracks),
         chain=[track.id for track in joined.tracks],
         series=list(series),
-        runbook=next((track.signal.runbook for track in reversed(path) if track.signal.runbook), None),
-        advice=next((track.signal.advice for track in reversed(path) if track.signal.advice), None),
+        runbook=next((track.signal.runbook for track in speakers if track.signal.runbook), None),
+        advice=next((track.signal.advice for track in speakers if track.signal.advice), None),
     )
 
 

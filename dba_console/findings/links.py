@@ -14,12 +14,17 @@ def _always(effect: Signal, cause: Signal) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`effect` happens because of `cause`, where both are seen and `fits` agrees; `word` joins the two sentences."""
+    """`effect` happens because of `cause`, where both are seen and `fits` agrees; `word` joins the two sentences.
+
+    What was joined once stays joined while both last. The finding is named after the cause, unless `keeps_name`: then
+    the effect is what a runbook answers.
+    """
 
     effect: str
     cause: str
     word: str = " because "
     fits: Callable[[Signal, Signal], bool] = _always
+    keeps_name: bool = False
 
 
 def same(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
@@ -42,6 +47,10 @@ def _works(effect: Signal, cause: Signal) -> bool:
     """Whether what a storm opened is at work: sessions opened because others hang are; a pool gone wild sits idle."""
     active, opened = effect.evidence.get("storm_active"), effect.evidence.get("opened")
     return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
+
+
+def _root_works(effect: Signal, cause: Signal) -> bool:
+    return effect.evidence.get("root_state") == "active"
 
 
 def _accounts_for(effect: Signal, cause: Signal) -> bool:
@@ -99,6 +108,8 @@ LINKS: tuple[Link, ...] = (
     # A queue that grew behind what was held up alone before: from then on it is the queue that is told.
     Link("dump-blocks", "lock-queue", "; ", same("root_pid", "root_pid")),
     Link("lock-blocker", "lock-queue", "; ", same("root_pid", "root_pid")),
+    # Who works and holds others up while the disk stands still is held up itself.
+    Link("lock-blocker", "io-stalled", fits=_root_works),
     Link("dump-blocks", "dump-late", "; ", same("root_pid", "pid")),
     Link("io-stalled", "reclaim-stall", ", while "),
     Link("io-stalled", "device-saturated"),
@@ -109,7 +120,7 @@ LINKS: tuple[Link, ...] = (
     Link("cache-reread", "reclaim-stall", " after "),
     Link("cache-reread", "cache-dropped"),
     Link("cache-reread", "memory-reclaim", " after "),
-    Link("xid-wraparound", "horizon-held", fits=_accounts_for),
+    Link("xid-wraparound", "horizon-held", fits=_accounts_for, keeps_name=True),
     Link("horizon-held", "idle-in-transaction", fits=same("pid", "pid")),
     Link("slot-retention", "standby-gone", fits=same("last_pid", "pid")),
     Link("disk-filling", "slot-retention", fits=_on_wal),
@@ -121,6 +132,7 @@ LINKS: tuple[Link, ...] = (
     Link("server-down", "io-stalled", fits=_silent),
     Link("server-down", "reclaim-stall", fits=_silent),
     Link("server-restarted", "version-changed", ": "),
+    Link("lane-stuck", "io-stalled"),
     Link("console-blind", "connection-storm"),
     Link("console-blind", "connections-filling"),
     Link("recording-lags", "disk-filling", fits=_on_recordings),

@@ -1,7 +1,7 @@
 """Judging a recording again: what today's rules say of what was read then.
 
-The pictures are those of the recording, one per sample, in order; so a rule that has been improved can be tried on every
-incident and on every quiet hour that was ever recorded.
+The pictures are those of the recording, one per sample, in order; so a rule that has been improved can be tried on
+every incident and on every quiet hour that was ever recorded.
 """
 
 from __future__ import annotations

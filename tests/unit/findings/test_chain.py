@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.findings.chain import join, text_of, word_between
+from dba_console.findings.chain import Joined, causes_of, text_of, word_between
+from dba_console.findings.chain import join as joined_by
 from dba_console.findings.links import Link, same
 from dba_console.findings.signal import Signal
 from dba_console.findings.tracks import Track, Tracks
@@ -21,6 +22,26 @@ def _tracks(**signals: Signal) -> list[Track]:
     for at, (name, signal) in enumerate(signals.items()):
         tracks.saw(Told(name).rule, [signal], 1_000_000 + at, 1_000_000 + at)
     return tracks.raised
+
+
+def join(tracks: list[Track], links: tuple[Link, ...]) -> list[Joined]:
+    return joined_by(tracks, causes_of(tracks, links), links)
+
+
+def test_what_was_joined_stays_joined_while_both_last() -> None:
+    mine, idle = warning("queue", evidence={"root_pid": 7}), warning("idle", evidence={"pid": 7})
+    before = causes_of(_tracks(queue=mine, idle=idle), LINKS)
+    later = _tracks(queue=warning("queue"), idle=idle)
+    assert causes_of(later, LINKS) == {}
+    held = {effect: cause.key for effect, cause in before.items()}
+    assert [cause.key for cause in causes_of(later, LINKS, held).values()] == [("idle", "")]
+
+
+def test_an_effect_that_keeps_its_name_names_the_finding() -> None:
+    links = (Link("wraparound", "horizon", keeps_name=True), Link("horizon", "idle"))
+    [joined] = join(_tracks(wraparound=critical(), horizon=warning(), idle=warning()), links)
+    assert joined.named.rule.name == "wraparound"
+    assert joined.root.rule.name == "idle"
 
 
 def test_effect_and_cause_are_one_finding_named_after_the_root() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.findings import connections, io, memory
-from dba_console.findings.chain import join, text_of, word_between
-from dba_console.findings.links import LINKS
+from dba_console.findings.chain import causes_of, join, text_of, word_between
 from dba_console.findings.signal import Signal
 from dba_console.findings.tracks import Tracks
 from dba_console.limits import Limits
@@ -114,13 +113,13 @@ def test_the_sentence_of_the_whole_chain_reads_as_one() -> None:
     for name in ("connections-filling", "io-stalled", "reclaim-stall"):
         tracks.saw(rules[name], [signals[name]], 1, 1)
         tracks.saw(rules[name], [signals[name]], 10**8, 10**8)
-    [joined] = join(tracks.raised, LINKS)
+    [joined] = join(tracks.raised, causes_of(tracks.raised))
     assert text_of(joined, word_between) == (
         "Connections fill (244 of 247, +38/min) because queries wait for I/O: 61 % of the last 10 s fully stalled, "
         "while page cache fell 4.1 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)"
     )
     tracks.saw(rules["cache-dropped"], [signals["cache-dropped"]], 10**8, 10**8)
-    [joined] = join(tracks.raised, LINKS)
+    [joined] = join(tracks.raised, causes_of(tracks.raised))
     assert joined.root.rule.name == "reclaim-stall"
     assert text_of(joined, word_between).endswith("(kswapd, no shortage); the page cache was dropped")
 

@@ -329,7 +329,7 @@ def test_ids_that_run_out_because_something_holds_the_horizon_are_one_finding() 
     row = postgres.Holder("slot", "old_sub", None, 1_690 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
     found = only(watching.sees(readings))
-    assert (found.id, found.chain) == ("horizon-held", ["xid-wraparound", "horizon-held"])
+    assert (found.id, found.chain) == ("xid-wraparound", ["xid-wraparound", "horizon-held"])
     assert found.severity == "critical"
     assert "is 1,700 M ids old because inactive replication slot old_sub holds" in found.text
     assert found.runbook == "xid-wraparound"
