@@ -64,6 +64,10 @@ class Bench:
         return self._picture.wall_us
 
     @property
+    def states(self) -> list[str]:
+        return [row.state for row in self.judge.conclusions.rows]
+
+    @property
     def ids(self) -> list[str]:
         return [row.id for row in self.judge.conclusions.rows]
 

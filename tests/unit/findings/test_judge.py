@@ -183,9 +183,9 @@ def test_a_silence_ends_with_its_time_and_says_so() -> None:
     bench.tick()
     assert bench.judge.silence("disk-filling", bench.wall_us + 5_000_000, "ann", "", bench.wall_us) is not None
     assert bench.ticks(4) == []
-    assert bench.judge.conclusions.rows[0].state == "silenced"
+    assert bench.states == ["silenced"]
     assert kinds(bench.ticks(2)) == [("unsilenced", "disk-filling")]
-    assert bench.judge.conclusions.rows[0].state == "open"
+    assert bench.states == ["open"]
 
 
 def test_a_rule_may_be_silenced_before_it_sees_anything() -> None:
