@@ -40,7 +40,14 @@ def described(watched: Watched) -> str:
 
 
 def look_stalled(s: Situation) -> Iterator[Signal]:
-    """I/O stands still, and sessions or processes of the server wait for it."""
+    """I/O stands still, and sessions or processes of the server wait for it.
+
+    A warning where a third of the last ten seconds was lost and two ordinary statements have waited for a second, where
+    processes of the server hang in the kernel for three seconds without any progress, or where a device of the server
+    has requests and completes none. Critical where I/O has stopped (processes hang and no write was completed, a device
+    answers nobody) or 60 % was lost to five sessions and more. Dumps, loads, index builds and vacuum wait for I/O by
+    trade and count as nobody; a disk that holds nothing of the server may hang.
+    """
     watch = watch_of(s)
     stall = watch.look(s)
     memo, is_open = s.memo("io-stalled"), s.is_open("io-stalled")
@@ -128,7 +135,11 @@ def _place(s: Situation, watch: StallWatch, stall: Stall) -> str | None:
 
 
 def look_saturated(s: Situation) -> Iterator[Signal]:
-    """A device is busy all the time, and requests queue or take longer than they usually do."""
+    """A device is busy all the time, and requests queue or take longer than they usually do.
+
+    For 20 s, at twice the usual of this device at least; what is usual is the median of its minutes, the last one left
+    out. Utilisation alone means nothing on devices that serve many requests at once.
+    """
     watch, limits = watch_of(s), s.limits.io
     watch.look(s)
     for one in watch.devices.watched.values():
@@ -176,7 +187,11 @@ def _worse(one: Watched, limits: IoLimits) -> str | None:
 
 
 def look_slow(s: Situation) -> Iterator[Signal]:
-    """Requests take several times as long as they usually do on this device, and sessions wait for them."""
+    """Requests take several times as long as they usually do on this device, and sessions wait for them.
+
+    For half a minute, with a session that waits for I/O in every second reading: write-back after a checkpoint is slow
+    and harms nobody.
+    """
     watch, limits = watch_of(s), s.limits.io
     watch.look(s)
     if s.is_open("io-stalled"):

@@ -27,7 +27,12 @@ DROP_TOLD_US = 60_000_000
 
 
 def look_stall(s: Situation) -> Iterator[Signal]:
-    """Page cache falls, free memory rises, and I/O stands still."""
+    """Page cache falls, free memory rises, and I/O stands still.
+
+    Critical, with the cause by what the kernel counted: drop_caches, kswapd without a shortage, direct reclaim, a
+    control group's limit, zone_reclaim_mode, a full NUMA node, compaction, memory.reclaim. The fall must come before
+    the stall or with it. A file that was freed takes the same course and is left to the rules about I/O.
+    """
     watch = watch_of(s)
     episode = watch.look(s)
     stalls = io_stall.watch_of(s)
