@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dba_console.findings.holders import holder, ranked, what_to_do
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
@@ -37,8 +38,7 @@ def horizon_held(s: Situation) -> Iterator[Signal]:
     horizon = s.picture.now("pg.horizon", postgres.Horizon)
     if horizon is None or not horizon.rows or s.facts.in_recovery:
         return
-    held = [row for row in horizon.rows if row.xid_age is not None]
-    held.sort(key=lambda row: (-(row.xid_age or 0), float("inf") if row.since is None else row.since))
+    held = ranked(horizon)
     worst = next((row for row in held if _too_far(s, row)), None)
     if worst is None:
         return
@@ -62,23 +62,8 @@ def horizon_held(s: Situation) -> Iterator[Signal]:
         },
         since_us=s.host_us(worst.since),
         runbook="xid-wraparound",
-        advice=_what_to_do(worst),
+        advice=what_to_do(worst),
     )
-
-
-def holder(row: postgres.Holder) -> str:
-    """What holds it, in words."""
-    who = clean(row.who)
-    match row.kind:
-        case "backend":
-            state = f", {clean(row.state)}" if row.state else ""
-            return f"session {row.pid} ({who}{state})"
-        case "prepared":
-            return f"prepared transaction {who!r}"
-        case "slot":
-            return f"{row.state or ''} replication slot {who}".lstrip()
-        case _:
-            return f"standby {who} (hot_standby_feedback)"
 
 
 def _too_far(s: Situation, row: postgres.Holder) -> bool:
@@ -98,23 +83,6 @@ def _severity(s: Situation, row: postgres.Holder) -> Severity:
     usual_s = next((one for one in known if one is not None), 86_400.0)
     held_s = age_s(s.facts.server_now_us, row.since)
     return "info" if held_s is not None and held_s <= 1.5 * usual_s else "warning"
-
-
-def _what_to_do(row: postgres.Holder) -> str:
-    """One phrase for each kind, in the words of the documentation (maintenance.sgml, "Preventing Transaction ID
-    Wraparound Failures")."""
-    database = f" in database {clean(row.database)}" if row.database else ""
-    match row.kind:
-        case "backend":
-            return f"End that transaction: ask its owner, or SELECT pg_terminate_backend({row.pid})."
-        case "prepared":
-            return f"COMMIT PREPARED or ROLLBACK PREPARED it{database}, once its coordinator was asked."
-        case "slot" if row.state == "active":
-            return "Find out what the reader of this slot waits for: it confirms nothing."
-        case "slot":
-            return "Drop the slot if nobody will read it again; its replica or subscriber must then be built anew."
-        case _:
-            return "End the long query on that standby, or turn hot_standby_feedback off there."
 
 
 RULES: tuple[Rule, ...] = (

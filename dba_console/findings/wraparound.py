@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dba_console.findings.holders import holder, ranked, what_to_do
 from dba_console.findings.moments import YEAR_S, in_time
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
@@ -17,6 +18,7 @@ from dba_console.findings.unread import kept_while_unread
 from dba_console.findings.wal_room import rounded
 from dba_console.frames.safety import WRAP_AGE, Thresholds, series_name, thresholds
 from dba_console.harmless import clean
+from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
 
 CLEAR_SHARE = 0.97
@@ -204,10 +206,18 @@ def server_says(major: int, database: str, age: int, limits: Thresholds) -> str 
 
 
 def _advice(s: Situation, ids: Ids) -> str:
-    """The next step of the order of the documentation (maintenance.sgml, "Preventing Transaction ID Wraparound
-    Failures"): what holds the horizon goes first; that is said by the finding that names it."""
+    """The first steps of the order of the documentation (maintenance.sgml, "Preventing Transaction ID Wraparound
+    Failures"): what holds the horizon goes before any VACUUM, which could not freeze otherwise."""
     if s.facts.in_recovery:
         return "On its primary: VACUUM as superuser, once nothing holds the horizon there any more."
+    horizon = s.picture.now("pg.horizon", postgres.Horizon)
+    worst = next(iter(ranked(horizon)), None) if horizon is not None and ids.rule == "xid-wraparound" else None
+    if worst is not None and 2 * (worst.xid_age or 0) >= ids.age:
+        return f"First {holder(worst)}. {what_to_do(worst)} Then {_vacuum(s, ids)}"
+    return _vacuum(s, ids)
+
+
+def _vacuum(s: Situation, ids: Ids) -> str:
     database = clean(ids.database)
     text = f"VACUUM as superuser in {database}, the oldest tables first: not FULL, which needs an id, and not FREEZE."
     if not _allows_connections(s, ids.database):

@@ -333,6 +333,9 @@ def test_ids_that_run_out_because_something_holds_the_horizon_are_one_finding() 
     assert found.severity == "critical"
     assert "is 1,700 M ids old because inactive replication slot old_sub holds" in found.text
     assert found.runbook == "xid-wraparound"
+    watching.sees(readings)
+    assert (found.advice or "").startswith("First inactive replication slot old_sub. Drop the slot")
+    assert "Then VACUUM as superuser in appdb" in (found.advice or "")
 
 
 def test_a_session_that_holds_it_idle_in_transaction_is_one_finding_and_not_two() -> None:
