@@ -1,22 +1,17 @@
-"""The devices that hold something of the server, reading by reading: whether they answer, how fast, and what is usual.
-
-What is usual for a device is the median of its minutes, the last one left out: trouble that has just begun is not part
-of the measure it is held against.
-"""
+"""The devices that hold something of the server, reading by reading: whether they answer, and how fast."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from statistics import median
 
+from dba_console.findings.usual import Usual
 from dba_console.frames.devices import derive_devices
 from dba_console.frames.rates import delta
+from dba_console.harmless import clean
 from dba_console.samples import host
 
-MINUTES = 10
-_MINUTE_US = 60_000_000
 _WINDOW = 10
 """Readings the present is measured over."""
 
@@ -63,29 +58,6 @@ class Step:
     write_ms: float
     queue: float
     util_pct: float
-
-
-@dataclass(slots=True)
-class Usual:
-    """The course of one number: medians of whole minutes, and the minute that is under way."""
-
-    minutes: deque[float] = field(default_factory=lambda: deque(maxlen=MINUTES + 1))
-    _values: list[float] = field(default_factory=list)
-    _begun_us: int = 0
-
-    def add(self, value: float, mono_us: int) -> None:
-        if not self._begun_us:
-            self._begun_us = mono_us
-        elif mono_us - self._begun_us >= _MINUTE_US:
-            if self._values:
-                self.minutes.append(median(self._values))
-            self._values, self._begun_us = [], mono_us
-        self._values.append(value)
-
-    def value(self, least_minutes: int) -> float | None:
-        """The median of the minutes but the last; None before there are `least_minutes` of them."""
-        known = list(self.minutes)[:-1]
-        return median(known) if len(known) >= least_minutes else None
 
 
 @dataclass(slots=True)
@@ -216,3 +188,17 @@ def holding(watched: Iterable[Watched], held: Iterable[str]) -> Watched | None:
     """The first device that holds one of these."""
     wanted = set(held)
     return next((one for one in watched if wanted & set(one.place.holds)), None)
+
+
+_TOLD = ("archive", "backup")
+"""Told beside what the server needs to go on; its log and the console's own recording are not."""
+
+
+def _names(holds: Iterable[str]) -> str:
+    told = [held for held in holds if is_servers(held) or held in _TOLD]
+    return ", ".join("WAL" if held == "wal" else clean(held) for held in told)
+
+
+def described(watched: Watched) -> str:
+    """The device with what it holds: `vda (data, WAL)`."""
+    return f"{clean(watched.name)} ({_names(watched.place.holds)})"
