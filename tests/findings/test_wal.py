@@ -162,6 +162,21 @@ def test_a_slot_whose_wal_was_removed_is_lost(major: int, fresh_cluster: FreshCl
     assert "its standby cannot go on and must be built anew" in found.text
 
 
+def test_what_a_slot_keeps_is_told_through_a_restart_of_the_server(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    cluster.psql("select pg_create_physical_replication_slot('old_replica', true)")
+    write(cluster, 24)
+    with eyes(cluster.dsn(), *WAL, limits=LITTLE) as seen:
+        assert [row.id for row in seen.rows] == ["slot-retention:old_replica"]
+        told = len(seen.changes)
+        cluster.stop()
+        seen.tick(60)
+        cluster.start()
+        seen.tick(20)
+        assert [row.id for row in seen.rows] == ["slot-retention:old_replica"]
+        assert seen.changes[told:] == []
+
+
 # -- standbys --------------------------------------------------------------------------------------------------------
 
 QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=64 * MB, standby_known_s=5.0))
@@ -218,6 +233,18 @@ def test_a_standby_that_is_stopped_is_missed_and_one_that_restarts_is_not(
     assert found.severity == "warning"
 
 
+def test_a_restart_of_the_primary_is_no_standby_that_is_gone(fresh_cluster: FreshCluster) -> None:
+    with replicated(fresh_cluster) as (primary, _), eyes(primary.dsn(), *WAL, limits=QUICK) as seen:
+        seen.tick(10)
+        primary.stop()
+        seen.tick(30)
+        primary.start()
+        seen.tick(2)
+        wait_until(lambda: primary.psql("select 1 from pg_stat_replication where state = 'streaming'"))
+        seen.tick(30)
+        assert seen.changes == []
+
+
 def test_commits_that_hang_because_the_synchronous_standby_is_gone_are_critical(fresh_cluster: FreshCluster) -> None:
     with replicated(fresh_cluster) as (primary, standby):
         primary.psql("create table t (n int)")
@@ -247,6 +274,25 @@ def committing(primary: Cluster) -> Iterator[None]:
             connection.cancel_safe()
             thread.join(10)
         connection.close()
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_subscription_that_is_disabled_is_missed_as_a_subscriber(major: int, fresh_cluster: FreshCluster) -> None:
+    publisher, subscriber = fresh_cluster({"wal_level": "logical"}, major=major), fresh_cluster(major=major)
+    for cluster in (publisher, subscriber):
+        cluster.psql("create table orders (id int primary key)")
+    publisher.psql("insert into orders values (1)")
+    publisher.psql("create publication all_orders for table orders")
+    subscriber.psql(f"create subscription shop connection '{publisher.dsn()}' publication all_orders")
+    wait_until(lambda: subscriber.psql("select 1 from orders"), what="the table copied")
+    wait_until(lambda: publisher.psql("select count(*) = 1 from pg_stat_replication") == "t", what="one walsender")
+    with eyes(publisher.dsn(), *WAL, limits=QUICK) as seen:
+        seen.tick(20)
+        assert seen.changes == [], "the worker that copied the table is not missed"
+        subscriber.psql("alter subscription shop disable")
+        wait_until(lambda: publisher.psql("select count(*) = 0 from pg_stat_replication") == "t", what="it disabled")
+        found = seen.until("standby-gone", within_s=20)
+    assert found.text.startswith("Subscriber shop is gone")
 
 
 def test_a_base_backup_that_ends_is_not_missed(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
