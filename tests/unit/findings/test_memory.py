@@ -49,6 +49,17 @@ def test_a_tenth_of_memory_within_half_a_minute_is_a_warning() -> None:
     assert isinstance(fell, int) and 12 * GB < fell <= 20 * GB, "the sentence is renewed every five seconds"
 
 
+def test_a_pool_of_huge_pages_that_grows_is_told_as_one() -> None:
+    """Its pages are neither cached nor free, and no program has them."""
+    hosting = Hosting(BOTH)
+    hosting.memory |= {"huge_total": 4096, "huge_page_size": 2 * MB}
+    hosting.ticks(10)
+    hosting.memory["huge_total"] += 10 * 1024
+    hosting.falls(20 * GB, free=0, pgsteal_file=20 * GB, pgsteal_direct=20 * GB)
+    hosting.ticks(7)
+    assert hosting.one("memory-reclaim").text.endswith("memory reclaim (the pool of huge pages grew)")
+
+
 def test_it_clears_when_the_cache_stays_where_it_is() -> None:
     hosting = calm()
     reclaimed(hosting, 5 * GB)
