@@ -27,7 +27,7 @@ def disk_filling(s: Situation) -> Iterator[Signal]:
     By share, 80 % a warning, 90 % critical where data, WAL, temporary files or a tablespace lie (story S12: separate
     volumes, 80 to 90 % full is full), 95 % elsewhere; one degree less where 50 GB are left and it does not grow, for
     80 % of 20 TB is no news. By date: within a day a warning, within an hour critical, told from steady growth and no
-    further ahead than has been watched long enough for; from ten seconds of growth, a warning when they used 2 % of
+    further ahead than six times what has been watched; from ten seconds of growth, a warning when they used 2 % of
     what was left and five minutes remain. PostgreSQL stops when WAL finds no room (wal.sgml, "if the disk fills up").
     """
     watched: dict[str, Watched] = s.memo(RULE)

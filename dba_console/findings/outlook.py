@@ -8,16 +8,21 @@ watched for ten seconds only counts when the end is near.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import NamedTuple
 
 from dba_console.frames.disks import GATE_BYTES, GATE_SHARE
-from dba_console.frames.trend import course
+from dba_console.frames.trend import Points, course, thin
 
 GAP_US = 20_000_000
 """Readings come every 5 s; further apart, what was between them is not known."""
-COARSE_US = 60_000_000
-BELIEVED = 60.0
-"""A date is told no further ahead than so many times the span that it is told from."""
+COARSE_US = 120_000_000
+BELIEVED = 6.0
+"""A date is told no further ahead than so many times the span that it is told from: an hour of ordinary work goes up
+and down by gigabytes, and a few minutes of it say nothing of the day."""
+PARTS = 10
+RISING = 0.7
+"""The span is cut into so many parts; so large a share of them must have risen, for a bulk load is one step or two."""
 URGENT = 5.0
 """It is called near no further ahead than this: a sixth of what was free has been used up while it was watched."""
 BURST_GATE_SHARE = 0.02
@@ -42,7 +47,7 @@ class Outlook(NamedTuple):
 
 
 class Watched:
-    """The used bytes of one file system: each reading of five minutes, one a minute of two hours."""
+    """The used bytes of one file system: each reading of five minutes, one every two minutes of four hours."""
 
     def __init__(self) -> None:
         self._fine: deque[tuple[int, float]] = deque(maxlen=61)
@@ -76,7 +81,9 @@ class Watched:
         # The trend is dear; first whether the two ends leave any room for one that ends so soon.
         if rise < gate / _MARGIN or (limit - points[-1][1]) * span_s > _MARGIN * rise * within_s:
             return None
-        found = course(list(points), window_s=7200.0)
+        if not _keeps_rising(list(points)):
+            return None
+        found = course(list(points), window_s=14_400.0)
         full_in_s = None if found is None else found.time_to_reach(limit, gate=gate, horizon_s=within_s)
         if found is None or full_in_s is None or full_in_s > BELIEVED * span_s:
             return None
@@ -97,3 +104,10 @@ class Watched:
         if full_in_s > soon_s or grew < 0.005 * per_s:
             return None
         return Outlook(per_s, max(0.0, full_in_s), (last_us - first_us) / 1e6, False)
+
+
+def _keeps_rising(points: Points) -> bool:
+    """Whether most parts of the span rose, each by itself."""
+    levels = [value for _, value in thin(points, PARTS + 1)]
+    rose = sum(later > earlier for earlier, later in pairwise(levels))
+    return rose >= RISING * (len(levels) - 1)

@@ -8,6 +8,7 @@ import pytest
 
 from dba_console.findings.disks import RULES
 from dba_console.limits import Limits
+from dba_console.limits.disks import DiskLimits
 from dba_console.samples import host, postgres
 from tests.build import GB, MB, NOW_US
 from tests.readings import activity, server, sessions
@@ -69,16 +70,22 @@ def test_a_share_is_told_until_it_is_clearly_below() -> None:
     assert telling.open == []
 
 
-def test_a_steady_growth_tells_the_date_within_a_day() -> None:
-    (row,) = told(growing(50 * GB, 5 * MB, 300)).open
+def test_a_steady_growth_tells_the_date() -> None:
+    (row,) = told(growing(75 * GB, 13 * MB, 300)).open
     assert row.severity == "warning"
-    assert row.evidence["growth_bytes_per_s"] == pytest.approx(5 * MB, rel=0.01)
-    assert row.evidence["full_in_s"] == pytest.approx((50 * GB - 1500 * MB) / (5 * MB), rel=0.02)
-    assert row.text.startswith("/data (data, WAL) will be full in 2h4")
+    assert row.evidence["growth_bytes_per_s"] == pytest.approx(13 * MB, rel=0.01)
+    assert row.evidence["full_in_s"] == pytest.approx((25 * GB - 3900 * MB) / (13 * MB), rel=0.02)
+    assert row.text.startswith("/data (data, WAL) will be full in 27m")
+
+
+def test_a_date_is_told_no_further_ahead_than_six_times_what_was_watched() -> None:
+    assert told(growing(50 * GB, 5 * MB, 300)).open == []
+    (row,) = told(growing(50 * GB, 5 * MB, 1800)).open
+    assert 2 * 3600 < row.evidence["full_in_s"] < 6 * 1800
 
 
 def test_an_end_that_is_near_is_critical_when_a_sixth_of_the_room_has_gone_already() -> None:
-    assert told(growing(50 * GB, 40 * MB, 100)).severities == {"disk-filling:/data": "warning"}
+    assert told(growing(50 * GB, 40 * MB, 205)).severities == {"disk-filling:/data": "warning"}
     assert told(growing(50 * GB, 40 * MB, 300)).severities == {"disk-filling:/data": "critical"}
 
 
@@ -89,6 +96,11 @@ def test_a_minute_of_loading_on_a_large_disk_is_not_told() -> None:
 def test_one_step_and_noise_are_no_growth() -> None:
     assert told([*[50 * GB] * 20, *[60 * GB] * 40]).changes == []
     assert told([50 * GB + (step % 3) * 100 * MB for step in range(60)]).changes == []
+
+
+def test_bulk_loads_with_rests_between_them_are_no_steady_growth() -> None:
+    levels = [70 * GB + load * 2 * GB for load in range(5) for _ in range(24)]
+    assert told(levels).changes == []
 
 
 def test_ten_seconds_of_growth_count_only_where_little_is_left() -> None:
@@ -105,10 +117,11 @@ def test_a_gap_makes_no_growth() -> None:
 
 
 def test_hours_of_slow_growth_tell_what_minutes_cannot() -> None:
-    telling = told(growing(97 * GB, 0.1 * MB, 3600), 100 * GB, holds=DATA, limits=Limits())
+    roomy = Limits(disks=DiskLimits(roomy_bytes=0.0))
+    telling = told(growing(70 * GB, 0.5 * MB, 4 * 3600 - 600), 100 * GB, limits=roomy)
     (row,) = telling.open
-    assert row.evidence["full_in_s"] == pytest.approx(27_000, rel=0.1)
-    assert row.evidence["watched_s"] > 1800
+    assert row.evidence["full_in_s"] == pytest.approx(47_000, rel=0.1)
+    assert row.evidence["watched_s"] > 3 * 3600
 
 
 def test_a_disk_of_another_host_is_not_judged() -> None:
