@@ -76,7 +76,8 @@ def _role_of(server: Server) -> str:
 def _restart(after: Server, crashed: bool | None) -> News:
     how = {True: " after a crash: its statistics are lost", False: ", shut down in order", None: ""}[crashed]
     evidence: dict[str, Value] = {"crashed": crashed, "version": after.version}
-    return News("server-restarted", "warning", f"PostgreSQL was restarted{how}", evidence, after.start_us)
+    severity: Severity = "info" if crashed is False else "warning"
+    return News("server-restarted", severity, f"PostgreSQL was restarted{how}", evidence, after.start_us)
 
 
 def recovery(after_us: int) -> News:

@@ -57,7 +57,7 @@ def test_a_restart_in_order_is_told_and_is_no_outage(fresh_cluster: FreshCluster
         assert [row.rule for row in seen.rows] == ["server-restarted"]
         assert not [change for change in seen.changes if change.finding.severity == "critical"]
         seen.until_gone("server-restarted", within_s=900 + 40)
-    assert (restarted.severity, restarted.evidence["crashed"]) == ("warning", False)
+    assert (restarted.severity, restarted.evidence["crashed"]) == ("info", False)
     assert restarted.text == "PostgreSQL was restarted, shut down in order"
     started_us = float(cluster_start(cluster)) * 1e6
     assert abs(restarted.since_us - started_us) < 400e6, "by the host's clock, which the test has put forward"
