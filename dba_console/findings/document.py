@@ -64,7 +64,7 @@ FAMILIES = (
 
 def markdown() -> str:
     """The whole document."""
-    lines = [HEAD]
+    lines = [HEAD, *_index()]
     for family in FAMILIES:
         lines += [f"## {family.title}", ""]
         for rule in family.rules:
@@ -75,23 +75,32 @@ def markdown() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _index() -> Iterator[str]:
+    yield "| rule | what it tells |"
+    yield "|---|---|"
+    for family in FAMILIES:
+        for rule in family.rules:
+            yield f"| [`{rule.name}`](#{rule.name}) | {rule.title[0].upper()}{rule.title[1:]} |"
+    yield ""
+
+
 def _rule(rule: Rule) -> Iterator[str]:
     yield f"### `{rule.name}`"
     yield ""
-    yield from _wrapped(f"**{rule.title[0].upper()}{rule.title[1:]}.**")
     for paragraph in _paragraphs(rule):
-        yield ""
         yield from _wrapped(paragraph)
-    yield ""
+        yield ""
     for fact in _facts(rule):
         yield from _wrapped(f"- {fact}", "  ")
 
 
 def _facts(rule: Rule) -> Iterator[str]:
     yield f"Asked when one of these is read: {', '.join(f'{PARTS[part].meaning} (`{part}`)' for part in rule.parts)}"
-    raised = f"raised when seen for {human_duration(rule.raise_after_s)}" if rule.raise_after_s else "raised at once"
-    cleared = f"not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "it is seen no more"
-    yield f"{raised[0].upper()}{raised[1:]}, cleared when {cleared}"
+    seen = (
+        f"when it was seen for {human_duration(rule.raise_after_s)}" if rule.raise_after_s else "as soon as it is seen"
+    )
+    gone = f"when it was not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "when it is gone"
+    yield f"Raised {seen}, cleared {gone}"
     causes = list(dict.fromkeys(link.cause for link in LINKS if link.effect == rule.name))
     effects = list(dict.fromkeys(link.effect for link in LINKS if link.cause == rule.name))
     if causes:
