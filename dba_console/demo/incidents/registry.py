@@ -29,7 +29,7 @@ INCIDENTS = {
     "slot-retention": Entry("slot_retention", "SlotRetention", "a slot nobody reads keeps all WAL"),
     "temp-spill": Entry("temp_spill", "TempSpill", "a runaway sort writes temporary files"),
     "disk-filling": Entry("disk_filling", "DiskFilling", "the data directory's disk fills up (root)"),
-    "reclaim-stall": Entry("reclaim_stall", "ReclaimStall", "I/O freezes while memory is reclaimed (root)"),
+    "reclaim-stall": Entry("reclaim_stall", "ReclaimStall", "I/O freezes, memory is reclaimed (recorded without root)"),
 }
 
 
