@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -183,6 +184,21 @@ def test_a_role_that_may_not_log_in_is_a_warning_for_the_server_is_there(fresh_c
         seen.collector.close()
     assert told.text.startswith("PostgreSQL does not let the console in: ")
     assert told.advice is not None and "pg_hba.conf" in told.advice
+
+
+def test_a_server_that_keeps_the_connection_and_is_silent_is_told_as_that(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with eyes(cluster.dsn(), *SERVER) as seen:
+        pid = seen.collector.server.backend_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            told = seen.until("server-down", within_s=20)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        seen.until_gone("server-down", within_s=20)
+    assert (told.severity, told.evidence["outage"]) == ("warning", "silent")
+    assert told.text.startswith("PostgreSQL does not answer: ")
 
 
 @contextmanager
