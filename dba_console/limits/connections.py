@@ -35,6 +35,7 @@ class ConnectionLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     limit_near_pct: float = 90.0
     """Of a CONNECTION LIMIT of a role or database, or of max_wal_senders: a warning."""
     limit_clear_pct: float = 80.0
+    """What is open about such a limit clears below this."""
     limit_least: int = 5
     """Smaller limits are reached on purpose: one job at a time."""
     idle_transaction_s: float = 60.0

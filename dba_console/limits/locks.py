@@ -17,11 +17,13 @@ class LockLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     queue_long_behind: int = 5
     """So many are critical too where the wait they stand behind lasts `queue_long_s`."""
     queue_long_s: float = 10.0
+    """That wait."""
     blocker_s: float = 10.0
     """One session that holds up another for so long: a warning."""
     blocker_many: int = 5
     """So many sessions behind it are a warning after `blocker_many_s` already."""
     blocker_many_s: float = 2.0
+    """How long they must have waited."""
     blocker_critical_behind: int = 20
     """So many sessions behind it ..."""
     blocker_critical_s: float = 30.0

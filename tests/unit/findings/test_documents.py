@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dba_console.findings import lasting
-from dba_console.findings.document import FAMILIES, markdown
+from dba_console.findings.document import FAMILIES, Family, field_notes, markdown
 from dba_console.findings.links import LINKS
 from dba_console.findings.registry import RULES
 from dba_console.findings.rule import Rule
@@ -60,6 +60,12 @@ def test_the_runbooks_of_rules_are_those_that_their_signals_name() -> None:
         named = set(re.findall(r'runbook=(?:[A-Z]+|"([a-z-]+)")', source.split("\nRULES")[0])) - {""}
         told = {rule.runbook for rule in RULES if inspect.getmodule(rule.look) is module} - {None}
         assert named <= told, module
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.limits)
+def test_every_figure_says_what_it_means(family: Family) -> None:
+    kind = type(getattr(Limits(), family.limits))
+    assert {field.name for field in msgspec.structs.fields(kind)} == field_notes(kind).keys()
 
 
 def test_links_lead_from_rules_to_rules() -> None:
