@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dba_console.findings.lasting import latched
 from dba_console.findings.moments import in_time
 from dba_console.findings.mount_words import holds_server, mounts_of, share_used, words_of
 from dba_console.findings.outlook import Outlook, Watched
@@ -45,21 +46,22 @@ def _mount(s: Situation, mount: Mount, used: int, available: int, watched: Watch
     outlook = watched.outlook(
         used + available, mount.size or used + available, within_s=limits.full_in_warning_s, soon_s=limits.soon_s
     )
-    by_share, by_date = _by_share(s, mount, available, outlook), _by_date(s, mount, outlook)
-    severity = by_share if by_date is None or (by_share == "critical") else by_date
+    by_share, by_date = _by_share(s, mount, available, outlook, watched), _by_date(s, mount, outlook)
+    severity = by_share if by_date is None or by_share == "critical" else by_date
     if severity is not None:
         yield _signal(s, mount, available, outlook, severity)
 
 
-def _by_share(s: Situation, mount: Mount, available: int, outlook: Outlook | None) -> Severity | None:
-    limits, pct = s.limits.disks, share_used(mount)
+def _by_share(s: Situation, mount: Mount, available: int, outlook: Outlook | None, watched: Watched) -> Severity | None:
+    limits, pct = s.limits.disks, share_used(mount) or 0.0
     critical_pct = limits.full_critical_pct if holds_server(mount) else limits.full_beside_critical_pct
+    grades: dict[Severity, float] = {"warning": limits.full_warning_pct, "critical": critical_pct}
+    if mount.holds == ["session"]:
+        del grades["critical"]  # the console's own recording; nothing of the server is in danger
     severity: Severity | None = None
-    for name, at in (("warning", limits.full_warning_pct), ("critical", critical_pct)):
-        if s.over(pct, at, at - CLEAR_PCT, RULE, clean(mount.path)):
-            severity = "critical" if name == "critical" else "warning"
-    if severity == "critical" and mount.holds == ["session"]:
-        severity = "warning"  # the console's own recording; nothing of the server is in danger
+    for grade, at_pct in grades.items():
+        if latched(watched.grades, grade, at=pct >= at_pct, until=pct >= at_pct - CLEAR_PCT):
+            severity = grade
     if severity is not None and available >= limits.roomy_bytes and outlook is None:
         return _LOWER[severity]
     return severity

@@ -50,6 +50,8 @@ class Watched:
     """The used bytes of one file system: each reading of five minutes, one every two minutes of four hours."""
 
     def __init__(self) -> None:
+        self.grades: dict[str, bool] = {}
+        """Shares of it that are told, each until it is clearly below (`lasting.latched`)."""
         self._fine: deque[tuple[int, float]] = deque(maxlen=61)
         self._coarse: deque[tuple[int, float]] = deque(maxlen=121)
 

@@ -70,6 +70,12 @@ def test_a_share_is_told_until_it_is_clearly_below() -> None:
     assert telling.open == []
 
 
+def test_what_is_told_as_a_warning_becomes_critical_at_its_own_share_and_not_before() -> None:
+    assert told([81 * GB, *[89 * GB] * 4]).severities == {"disk-filling:/data": "warning"}
+    assert told([81 * GB, 91 * GB, *[89 * GB] * 4]).severities == {"disk-filling:/data": "critical"}
+    assert told([81 * GB, 91 * GB, *[87 * GB] * 4]).severities == {"disk-filling:/data": "warning"}
+
+
 def test_a_steady_growth_tells_the_date() -> None:
     (row,) = told(growing(75 * GB, 13 * MB, 300)).open
     assert row.severity == "warning"
