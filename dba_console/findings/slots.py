@@ -46,7 +46,8 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
 
     A warning from 1 GB, or a tenth of what is free on the disk of pg_wal, and where that is full, or the slot lost by
     max_slot_wal_keep_size, within a day of steady growth; critical where it is within an hour, within a quarter of an
-    hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs.
+    hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs. One that is read
+    must keep as much and have grown for a minute, and is critical only a quarter of an hour before its end.
 
     A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace.
     """
@@ -132,10 +133,13 @@ def _severity(s: Situation, kept: Kept) -> Severity | None:
     limits, end_in_s, unread = s.limits.wal, kept.end_in_s, kept.slot.active_pid is None
     if kept.slot.wal_status == "unreserved":
         return "critical"
-    if end_in_s is not None and end_in_s < limits.full_warn_s:
+    if unread and end_in_s is not None and end_in_s < limits.full_warn_s:
         return "critical" if end_in_s < limits.full_critical_s else "warning"
     much = s.over(kept.bytes, _much(s), _much(s) * CLEAR_SHARE, "slot-retention", clean(kept.slot.name))
-    return "warning" if much and (unread or kept.grows) else None
+    if not much or not (unread or kept.grows):
+        return None
+    # A reader that is behind a bulk load catches up after it; only where it would be too late then is it urgent.
+    return "critical" if end_in_s is not None and end_in_s < limits.full_soon_s else "warning"
 
 
 def _much(s: Situation) -> float:

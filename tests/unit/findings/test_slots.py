@@ -126,6 +126,15 @@ def test_a_slot_that_is_read_more_slowly_than_wal_is_written_is_a_warning_after_
     assert "it is read too slowly" in only(findings).text
 
 
+def test_a_standby_that_falls_behind_a_bulk_load_is_not_critical_an_hour_before_the_end() -> None:
+    slots = Slots(available=300 * GB)
+    for tick in range(60):
+        findings = slots.reads(slots.keeps(2 * GB + tick * 200 * MB, active_pid=7))
+    found = only(findings)
+    assert found.severity == "warning"
+    assert "is full in 5" in found.text
+
+
 def test_a_logical_slot_that_moves_in_steps_is_no_finding() -> None:
     slots = Slots()
     for tick in range(90):
