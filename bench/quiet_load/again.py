@@ -56,15 +56,21 @@ def as_it_was(samples: Iterable[Sample]) -> Iterable[Sample]:
 def judge_again(
     session: Path, limits: Limits | None = None, lived: Callable[[Iterable[Sample]], Iterable[Sample]] = as_it_was
 ) -> Judged:
-    """What today's rules say of the recording; of `lived` of its samples, where that is given."""
+    """What today's rules say of the recording; of `lived` of its samples, where that is given.
+
+    Events are told by the monotonic clock from the first sample on: setting the wall clock does not move them.
+    """
     recording = Recording.open(session)
     judge, history = Judge(limits or Limits()), History()
     judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
+    began_us = 0
     for picture in pictures(lived(samples_of(recording))):
         point = point_of(picture)
         history.add(picture.wall_us, point)
         changes = judge.consider(picture, history, point)
-        judged.events += [event_of(change, picture.wall_us, picture.mono_us) for change in changes]
+        began_us = began_us or picture.mono_us
+        at_us = judged.first_us + picture.mono_us - began_us
+        judged.events += [event_of(change, at_us, picture.mono_us) for change in changes]
         judged.failed.update(judge.conclusions.failed)
     recording.close()
     return judged
