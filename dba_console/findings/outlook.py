@@ -17,6 +17,9 @@ from dba_console.frames.trend import Points, course, thin
 GAP_US = 20_000_000
 """Readings come every 5 s; further apart, what was between them is not known."""
 COARSE_US = 120_000_000
+MIN_SPAN_S = 29.0
+MIN_POINTS = 7
+"""Half a minute is the least a trend is told from: with `BELIEVED` three minutes ahead, for a disk nearly gone."""
 BELIEVED = 6.0
 """A date is told no further ahead than so many times the span that it is told from: an hour of ordinary work goes up
 and down by gigabytes, and a few minutes of it say nothing of the day."""
@@ -67,13 +70,11 @@ class Watched:
         self._fine.append((mono_us, float(used)))
 
     def outlook(self, limit: int, size: int, *, within_s: float, soon_s: float) -> Outlook | None:
-        """The nearest end that can be believed: within `within_s` by a steady trend, `soon_s` by ten seconds."""
+        """The nearest end that can be believed: within `within_s` by a steady trend, else `soon_s` by ten seconds."""
         gate = max(GATE_BYTES, GATE_SHARE * size)
-        found = [
-            *(self._steady(points, limit, gate, within_s) for points in (self._fine, self._coarse)),
-            self._burst(limit, soon_s),
-        ]
-        return min((one for one in found if one is not None), key=lambda one: one.full_in_s, default=None)
+        trends = [self._steady(points, limit, gate, within_s) for points in (self._fine, self._coarse)]
+        steady = min((one for one in trends if one is not None), key=lambda one: one.full_in_s, default=None)
+        return steady or self._burst(limit, soon_s)
 
     @staticmethod
     def _steady(points: deque[tuple[int, float]], limit: int, gate: float, within_s: float) -> Outlook | None:
@@ -85,7 +86,7 @@ class Watched:
             return None
         if not _keeps_rising(list(points)):
             return None
-        found = course(list(points), window_s=14_400.0)
+        found = course(list(points), window_s=14_400.0, min_span_s=MIN_SPAN_S, min_points=MIN_POINTS)
         full_in_s = None if found is None else found.time_to_reach(limit, gate=gate, horizon_s=within_s)
         if found is None or full_in_s is None or full_in_s > BELIEVED * span_s:
             return None

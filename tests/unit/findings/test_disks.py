@@ -104,6 +104,11 @@ def test_one_step_and_noise_are_no_growth() -> None:
     assert told([50 * GB + (step % 3) * 100 * MB for step in range(60)]).changes == []
 
 
+def test_a_disk_that_is_gone_in_two_minutes_is_critical_after_half_a_minute() -> None:
+    assert told(growing(90 * GB - 4 * GB, 80 * MB, 25)).severities == {"disk-filling:/data": "warning"}
+    assert told(growing(90 * GB - 4 * GB, 80 * MB, 35)).severities == {"disk-filling:/data": "critical"}
+
+
 def test_bulk_loads_with_rests_between_them_are_no_steady_growth() -> None:
     levels = [70 * GB + load * 2 * GB for load in range(5) for _ in range(24)]
     assert told(levels).changes == []
