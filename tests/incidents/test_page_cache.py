@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.demo.incidents.page_cache import DROP, MIB, choose, how_much
+from dba_console.demo.incidents.loop_disk import MIB
+from dba_console.demo.incidents.page_cache import DROP, choose, how_much
 
 
 def test_where_no_group_can_be_made_the_hosts_cache_is_dropped_and_that_is_said(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 from dba_console.demo.account import Account, clean_environment
+from dba_console.demo.incidents.loop_disk import MIB
 from dba_console.demo.leash import end, on_leash
 from dba_console.errors import ConsoleError
 
-MIB = 1 << 20
 STEPS_PER_S = 4
 PATIENCE_S = 10.0
 

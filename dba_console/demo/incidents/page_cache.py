@@ -12,7 +12,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-MIB = 1 << 20
+from dba_console.demo.incidents.loop_disk import MIB
+
 USUAL_BYTES = 1536 * MIB
 """Half as much again as the gigabyte that has to fall."""
 CGROUPS = Path("/sys/fs/cgroup")

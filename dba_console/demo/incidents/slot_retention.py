@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.loop_disk import MIB, loop_disk
+from dba_console.demo.incidents.loop_disk import MIB, data_on_its_own
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE, LoadPlan
 
@@ -45,11 +45,8 @@ class SlotRetention(Incident):
 
     @contextmanager
     def site(self) -> Iterator[Path | None]:
-        if os.geteuid() != 0:
-            yield None
-            return
-        with loop_disk(SIZE_BYTES) as disk:
-            yield disk.data_directory
+        with data_on_its_own(SIZE_BYTES) as directory:
+            yield directory
 
     def prepare(self, ground: PracticeGround) -> None:
         """The slot as its replica left it, with the WAL reserved that it had not read."""

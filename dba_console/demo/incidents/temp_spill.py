@@ -5,14 +5,13 @@ How much it may write is bounded by temp_file_limit, and with root the data lies
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.loop_disk import MIB, loop_disk
+from dba_console.demo.incidents.loop_disk import MIB, data_on_its_own
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE, LoadPlan
 
@@ -39,11 +38,8 @@ class TempSpill(Incident):
 
     @contextmanager
     def site(self) -> Iterator[Path | None]:
-        if os.geteuid() != 0:
-            yield None
-            return
-        with loop_disk(SIZE_BYTES) as disk:
-            yield disk.data_directory
+        with data_on_its_own(SIZE_BYTES) as directory:
+            yield directory
 
     def cause(self, ground: PracticeGround) -> None:
         """Returns when temporary files lie on the data volume."""
