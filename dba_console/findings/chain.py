@@ -6,7 +6,7 @@ cause, for that is what a runbook answers; its sentence begins with what the ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -67,9 +67,12 @@ def word_between(effect: Track, cause: Track, links: Iterable[Link] = LINKS) -> 
 
 
 def causes_of(
-    tracks: Sequence[Track], links: Iterable[Link] = LINKS, held: Mapping[Key, Key] | None = None
+    tracks: Sequence[Track], links: Iterable[Link] = LINKS, held: Mapping[Key, Sequence[Key]] | None = None
 ) -> dict[Key, Track]:
-    """Effect -> its cause: the first link, in the order of their declaration, that fits or did so before (`held`)."""
+    """Effect -> its cause: the first link, in the order of their declaration, that fits or did so before.
+
+    `held` has the causes of each effect as they were, nearest first. What was joined stays with what is left of them.
+    """
     by_rule: dict[str, list[Track]] = {}
     for track in tracks:
         by_rule.setdefault(track.rule.name, []).append(track)
@@ -81,18 +84,55 @@ def causes_of(
                 cause = _cause(effect, by_rule.get(link.cause, ()), link, before, found)
                 if cause is not None:
                     found[effect.key] = cause
+    _stay(tracks, before, found)
     return found
 
 
+def paths_of(causes: Mapping[Key, Track]) -> dict[Key, tuple[Key, ...]]:
+    """The causes of each effect, nearest first: what `causes_of` takes as `held`."""
+    held = {}
+    for effect in causes:
+        path = []
+        cause = causes.get(effect)
+        while cause is not None:
+            path.append(cause.key)
+            cause = causes.get(cause.key)
+        held[effect] = tuple(path)
+    return held
+
+
+def _still_held(held: Mapping[Key, Key], there: Collection[Key]) -> dict[Key, Key]:
+    """What an effect was joined to; where that is over, what stood behind it: the end of a chain's middle splits none."""
+    still: dict[Key, Key] = {}
+    for effect, cause in held.items():
+        passed = {effect}
+        while cause not in there and cause in held and cause not in passed:
+            passed.add(cause)
+            cause = held[cause]
+        still[effect] = cause
+    return still
+
+
 def _cause(
-    effect: Track, causes: Iterable[Track], link: Link, held: Mapping[Key, Key], found: Mapping[Key, Track]
+    effect: Track, causes: Iterable[Track], link: Link, held: Mapping[Key, Sequence[Key]], found: Mapping[Key, Track]
 ) -> Track | None:
     for cause in causes:
         if cause.key == effect.key or _leads(cause, effect, found):
             continue
-        if held.get(effect.key) == cause.key or link.fits(effect.signal, cause.signal):
+        if held.get(effect.key, ())[:1] == (cause.key,) or link.fits(effect.signal, cause.signal):
             return cause
     return None
+
+
+def _stay(tracks: Sequence[Track], held: Mapping[Key, Sequence[Key]], found: dict[Key, Track]) -> None:
+    """Keep with the rest of its causes what no link explains any more: an end is no reason for new alarms."""
+    by_key = {track.key: track for track in tracks}
+    for track in tracks:
+        if track.key not in found:
+            left = (by_key[key] for key in held.get(track.key, ()) if key in by_key)
+            cause = next((one for one in left if not _leads(one, track, found)), None)
+            if cause is not None:
+                found[track.key] = cause
 
 
 def _leads(start: Track, to: Track, causes: Mapping[Key, Track]) -> bool:

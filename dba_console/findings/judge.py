@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from dba_console.findings.chain import Joined, causes_of, join, text_of, word_between
+from dba_console.findings.chain import Joined, causes_of, join, paths_of, text_of, word_between
 from dba_console.findings.changes import Change, Kind, changes_between
 from dba_console.findings.quiet import Quiet
 from dba_console.findings.registry import RULES
@@ -45,9 +45,9 @@ class Judge:
         self._last_us = self._tick_us = 0
         self._boot = ""
         self._open: dict[str, Conclusion] = {}
-        self._shape: list[tuple[Key, Severity]] = []
+        self._shape: list[tuple[Key, Severity, bool]] = []
         self._joined_us = 0
-        self._held: dict[Key, Key] = {}
+        self._held: dict[Key, tuple[Key, ...]] = {}
         self._failed: dict[str, str] = {}
         self.quiet = Quiet()
         """What the operators acknowledged or silenced."""
@@ -137,13 +137,14 @@ class Judge:
         raised = self._tracks.raised
         if not raised and not self._open:
             return []
-        shape = [(track.key, track.signal.severity) for track in raised]
+        shape = [(track.key, track.signal.severity, track.seen) for track in raised]
         before = self._open
         if shape != self._shape or not 0 <= wall_us - self._joined_us < REFRESH_US:
             self._shape, self._joined_us = shape, wall_us
             causes = causes_of(raised, held=self._held)
-            self._held = {effect: cause.key for effect, cause in causes.items()}
-            self._open = {row.id: row for row in map(_conclusion, join(raised, causes))}
+            self._held = paths_of(causes)
+            groups = [one for one in join(raised, causes) if one.named.id in before or _is_seen(one)]
+            self._open = {row.id: row for row in map(_conclusion, groups)}
         self.quiet.keep_only(self._open, wall_us)
         self._open = {row.id: self.quiet.applied(row, wall_us) for row in self._open.values()}
         return changes_between(before, self._open)
@@ -157,6 +158,11 @@ class Judge:
 def _is_same(before: Reading | None, now: Reading) -> bool:
     # A picture carries a reading on as the same object; one made from a recording makes them anew.
     return before is now or (before is not None and before.part.at_us == now.part.at_us)
+
+
+def _is_seen(joined: Joined) -> bool:
+    """Whether any of it is seen now: what only waits to be cleared raises nothing anew."""
+    return any(track.seen for track in joined.tracks)
 
 
 def _conclusion(joined: Joined) -> Conclusion:

@@ -26,6 +26,8 @@ class Track:
     at_us: int
     """Wall time of the numbers."""
     raised: bool = False
+    seen: bool = True
+    """Its rule saw it when last asked; else it waits to be cleared."""
 
     @property
     def key(self) -> Key:
@@ -62,7 +64,7 @@ class Tracks:
             if track is None:
                 since_us = wall_us if signal.since_us is None else min(signal.since_us, wall_us)
                 track = self._tracks[key] = Track(rule, signal, since_us, mono_us, mono_us, wall_us)
-            track.signal, track.last_us, track.at_us = signal, mono_us, wall_us
+            track.signal, track.last_us, track.at_us, track.seen = signal, mono_us, wall_us, True
             if signal.since_us is not None:
                 track.since_us = min(signal.since_us, wall_us)
             track.raised = track.raised or mono_us - track.first_us >= rule.raise_after_s * 1e6
@@ -71,6 +73,7 @@ class Tracks:
 
     def _not_seen(self, key: Key, mono_us: int) -> None:
         track = self._tracks[key]
+        track.seen = False
         if not track.raised or mono_us - track.last_us >= track.rule.clear_after_s * 1e6:
             del self._tracks[key]
 

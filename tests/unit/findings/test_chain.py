@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.findings.chain import Joined, causes_of, text_of, word_between
+from dba_console.findings.chain import Joined, causes_of, paths_of, text_of, word_between
 from dba_console.findings.chain import join as joined_by
 from dba_console.findings.links import Link, same
 from dba_console.findings.signal import Signal
@@ -33,8 +33,39 @@ def test_what_was_joined_stays_joined_while_both_last() -> None:
     before = causes_of(_tracks(queue=mine, idle=idle), LINKS)
     later = _tracks(queue=warning("queue"), idle=idle)
     assert causes_of(later, LINKS) == {}
-    held = {effect: cause.key for effect, cause in before.items()}
+    held = paths_of(before)
     assert [cause.key for cause in causes_of(later, LINKS, held).values()] == [("idle", "")]
+
+
+def test_what_was_joined_stays_with_its_root_when_what_lay_between_is_over() -> None:
+    held = paths_of(causes_of(_tracks(full=critical(), stalled=warning(), reclaim=warning()), LINKS[:2]))
+    causes = causes_of(_tracks(full=critical(), reclaim=warning()), LINKS[:2], held)
+    assert {effect: cause.key for effect, cause in causes.items()} == {("full", ""): ("reclaim", "")}
+
+
+def test_what_only_waits_to_be_cleared_is_not_raised_anew_when_its_cause_has_gone() -> None:
+    full = Told("connections-filling", clear_after_s=30)
+    stalled = Told("io-stalled", clear_after_s=3)
+    bench = Bench(full, stalled)
+    full.sees, stalled.sees = [critical("Connections fill")], [warning("I/O is stalled")]
+    bench.tick()
+    full.sees, stalled.sees = [], []
+    assert kinds(bench.ticks(20)) == [("cleared", "io-stalled")]
+    full.sees = [critical("Connections fill")]
+    assert kinds(bench.tick()) == [("raised", "connections-filling")]
+
+
+def test_the_end_of_the_middle_of_a_chain_leaves_the_effect_with_the_root() -> None:
+    links = (
+        Link("full", "stalled"),
+        Link("full", "reclaim", fits=lambda effect, cause: False),
+        Link("stalled", "reclaim"),
+    )
+    before = causes_of(_tracks(full=warning("full"), stalled=warning("stalled"), reclaim=warning("reclaim")), links)
+    held = {effect: cause.key for effect, cause in before.items()}
+    later = _tracks(full=warning("full"), reclaim=warning("reclaim"))
+    assert causes_of(later, links) == {}
+    assert [cause.key for cause in causes_of(later, links, held).values()] == [("reclaim", "")]
 
 
 def test_an_effect_that_keeps_its_name_names_the_finding() -> None:
