@@ -6,7 +6,7 @@ cause, for that is what a runbook answers; its sentence begins with what the ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -99,18 +99,6 @@ def paths_of(causes: Mapping[Key, Track]) -> dict[Key, tuple[Key, ...]]:
             cause = causes.get(cause.key)
         held[effect] = tuple(path)
     return held
-
-
-def _still_held(held: Mapping[Key, Key], there: Collection[Key]) -> dict[Key, Key]:
-    """What an effect was joined to; where that is over, what stood behind it: the end of a chain's middle splits none."""
-    still: dict[Key, Key] = {}
-    for effect, cause in held.items():
-        passed = {effect}
-        while cause not in there and cause in held and cause not in passed:
-            passed.add(cause)
-            cause = held[cause]
-        still[effect] = cause
-    return still
 
 
 def _cause(

@@ -55,19 +55,6 @@ def test_what_only_waits_to_be_cleared_is_not_raised_anew_when_its_cause_has_gon
     assert kinds(bench.tick()) == [("raised", "connections-filling")]
 
 
-def test_the_end_of_the_middle_of_a_chain_leaves_the_effect_with_the_root() -> None:
-    links = (
-        Link("full", "stalled"),
-        Link("full", "reclaim", fits=lambda effect, cause: False),
-        Link("stalled", "reclaim"),
-    )
-    before = causes_of(_tracks(full=warning("full"), stalled=warning("stalled"), reclaim=warning("reclaim")), links)
-    held = {effect: cause.key for effect, cause in before.items()}
-    later = _tracks(full=warning("full"), reclaim=warning("reclaim"))
-    assert causes_of(later, links) == {}
-    assert [cause.key for cause in causes_of(later, links, held).values()] == [("reclaim", "")]
-
-
 def test_an_effect_that_keeps_its_name_names_the_finding() -> None:
     links = (Link("wraparound", "horizon", keeps_name=True), Link("horizon", "idle"))
     [joined] = join(_tracks(wraparound=critical(), horizon=warning(), idle=warning()), links)
