@@ -110,7 +110,7 @@ def test_a_disk_that_is_gone_in_two_minutes_is_critical_after_half_a_minute() ->
 
 
 def test_bulk_loads_with_rests_between_them_are_no_steady_growth() -> None:
-    levels = [70 * GB + load * 2 * GB for load in range(5) for _ in range(24)]
+    levels = [70.0 * GB + load * 2 * GB for load in range(5) for _ in range(24)]
     assert told(levels).changes == []
 
 
