@@ -48,6 +48,7 @@ class Judge:
         self._shape: list[tuple[Key, Severity, bool]] = []
         self._joined_us = 0
         self._held: dict[Key, tuple[Key, ...]] = {}
+        self._told: dict[str, tuple[Severity, set[str]]] = {}
         self._failed: dict[str, str] = {}
         self.quiet = Quiet()
         """What the operators acknowledged or silenced."""
@@ -147,7 +148,17 @@ class Judge:
             self._open = {row.id: row for row in map(_conclusion, groups)}
         self.quiet.keep_only(self._open, wall_us)
         self._open = {row.id: self.quiet.applied(row, wall_us) for row in self._open.values()}
-        return changes_between(before, self._open)
+        return [change for change in changes_between(before, self._open) if self._is_news(change)]
+
+    def _is_news(self, change: Change) -> bool:
+        """Whether a change is worth an event: another severity, or a part the finding has not had before."""
+        row = change.finding
+        if change.kind in ("cleared", "joined"):
+            self._told.pop(row.id, None)
+            return True
+        severity, parts = self._told.get(row.id, (None, set[str]()))
+        self._told[row.id] = (row.severity, parts.union(row.chain))
+        return change.kind != "changed" or severity != row.severity or not parts.issuperset(row.chain)
 
     def _requieted(self, kind: Kind, found: Conclusion, wall_us: int) -> Change:
         now = self.quiet.applied(found, wall_us)

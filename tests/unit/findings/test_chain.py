@@ -28,6 +28,20 @@ def join(tracks: list[Track], links: tuple[Link, ...]) -> list[Joined]:
     return joined_by(tracks, causes_of(tracks, links), links)
 
 
+def test_parts_that_come_and_go_are_told_once() -> None:
+    full, stalled = Told("connections-filling", clear_after_s=2), Told("io-stalled")
+    bench = Bench(full, stalled)
+    stalled.sees = [warning("I/O is stalled")]
+    bench.tick()
+    told = []
+    for _ in range(4):
+        full.sees = [warning("Connections fill")]
+        told += bench.ticks(5)
+        full.sees = []
+        told += bench.ticks(5)
+    assert kinds(told) == [("changed", "io-stalled")]
+
+
 def test_what_was_joined_stays_joined_while_both_last() -> None:
     mine, idle = warning("queue", evidence={"root_pid": 7}), warning("idle", evidence={"pid": 7})
     before = causes_of(_tracks(queue=mine, idle=idle), LINKS)
