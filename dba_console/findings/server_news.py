@@ -45,8 +45,8 @@ class _Memory:
 def server_restarted(s: Situation) -> Iterator[Signal]:
     """The server began anew, told for a quarter of an hour: since when it is up, and whether it had crashed.
 
-    A remark where it was shut down in order, else a warning. A crash is known by the statistics, which are thrown away in recovery and kept over an orderly end; and by
-    processes that all began anew under the same postmaster.
+    A remark where it was shut down in order, else a warning. A crash is known by the statistics, which are thrown away
+    in recovery and kept over an orderly end; and by processes that all began anew under the same postmaster.
     """
     return _told(s, "server-restarted")
 
