@@ -71,7 +71,10 @@ def _text(change: Change, wall_us: int) -> str:
         case "joined":
             return f"finding {row.id} is part of {change.into.id if change.into else '?'} now"
         case "cleared":
-            return f"finding cleared after {human_duration((wall_us - row.since_us) / 1e6)}: {row.id}"
+            # A clock that was set back in between leaves no duration to tell.
+            lasted_s = (wall_us - row.since_us) / 1e6
+            after = f" after {human_duration(lasted_s)}" if lasted_s >= 0 else ""
+            return f"finding cleared{after}: {row.id}"
         case "acknowledged":
             return f"finding acknowledged by {row.who}: {row.id}" + (f": {row.note}" if row.note else "")
         case "silenced":

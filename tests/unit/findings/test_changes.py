@@ -29,6 +29,10 @@ def test_a_cleared_finding_says_how_long_it_lasted_and_calls_nobody() -> None:
     assert event.text == "finding cleared after 1m30s: slot-retention:old"
 
 
+def test_a_clock_set_back_leaves_no_duration_to_tell() -> None:
+    assert event_of(Change("cleared", ROW), 0, 5).text == "finding cleared: slot-retention:old"
+
+
 def test_a_silenced_finding_is_remembered_and_calls_nobody() -> None:
     silenced = structs.replace(ROW, state="silenced", who="ann", until_us=121_000_000)
     assert event_of(Change("raised", silenced), 61_000_000, 5).severity == "info"
