@@ -2,45 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dba_console.frames.history import History
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels import charts
-from dba_console.panels.cells import Line, Span, fit, fit_line
+from dba_console.panels.cells import Line, Span, fit, fit_line, line_width
 from dba_console.panels.chart_rows import Chart, draw
-from dba_console.panels.findings import full
+from dba_console.panels.findings import calls, full
 from dba_console.panels.happenings import marks
-from dba_console.panels.quantities import words_of, writer
+from dba_console.panels.quantities import series_title, writer
 from dba_console.panels.times import clock, from_rfc3339
 from dba_console.panels.wrapping import wrap_lines
 
 BEFORE_US, AFTER_US = 180_000_000, 420_000_000
 """Charted at most: three minutes before it began, and seven after."""
 LEAST_US = 60_000_000
-_TALLEST = 5
+_CELL_US = 1_100_000
+"""A column spans a tick at least: columns between two ticks would be blank, and a chart of stripes."""
+_TALLEST, _TALL_SCREEN = 5, 36
+"""Rows of a chart at most; half as many again from that height of the screen on."""
 _AXIS = 2
 """Lines of the time axis: signs, clock."""
+CONTEXT = ("connections.used", "io.psi_full_pct", "memory.cached_bytes")
+"""What is charted where no series shows the finding itself: what else went on when it began."""
+_NOW_US = 10_000_000
+"""Charts that end longer ago do not tell how things are now."""
 
 
 def evidence(frame: Frame, one: Finding, history: History, width: int, height: int) -> list[Line]:
-    """The whole screen of a finding in at most `height` lines; words first, charts in the room they leave."""
-    words = wrap_lines(tuple(full(one, frame.at_us)), width - 1)
-    words = [(Span(" "), *line) for line in words]
-    room = height - len(words) - 1
-    if not one.series or room < _AXIS + len(one.series[:1]):
-        return [fit_line(line, width) for line in words[:height]]
-    axis_us = window(from_rfc3339(one.since) or frame.at_us, frame.at_us, history)
-    lines = [*words, _rule(axis_us, width), *_charts(frame, one, history, axis_us, width, room)]
-    return [fit_line(line, width) for line in lines[:height]]
+    """The screen of a finding in at most `height` lines, from its first line on."""
+    return part(everything(frame, one, history, width, height), height, 0)
 
 
-def window(since_us: int, now_us: int, history: History) -> tuple[int, int]:
-    """From when to when it is charted: around its beginning, or the last minutes where that was too long ago."""
+def everything(
+    frame: Frame, one: Finding, history: History, width: int, height: int, ended_us: int | None = None
+) -> list[Line]:
+    """All lines: words first, then charts as high as the room of `height` lets them be, and at least a line each.
+
+    `ended_us`: when the finding was seen last, where it is not open any more.
+    """
+    now_us = frame.at_us if ended_us is None else ended_us
+    lines: list[Line] = [(Span(" "), *line) for line in wrap_lines(tuple(full(one, now_us)), max(1, width - 1))]
+    series = one.series or (CONTEXT if calls([one]) else ())
+    gutter = 30 if width >= 100 else 24
+    cells = width - gutter
+    if series and cells > 0:
+        axis = charts.Axis(*window(from_rfc3339(one.since) or frame.at_us, frame.at_us, history, cells), cells)
+        tallest = _TALLEST if height < _TALL_SCREEN else _TALLEST * 3 // 2
+        rows = max(len(series), min(tallest * len(series), height - len(lines) - 1 - _AXIS))
+        lines += [_rule(one, axis, width), *_charts(series, frame.at_us, history, axis, gutter, rows)]
+        lines += _axis([*marks(frame), *_began(one)], axis, gutter)
+    return [fit_line(line, width) for line in lines]
+
+
+def part(lines: list[Line], height: int, top: int) -> list[Line]:
+    """The lines from `top` on; where some are left below, the last line says how many."""
+    shown = lines[top : top + max(0, height)]
+    left = len(lines) - top - height
+    if left > 0 and height > 1:
+        cells = line_width(shown[-1])
+        shown[-1] = fit_line((Span(f" … ↓ {left + 1} more lines", "dim"),), cells)
+    return shown
+
+
+def window(since_us: int, now_us: int, history: History, cells: int = 0) -> tuple[int, int]:
+    """From when to when it is charted in `cells` columns: around its beginning, as far as anything is known of it.
+
+    Where it began before anything known, what is known of it up to now.
+    """
     oldest = _oldest(history)
+    least_us = max(LEAST_US, cells * _CELL_US)
     if oldest is not None and since_us < oldest - BEFORE_US:
-        since_us = oldest  # it began before anything known: what is known is shown
+        return min(oldest, now_us - least_us), now_us
     start = since_us - BEFORE_US if oldest is None else max(since_us - BEFORE_US, min(oldest, since_us))
     end = min(now_us, since_us + AFTER_US)
-    return min(start, end - LEAST_US), end
+    return min(start, end - least_us), end
 
 
 def _oldest(history: History) -> int | None:
@@ -48,25 +85,33 @@ def _oldest(history: History) -> int | None:
     return min(times, default=None)
 
 
-def _rule(axis_us: tuple[int, int], width: int) -> Line:
-    words = f"─ around its start, {clock(axis_us[0])} to {clock(axis_us[1])} "
-    return (Span(words + "─" * max(0, width - len(words)), "dim"),)
+def _rule(one: Finding, axis: charts.Axis, width: int) -> Line:
+    since_us = from_rfc3339(one.since)
+    span = f"{clock(axis.start_us)} to {clock(axis.end_us)}"
+    around = since_us is not None and axis.start_us <= since_us <= axis.end_us
+    what = "" if one.series else "what else went on "
+    text = f"─ {what}around its start, {span} " if around else f"─ {what}{span}; it began before that "
+    return (Span(text + "─" * max(0, width - len(text)), "dim"),)
 
 
 def _charts(
-    frame: Frame, one: Finding, history: History, axis_us: tuple[int, int], width: int, room: int
+    series: Sequence[str], now_us: int, history: History, axis: charts.Axis, gutter: int, rows: int
 ) -> list[Line]:
-    names = one.series[: max(1, (room - _AXIS) // 1)]
-    gutter = 30 if width >= 100 else 24
-    axis = charts.Axis(*axis_us, width - gutter)
-    rows, extra = divmod(room - _AXIS, len(names))
-    lines: list[Line] = []
-    for index, name in enumerate(names):
-        lines += draw(_chart(name, history, axis_us[1]), axis, gutter, max(1, min(_TALLEST, rows + (index < extra))))
-    signs = [*marks(frame), *_began(one)]
-    lines.append((Span(fit(" events", gutter - 1) + "│", "dim"), Span(charts.sign_line(signs, axis), "changed")))
-    lines.append((Span(fit("", gutter - 1) + "└", "dim"), Span(charts.clock_line(axis), "dim")))
-    return lines
+    """The charts in so many lines, shared evenly."""
+    each, extra = divmod(rows, len(series))
+    past = now_us - axis.end_us > _NOW_US
+    drawn = [
+        draw(_chart(name, history, axis, past), axis, gutter, each + (place < extra))
+        for place, name in enumerate(series)
+    ]
+    return [line for chart in drawn for line in chart]
+
+
+def _axis(signs: Sequence[tuple[int, str]], axis: charts.Axis, gutter: int) -> list[Line]:
+    return [
+        (Span(fit(" events", gutter - 1) + "│", "dim"), Span(charts.sign_line(signs, axis), "changed")),
+        (Span(fit("", gutter - 1) + "└", "dim"), Span(charts.clock_line(axis), "dim")),
+    ]
 
 
 def _began(one: Finding) -> list[tuple[int, str]]:
@@ -74,19 +119,13 @@ def _began(one: Finding) -> list[tuple[int, str]]:
     return [] if since_us is None else [(since_us, "!")]
 
 
-def _chart(name: str, history: History, end_us: int) -> Chart:
+def _chart(name: str, history: History, axis: charts.Axis, past: bool) -> Chart:
     ending, write = writer(name)
-    points = [point for point in history.series(name) if point[0] <= end_us]
-    level = ending == "_bytes"
+    points = [point for point in history.series(name) if point[0] <= axis.end_us]
+    level = ending == "_bytes" or name.endswith(("next_xid", "next_mxid"))
     span = 0.02 * max((value for _, value in points), default=0.0) if level else 0.0
     top = {"_pct": 10.0, "avg10": 10.0, "_bytes_per_s": float(1 << 20)}.get(ending, 0.0)
-    return Chart(words_of(_short(name)), points, write, floor=not level, top=top, span=max(span, 1.0 if level else 0.0))
-
-
-def _short(name: str) -> str:
-    """What a series is about: `cached_bytes` of `memory.cached_bytes`, `/pg used_bytes` of `mount:/pg.used_bytes`."""
-    kind, colon, rest = name.partition(":")
-    if colon:
-        subject, _, field = rest.rpartition(".")
-        return f"{subject or kind} {field}"
-    return name.rpartition(".")[2]
+    said = (clock(points[-1][0]), points[-1][1]) if past and points else None
+    return Chart(
+        series_title(name), points, write, floor=not level, top=top, span=max(span, 1.0 if level else 0.0), said=said
+    )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Finding, Frame
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean
+from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean, cut
+from dba_console.panels.cells import width as width_of
 from dba_console.panels.happenings import finding_line, finding_sign, style_of
 from dba_console.panels.phrases import name_of, said, wrap
 from dba_console.panels.quantities import quantity, words_of
@@ -19,8 +20,11 @@ NOTHING = "the rules found nothing wrong"
 UNJUDGED = "nothing has been judged yet"
 _INDENT = 12
 """Cells before the sentence: sign and time."""
-MOST_LINES = 4
+MOST_LINES = 5
 """A sentence on the overview is wrapped to at most so many lines."""
+
+_ROOMY = 110
+"""Cells from which on a table has room for state and runbook beside a sentence one can read."""
 
 _COLUMNS = (
     Column("sign", "", 1),
@@ -28,9 +32,12 @@ _COLUMNS = (
     Column("age", "for", 6, right=True),
     Column("severity", "severity", 8, sort_key="S"),
     Column("text", "finding", 60, grow=True),
-    Column("runbook", "runbook", 20, spare=2),
-    Column("state", "state", 12, sort_key="A", spare=1),
 )
+_MORE = (
+    Column("state", "state", 12, sort_key="A", spare=1),
+    Column("runbook", "runbook", 20, spare=2),
+)
+"""On a narrow screen the sign tells the state, and the row in full the rest: the sentence needs the cells."""
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -40,18 +47,16 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
 
 
 def lines_of(shown: Sequence[Finding], width: int, height: int) -> list[Line]:
-    """Findings in at most `height` lines: a line each, sentences wrapped where there is room."""
-    kept = sorted(shown, key=lambda one: _RANKS.get(one.severity, 2))[: max(0, height)]
-    kept.sort(key=lambda one: one.since or "")
+    """Findings in at most `height` lines: a line each, in the order they began; room left goes to the most severe."""
+    kept = ordered(shown)[: max(0, height)]
     spare = height - len(kept)
-    lines: list[Line] = []
+    wrapped: list[tuple[str, list[Line]]] = []
     for one in kept:
-        whole = _wrapped(one, width) if spare > 0 else [finding_line(one, width)]
-        if len(whole) - 1 > spare:
-            whole = [finding_line(one, width)]
-        spare -= len(whole) - 1
-        lines += whole
-    return lines
+        lines = _wrapped(one, width, min(MOST_LINES, 1 + spare))
+        spare -= len(lines) - 1
+        wrapped.append((one.since or "", lines))
+    wrapped.sort(key=lambda each: each[0])
+    return [line for _, lines in wrapped for line in lines]
 
 
 def speaking(findings: Sequence[Finding]) -> list[Finding]:
@@ -69,14 +74,18 @@ def ordered(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: (_STATES.get(one.state, 0), _RANKS.get(one.severity, 2), one.since or ""))
 
 
-def _wrapped(one: Finding, width: int) -> list[Line]:
-    """The sentence over as many lines as it needs; on one, cut, where it would need too many."""
+def _wrapped(one: Finding, width: int, most: int) -> list[Line]:
+    """The sentence over as many lines as it needs and may have; cut at the end of the last one."""
     arrow = 5 if one.runbook else 0
+    room = width - _INDENT
     text = clean(one.text[:500])
-    room = width - _INDENT - arrow
     pieces = wrap(text, room) if room >= 20 else []
-    if not 1 < len(pieces) <= MOST_LINES:
+    if pieces and width_of(pieces[-1]) > room - arrow:
+        pieces = wrap(text, room - arrow)
+    if min(len(pieces), most) <= 1:
         return [finding_line(one, width)]
+    if len(pieces) > most:
+        pieces = [*pieces[: most - 1], cut(" ".join(pieces[most - 1 :]), room - arrow)]
     style = style_of(one.severity)
     first = (Span(finding_sign(one) + " ", style), Span(clock_of(one.since) + "  ", "dim"), Span(pieces[0], style))
     rest: list[Line] = [(Span(" " * _INDENT), Span(piece, style)) for piece in pieces[1:]]
@@ -88,11 +97,12 @@ def _wrapped(one: Finding, width: int) -> list[Line]:
 def detail(frame: Frame, width: int, history: History) -> Detail:
     """Every finding with its words; the selected one in full below."""
     found = ordered(frame.findings)
-    rows = tuple(_row(one, frame.at_us) for one in found)
+    columns = _COLUMNS + _MORE if width >= _ROOMY else _COLUMNS
+    rows = tuple(_row(one, frame.at_us, len(columns)) for one in found)
     head = [] if found else [said(_nothing(frame), "dim")]
     if frame.findings_note:
         head = [said(text, "warn") for text in wrap(frame.findings_note, width)] + head
-    tables = (Table("findings", _COLUMNS, rows, None, "Findings", NOTHING),) if rows else ()
+    tables = (Table("findings", columns, rows, None, "Findings", NOTHING),) if rows else ()
     return Detail("Findings", tuple(head), tables)
 
 
@@ -103,21 +113,19 @@ def _nothing(frame: Frame) -> str:
     return NOTHING if frame.judged else UNJUDGED
 
 
-def _row(one: Finding, now_us: int) -> Row:
+def _row(one: Finding, now_us: int, count: int) -> Row:
+    """The finding in the first `count` columns, and in full below them."""
     style = "dim" if one.state == "silenced" else style_of(one.severity)
-    return Row(
-        one.id,
-        (
-            Cell(finding_sign(one), one.severity, style),
-            Cell(clock_of(one.since), one.since),
-            Cell(lasting(one, now_us), one.since),
-            Cell(name_of(one.severity), one.severity, style),
-            Cell(clean(one.text[:400]), one.text[:400], style),
-            Cell(name_of(one.runbook) if one.runbook else "", one.runbook or ""),
-            Cell(name_of(one.state), one.state),
-        ),
-        tuple(full(one, now_us)),
+    cells = (
+        Cell(finding_sign(one), one.severity, style),
+        Cell(clock_of(one.since), one.since),
+        Cell(lasting(one, now_us), one.since),
+        Cell(name_of(one.severity), one.severity, style),
+        Cell(clean(one.text[:400]), one.text[:400], style),
+        Cell(name_of(one.state), one.state),
+        Cell(name_of(one.runbook) if one.runbook else "", one.runbook or ""),
     )
+    return Row(one.id, cells[:count], tuple(full(one, now_us)))
 
 
 def lasting(one: Finding, now_us: int) -> str:
@@ -158,12 +166,12 @@ def state_words(one: Finding) -> str:
 
 
 def evidence_lines(one: Finding) -> list[Line]:
-    """The numbers, each with its unit: `used 244 · usable 247 · psi full 61%`."""
-    if not one.evidence:
-        return []
-    spans: list[Span] = [Span("evidence: ", "key")]
-    for place, (name, value) in enumerate(one.evidence.items()):
-        if place:
-            spans.append(Span(" · ", "dim"))
+    """The numbers, each with its unit: `used 244 · usable 247 · psi full 61%`; below them what is not known."""
+    known = [(name, value) for name, value in one.evidence.items() if value is not None]
+    spans: list[Span] = []
+    for name, value in known:
+        spans += [Span(" · ", "dim")] if spans else []
         spans += [Span(words_of(name) + " ", "dim"), Span(quantity(name, value))]
-    return [tuple(spans)]
+    lines: list[Line] = [(Span("evidence: ", "key"), *spans)] if spans else []
+    missing = ", ".join(clean(name.replace("_", " "))[:80] for name, value in one.evidence.items() if value is None)
+    return [*lines, (Span("not known: ", "key"), Span(missing, "dim"))] if missing else lines

@@ -7,6 +7,7 @@ from typing import Any
 
 from dba_console.panels.cells import clean
 from dba_console.panels.phrases import milliseconds
+from dba_console.panels.times import from_rfc3339, moment
 from dba_console.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 
 Write = Callable[[float | None], str]
@@ -64,7 +65,44 @@ def quantity(name: str, value: Any) -> str:
         return f"{value:,}".replace(",", " ") if value >= 100_000 and not name.endswith("pid") else str(value)
     if isinstance(value, list):
         return ", ".join(clean(str(one))[:80] for one in value[:20])
-    return clean(str(value))[:200]
+    moment_us = from_rfc3339(value) if isinstance(value, str) else None
+    return clean(str(value))[:200] if moment_us is None else moment(moment_us)
+
+
+_TITLES = {
+    "connections.used": "connections",
+    "connections.active": "active sessions",
+    "connections.idle": "idle sessions",
+    "connections.waiting": "waiting for locks",
+    "io.psi_full_pct": "I/O full stall",
+    "io.psi_full_avg10": "I/O full stall",
+    "io.psi_some_avg10": "I/O some stall",
+    "io.procs_blocked": "blocked processes",
+    "io.cpu_psi_some_avg10": "CPU some stall",
+    "memory.psi_some_avg10": "memory some stall",
+    "memory.psi_full_avg10": "memory full stall",
+    "memory.refault_bytes_per_s": "read again",
+    "replication.lag_bytes": "replication lag",
+    "replication.lag_s": "replication lag",
+    "replication.wal_bytes_per_s": "WAL written",
+}
+"""Series whose field alone does not say what it is of."""
+
+
+def series_title(name: str) -> str:
+    """What a charted series is, in words.
+
+    >>> series_title("memory.cached_bytes"), series_title("mount:/pg.used_bytes"), series_title("ids:7710351.next_xid")
+    ('cached', '/pg used', 'next xid')
+    """
+    if name in _TITLES:
+        return _TITLES[name]
+    kind, colon, rest = name.partition(":")
+    if not colon:
+        return words_of(name.rpartition(".")[2])
+    subject, _, field = rest.rpartition(".")
+    # A number names a cluster: there is but one on the screen.
+    return words_of(field if subject.isdigit() else f"{subject or kind} {field}")
 
 
 def words_of(name: str) -> str:

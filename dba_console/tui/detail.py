@@ -58,12 +58,16 @@ class DetailView:
         grid = self.grid
         if grid is None:
             return self._head[:height]
-        pane = row_pane(grid, width, height, opened=self.row_open)
+        pane = self._pane(grid, width, height)
         head = self._head[: max(0, height - len(pane) - MIN_TABLE)]
         if height >= _ROOMY:
             head = [*head, ()]
         body = self._tables(len(head), width, max(3, height - len(head) - len(pane)))
         return [*head, *body, *pane][:height]
+
+    def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
+        """The selected row in full."""
+        return row_pane(grid, width, height, opened=self.row_open)
 
     def _tables(self, top: int, width: int, height: int) -> list[Line]:
         """The table the keys act on, and as much of the others as there is room for."""

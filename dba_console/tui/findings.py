@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Finding, Frame
-from dba_console.panels.cells import Line, Span, line
-from dba_console.panels.evidence import evidence
+from dba_console.panels.cells import Line, Span, clean, line
+from dba_console.panels.evidence import CONTEXT, everything, part
 from dba_console.panels.findings import ordered
 from dba_console.panels.text import rule
-from dba_console.panels.times import from_rfc3339
-from dba_console.tui.detail import DetailView
+from dba_console.panels.times import clock, from_rfc3339
+from dba_console.tui.detail import MIN_TABLE, DetailView
+from dba_console.tui.grid import Grid
 from dba_console.tui.keys import Where
+from dba_console.tui.row_pane import row_pane
 from dba_console.tui.view import Scene
 
 NEAR_US = 420_000_000
@@ -24,17 +26,25 @@ class FindingsView(DetailView):
 
     def __init__(self, name: str = "findings") -> None:
         super().__init__(name)
+        self._hints: tuple[str, ...] = ()
 
     @property
     def hints(self) -> tuple[str, ...]:
-        return ("back", "evidence", "acknowledge", "silence", "runbook", "space", "time", "help", "quit")
+        return ("back", *(("evidence",) if self.finding else ()), *self._hints)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         lines = super().lines(scene, width, height)
         if self.grid is not None and self.grid.selected is None and self.grid.rows:
             self.grid.select(0)
             lines = super().lines(scene, width, height)
+        chosen = None if scene.frame is None or self.finding is None else find(scene.frame, self.finding)
+        self._hints = _hints(chosen, live=scene.live)
         return lines
+
+    def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
+        """The selected finding in full, in whatever room the list leaves: few have more than a few findings."""
+        table = max(MIN_TABLE, min(len(grid.rows) + 2, height // 2))
+        return row_pane(grid, width, height, opened=False, most=max(2, height - table - 2))
 
     @property
     def finding(self) -> str | None:
@@ -51,22 +61,70 @@ class EvidenceView:
     """One finding: its sentence, its numbers, their course around its start. Kept as it was once it is cleared."""
 
     where: Where = "evidence"
-    hints: tuple[str, ...] = ("back", "acknowledge", "silence", "unsilence", "runbook", "space", "time", "help", "quit")
 
     def __init__(self, finding: str) -> None:
         self.finding = finding
-        self._last: Finding | None = None
+        self._kept: Finding | None = None
+        self._seen_us = (0, 0)
+        """When it was first and last seen open by this view."""
+        self._top = 0
+        self._most = 0
+        self._page = 1
+        self._hints: tuple[str, ...] = ()
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", *self._hints)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        if scene.frame is None:
+        frame = scene.frame
+        if frame is None:
             return [(), line(Span(f" {scene.waiting_for}", "dim"))]
-        one = find(scene.frame, self.finding)
-        head = [rule(line(Span("Finding", "title"), Span(" cleared" if one is None else "", "ok")), width)]
-        self._last = one = one or self._last
+        now = find(frame, self.finding)
+        self._hints = _hints(now, live=scene.live)
+        if now is not None:
+            self._see(now, frame.at_us)
+        ended_us, state = (None, "") if now is not None else self._end(frame)
+        head = [rule(line(Span("Finding", "title"), Span(state, "ok")), width)]
+        one = self._kept
         if one is None:
-            return [*head, line(Span(f" {self.finding} is not open at this moment", "dim"))]
-        history = _history(scene, one)
-        return [*head, *evidence(scene.frame, one, history, width, height - 1)]
+            return [*head, line(Span(f" {clean(self.finding)} is not open at this moment", "dim"))]
+        lines = everything(frame, one, _history(scene, one), width, height - 1, ended_us)
+        self._page, self._most = max(1, height - 2), max(0, len(lines) - height + 1)
+        self._top = min(self._top, self._most)
+        return [*head, *part(lines, height - 1, self._top)]
+
+    def _see(self, one: Finding, at_us: int) -> None:
+        again = self._kept is None or self._kept.since != one.since
+        first_us, last_us = (at_us, at_us) if again else self._seen_us
+        self._kept, self._seen_us = one, (min(first_us, at_us), max(last_us, at_us))
+
+    def _end(self, frame: Frame) -> tuple[int, str]:
+        """When a finding that is not open was so last, and what is to be said of it."""
+        first_us, last_us = self._seen_us
+        if frame.at_us < first_us:
+            return max(frame.at_us, last_us), " not open yet at this moment"
+        cleared_us = _cleared_us(frame, self.finding, first_us)
+        if cleared_us is None:
+            return last_us, " cleared"
+        return max(first_us, cleared_us), f" cleared at {clock(cleared_us)}"
+
+    # Keys
+
+    def do_row_up(self) -> None:
+        self.wheel(-1)
+
+    def do_row_down(self) -> None:
+        self.wheel(1)
+
+    def do_page_up(self) -> None:
+        self.wheel(-self._page)
+
+    def do_page_down(self) -> None:
+        self.wheel(self._page)
+
+    def wheel(self, rows: int) -> None:
+        self._top = max(0, min(self._top + rows, self._most))
 
     def back(self) -> bool:
         return False
@@ -77,8 +135,23 @@ class EvidenceView:
     def click(self, row: int) -> str | None:
         return None
 
-    def wheel(self, rows: int) -> None:
-        pass
+
+def _hints(one: Finding | None, *, live: bool) -> tuple[str, ...]:
+    """Actions for the footer: what may be said of a finding in its state, and only where it is the present."""
+    said: tuple[str, ...] = ()
+    if one is not None and live:
+        said = ("acknowledge", "silence") if one.state == "open" else ("unsilence", "silence")
+    answer = () if one is None or one.runbook is None else ("runbook",)
+    return (*said, *answer, "space", "time", "help", "quit")
+
+
+def _cleared_us(frame: Frame, finding_id: str, after_us: int) -> int | None:
+    """When it was last said to be cleared, as far as the events at hand tell."""
+    for row in reversed(frame.events.rows):
+        if row.kind == "finding.cleared" and row.finding == finding_id:
+            at_us = from_rfc3339(row.at)
+            return at_us if at_us is not None and at_us >= after_us else None
+    return None
 
 
 def _history(scene: Scene, one: Finding) -> History:
@@ -86,7 +159,9 @@ def _history(scene: Scene, one: Finding) -> History:
     since_us = from_rfc3339(one.since)
     if since_us is None or scene.frame is None or scene.frame.at_us - since_us < NEAR_US:
         return scene.history
-    return scene.around(since_us) or scene.history
+    around = scene.around(since_us)
+    known = around is not None and any(around.series(name) for name in (*one.series, *CONTEXT))
+    return around if around is not None and known else scene.history
 
 
 def find(frame: Frame, finding_id: str) -> Finding | None:

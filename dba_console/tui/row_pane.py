@@ -10,11 +10,14 @@ _LINES = 8
 """Lines the row has at most until it is opened; then it has half of the screen."""
 
 
-def row_pane(grid: Grid, width: int, height: int, *, opened: bool) -> list[Line]:
-    """The pane's lines, a rule first; none where no row is selected or there is no room on a screen of `height`."""
+def row_pane(grid: Grid, width: int, height: int, *, opened: bool, most: int = 0) -> list[Line]:
+    """The pane's lines, a rule first; none where no row is selected or there is no room on a screen of `height`.
+
+    `most` lines it may have unopened where it is given.
+    """
     if grid.last is None:
         return []
-    room = height // 2 if opened else min(_LINES, height // 3)
+    room = height // 2 if opened else (most or min(_LINES, height // 3))
     if room < 2:
         return []
     lines = wrap_lines(grid.last.detail, width)

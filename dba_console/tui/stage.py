@@ -97,7 +97,10 @@ class Stage:
 
     def _scene(self) -> Scene:
         navigator = self._navigator
-        return Scene(navigator.frame(), navigator.history, self._waiting_for(), self._ascii, navigator.around)
+        return Scene(
+            navigator.frame(), navigator.history, self._waiting_for(), self._ascii, navigator.around,
+            navigator.cursor.live,
+        )  # fmt: skip
 
     def _waiting_for(self) -> str:
         if self._navigator.notice is not None:

@@ -23,6 +23,8 @@ class Scene:
     ascii: bool = False
     around: Callable[[int], History | None] = lambda at_us: None
     """The minutes around a moment, once they are at hand."""
+    live: bool = True
+    """The moment shown is the present."""
 
 
 class View(Protocol):

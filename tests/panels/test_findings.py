@@ -7,7 +7,7 @@ import pytest
 from dba_console.frames.history import History
 from dba_console.frames.model import EventRow, Finding, Frame
 from dba_console.panels.cells import Line, line_width, plain
-from dba_console.panels.evidence import evidence, window
+from dba_console.panels.evidence import everything, evidence, part, window
 from dba_console.panels.findings import compact, detail, lines_of, ordered
 from dba_console.panels.overview import overview
 from dba_console.panels.times import from_rfc3339
@@ -111,7 +111,8 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
     )
     shown = text(evidence(busy(one), one, build.busy_history(), 80, 22))
     for words in (
-        "used 244 · psi full 61% · cached fell 4.1 GB · who ?",
+        "used 244 · psi full 61% · cached fell 4.1 GB",
+        "not known: who",
         "connections-filling ← io-stalled ← reclaim-stall",
         "first: look at dmesg",
         "runbook: cache-drop",
@@ -143,3 +144,57 @@ def test_a_beginning_before_anything_known_shows_what_is_known() -> None:
     history.extend((now_us - second * 1_000_000, {"connections.used": 1.0}) for second in range(120, 0, -1))
     start_us, end_us = window(SINCE_US, now_us, history)
     assert start_us <= now_us - 119_000_000 and end_us == now_us
+
+
+def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> None:
+    small, bad = finding("a", "warning"), finding("b", "critical", text=SENTENCE.replace("Connections", "Sessions"))
+    shown = [plain(line) for line in lines_of([small, bad], 80, 4)]
+    assert len(shown) == 4
+    assert "Sessions fill" in shown[0] and shown[2].endswith("no shortage)")
+    assert shown[3].startswith("! ") and "Connections fill" in shown[3] and shown[3].endswith("…")
+
+
+def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_for_more() -> None:
+    frame = busy(finding(state="acknowledged", runbook="cache-drop"))
+    (narrow,), (wide,) = detail(frame, 80, History()).tables, detail(frame, 160, History()).tables
+    assert [column.id for column in narrow.columns] == ["sign", "since", "age", "severity", "text"]
+    assert [column.id for column in wide.columns][-2:] == ["state", "runbook"]
+    assert [cell.text for cell in wide.rows[0].cells][-2:] == ["acknowledged", "cache-drop"]
+    assert narrow.rows[0].cells[0].text == "a"
+
+
+def test_what_does_not_fit_is_announced_and_reached_by_scrolling() -> None:
+    one = finding(series=["connections.used", "memory.cached_bytes"], advice="first do this, then that " * 10)
+    frame, history = busy(one), build.busy_history()
+    lines = everything(frame, one, history, 60, 10)
+    first = text(part(lines, 10, 0))
+    assert "more lines" in first and "around its start" not in first
+    last = text(part(lines, 10, len(lines) - 10))
+    assert "more lines" not in last and "cached" in last and "events" in last
+
+
+def test_a_chart_that_ends_in_the_past_names_its_time_and_not_now() -> None:
+    one = finding(series=["connections.used"])
+    frame = busy(one)
+    frame.at_us = SINCE_US + 3_600_000_000
+    history = History()
+    history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-180, 421))
+    shown = text(evidence(frame, one, history, 80, 22))
+    assert " now " not in shown and "connections" in shown and "15:02:02 7" in shown
+
+
+def test_a_column_spans_a_reading_at_least_however_wide_the_screen() -> None:
+    history = History()
+    history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-10, 10))
+    start_us, end_us = window(SINCE_US, SINCE_US + 10_000_000, history, 130)
+    assert end_us == SINCE_US + 10_000_000 and end_us - start_us >= 130_000_000
+
+
+def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_start() -> None:
+    one = finding(series=["connections.used"])
+    frame = busy(one)
+    frame.at_us = SINCE_US + 3_600_000_000
+    history = History()
+    history.extend((frame.at_us - second * 1_000_000, {"connections.used": 7.0}) for second in range(120, 0, -1))
+    shown = text(evidence(frame, one, history, 80, 22))
+    assert "it began before that" in shown and "around its start" not in shown and " now 7" in shown
