@@ -19,10 +19,15 @@ from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
 from dba_console.frames.connections import ACTIVE, is_client
 from dba_console.frames.times import age_s
+from dba_console.samples.findings import Severity
 from dba_console.samples.postgres import Activity, Sessions
 from dba_console.units import human_duration
 
 STORM_NAME = "connection-storm"
+STARTS = "connection-starts"
+"""The memo about when the server, and the watch over it, began."""
+CLEAR_SHARE = 0.9
+"""A warning is a remark again at this share of the figure that made it one."""
 AGAIN_US = 5_000_000
 """How often a storm that is over is counted again, to know whether what it opened is still there."""
 
@@ -43,15 +48,17 @@ def connection_storm(s: Situation) -> Iterator[Signal]:
     """Thirty connections more within fifteen seconds, and a fifth of the usable ones, most of them of one hand.
 
     What is meant is growth and not churn: a pool of twenty that starts is none, nor is an application that opens a
-    connection for each query and closes it. A warning, for the sessions may be wanted; critical where they bring the
+    connection for each query and closes it. A remark while less than half of the usable are taken, for that is how an
+    application server starts; a warning from there, for the sessions may still be wanted; critical where they bring the
     total to 95 %. It stays while it holds half of what it opened and the house is nearly full, for that is the storm's
-    doing too. What comes back within two minutes of a restart that was watched is told as such, and alarms nobody.
+    doing too. What comes back within two minutes of a restart that was watched is told as such, and alarms nobody; nor
+    does what was there when the console began to look, which is what it found and no storm it saw.
     """
     slots, sessions, memo = slots_of(s), s.facts.sessions, s.memo(STORM_NAME)
     if slots is None or slots.blind or sessions is None:
         memo.clear()
         return
-    _note_start(s)
+    _note_start(s, sessions)
     storm = _rising(s, slots, sessions) or _lasting(s, slots, sessions, memo)
     if storm is None:
         memo.clear()
@@ -61,9 +68,17 @@ def connection_storm(s: Situation) -> Iterator[Signal]:
         memo["most"] = 0
         memo["back_s"] = _back_s(s, storm)
     memo["storm"], memo["most"] = storm, max(memo["most"], len(storm.rows))
+    severity = "info" if memo["back_s"] is not None else _severity(s, slots, memo)
+    yield _signal(s, slots, storm, memo["back_s"], severity)
+
+
+def _severity(s: Situation, slots: Slots, memo: dict[str, Any]) -> Severity:
+    """By the share that is taken, by whomever: that is what a storm endangers."""
     limits = s.limits.connections
-    full = latched(memo, "critical", at=slots.pct >= limits.critical_pct, until=slots.pct >= limits.near_pct)
-    yield _signal(s, slots, storm, memo["back_s"], critical=full)
+    if latched(memo, "critical", at=slots.pct >= limits.critical_pct, until=slots.pct >= limits.near_pct):
+        return "critical"
+    steps_back = slots.pct >= limits.storm_warn_pct * CLEAR_SHARE
+    return "warning" if latched(memo, "warning", at=slots.pct >= limits.storm_warn_pct, until=steps_back) else "info"
 
 
 def _rising(s: Situation, slots: Slots, sessions: Sessions) -> Storm | None:
@@ -72,7 +87,7 @@ def _rising(s: Situation, slots: Slots, sessions: Sessions) -> Storm | None:
     grown = 0 if before is None else slots.used - before
     if grown < max(limits.storm_least, slots.usable * limits.storm_pct / 100):
         return None
-    since_us = sessions.now_us - int(limits.storm_window_s * 1e6)
+    since_us = max(sessions.now_us - int(limits.storm_window_s * 1e6), s.memo(STARTS)["found_us"])
     new = [row for row in sessions.rows if (row.backend_start or 0) >= since_us and is_client(row)]
     least = max(limits.storm_least, grown * limits.storm_majority_pct / 100)
     for by in ("application", "user"):
@@ -107,9 +122,11 @@ def _lasting(s: Situation, slots: Slots, sessions: Sessions, memo: dict[str, Any
     return now if now is not None and 2 * len(now.rows) >= memo["most"] else None
 
 
-def _note_start(s: Situation) -> None:
-    """Remember that the server was started again while it was watched."""
-    memo, started_us = s.memo("connection-starts"), start_us(s)
+def _note_start(s: Situation, sessions: Sessions) -> None:
+    """Remember when its sessions were first read, by its own clock, and that it was started again while watched."""
+    memo, started_us = s.memo(STARTS), start_us(s)
+    # A clock that was set back must not make a newcomer of everybody, nor hide those who come.
+    memo["found_us"] = min(memo.get("found_us", sessions.now_us), sessions.now_us)
     if memo.get("start_us") not in (None, started_us):
         memo["again_us"] = started_us
     memo["start_us"] = started_us
@@ -117,11 +134,11 @@ def _note_start(s: Situation) -> None:
 
 def _back_s(s: Situation, storm: Storm) -> float | None:
     """How long after such a start it began, None where that was too long ago, or the server only just came to be."""
-    after_s = age_s(storm.began_us, s.memo("connection-starts").get("again_us"))
+    after_s = age_s(storm.began_us, s.memo(STARTS).get("again_us"))
     return after_s if after_s is not None and after_s < s.limits.connections.start_grace_s else None
 
 
-def _signal(s: Situation, slots: Slots, storm: Storm, back_s: float | None, *, critical: bool) -> Signal:
+def _signal(s: Situation, slots: Slots, storm: Storm, back_s: float | None, severity: Severity) -> Signal:
     rows = storm.rows
     first, last = rows[0], rows[-1]
     took_s = max(1.0, ((last.backend_start or 0) - (first.backend_start or 0)) / 1e6)
@@ -135,7 +152,7 @@ def _signal(s: Situation, slots: Slots, storm: Storm, back_s: float | None, *, c
         told += f", {human_duration(back_s)} after the server was started again"
     states = "".join(f", {count} {state}" for state, count in (("idle", idle), ("active", active)) if count)
     return Signal(
-        severity="info" if back_s is not None else "critical" if critical else "warning",
+        severity=severity,
         text=f"{told}{states}; {slots.used} of {slots.usable} usable are taken",
         effect=told,
         cause=f"{told}{states}",
@@ -166,8 +183,8 @@ STORM = Rule(
     look=while_unread("pg.activity", connection_storm),
     clear_after_s=20.0,
     settings=("connections.storm_window_s", "connections.storm_least", "connections.storm_pct",
-              "connections.storm_majority_pct", "connections.start_grace_s", "connections.near_pct",
-              "connections.critical_pct"),
+              "connections.storm_majority_pct", "connections.storm_warn_pct", "connections.start_grace_s",
+              "connections.near_pct", "connections.critical_pct"),
     source="stories S1 (250 slots used up within a minute or two, by retries); pools start with ten to twenty",
     runbook="connection-storm",
 )  # fmt: skip

@@ -30,6 +30,8 @@ class ConnectionLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     """And the least share of the usable connections."""
     storm_majority_pct: float = 50.0
     """The share of the growth that one application, or one user, must account for."""
+    storm_warn_pct: float = 50.0
+    """A storm is a remark while a smaller share of the usable connections is taken, and a warning from there on."""
     start_grace_s: float = 120.0
     """After a start of the server clients come back: what is opened so soon is told, and alarms nobody."""
     limit_near_pct: float = 90.0

@@ -6,6 +6,7 @@ ORDER: dict[str, tuple[tuple[str, str], ...]] = {
     "connections": (
         ("clear_pct", "near_pct"),
         ("near_pct", "critical_pct"),
+        ("storm_warn_pct", "critical_pct"),
         ("critical_in_s", "full_in_s"),
         ("date_from_pct", "critical_date_from_pct"),
         ("limit_clear_pct", "limit_near_pct"),

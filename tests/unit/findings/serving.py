@@ -32,13 +32,15 @@ class Serving:
         """Further parts, read in the next tick."""
         self.changes: list[Change] = []
         self.at_s = 0.0
+        self.clock_us = NOW_US
+        """What the server's clock shows at second 0."""
         self._picture = Picture()
         self._history = History()
 
     @property
     def now_us(self) -> int:
         """The server's clock in the next tick."""
-        return NOW_US + int((self.at_s + 1) * 1e6)
+        return self.clock_us + int((self.at_s + 1) * 1e6)
 
     def ago(self, seconds: float) -> int:
         """A moment so many seconds before the next tick, by the server's clock."""
@@ -47,7 +49,7 @@ class Serving:
     def tick(self, after_s: float = 1.0) -> list[Conclusion]:
         """Read everything once more; what is open then."""
         self.at_s += after_s
-        now_us = NOW_US + int(self.at_s * 1e6)
+        now_us = self.clock_us + int(self.at_s * 1e6)
         read = {
             "pg.activity": sessions(*self.rows, now_us=now_us),
             "pg.locks": postgres.Locks(self.locks, self.held),

@@ -41,6 +41,33 @@ def test_a_storm_that_fills_the_house_is_one_finding_named_after_the_storm() -> 
     assert row.text.startswith("Connections fill (240 of 247 usable, 97%): invoice-export (user shop_jobs) opened 160")
 
 
+def test_a_storm_is_a_remark_until_half_of_the_usable_are_taken_and_then_a_warning() -> None:
+    server = serving(10)
+    storm(server, 50, 2)
+    assert server.only_one("connection-storm").severity == "info"
+    storm(server, 20, 1)
+    row = server.only_one("connection-storm")
+    assert (row.severity, row.evidence["used"]) == ("warning", 130)
+
+
+def test_a_storm_that_steps_back_and_forth_over_half_changes_its_severity_once() -> None:
+    server = serving(10)
+    storm(server, 57, 2)
+    for _ in range(3):
+        server.rows += server.pool(4, 40_000)
+        server.tick()
+        server.rows = server.rows[:-4]
+        server.tick()
+    assert [change.kind for change in server.changes] == ["raised", "changed"]
+
+
+def test_a_pool_that_opens_at_once_on_an_idle_server_alarms_nobody() -> None:
+    server = serving(13)
+    server.rows += server.pool(96, 5000, backend_start=server.ago(0.5), application="shop-pool")
+    server.ticks(30)
+    assert {change.finding.severity for change in server.changes if change.kind != "cleared"} == {"info"}
+
+
 def test_a_storm_is_since_its_first_connection() -> None:
     server = serving(80)
     began = server.ago(0.5)
@@ -110,6 +137,23 @@ def test_the_first_reading_of_a_full_pool_is_no_storm() -> None:
     server.rows = server.pool(180, backend_start=server.ago(3), application="shop-web")
     server.ticks(20)
     assert server.raised == []
+
+
+def test_sessions_from_before_the_first_reading_are_not_named_when_others_storm() -> None:
+    server = Serving(RULES)
+    server.rows = server.pool(80, backend_start=server.ago(1), application="shop-web-pool")
+    server.ticks(2)
+    storm(server, 20, 3, application="shop-checkout")
+    row = server.only_one("connection-storm")
+    assert row.text.startswith("shop-checkout (user shop_jobs) opened")
+    assert row.evidence["opened"] == 60
+
+
+def test_a_server_clock_that_is_set_back_hides_no_storm() -> None:
+    server = serving(80)
+    server.clock_us -= 3600 * 1_000_000
+    storm(server, 40, 3)
+    server.only_one("connection-storm")
 
 
 def test_a_pool_that_comes_back_after_a_restart_is_told_and_alarms_nobody() -> None:
