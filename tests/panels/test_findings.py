@@ -151,7 +151,7 @@ def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> No
     shown = [plain(line) for line in lines_of([small, bad], 80, 4)]
     assert len(shown) == 4
     assert "Sessions fill" in shown[0] and shown[2].endswith("no shortage)")
-    assert shown[3].startswith("! ") and "Connections fill" in shown[3] and shown[3].endswith("…")
+    assert shown[3].startswith("! ") and "Connections fill" in shown[3]
 
 
 def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_for_more() -> None:
