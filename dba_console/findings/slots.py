@@ -13,7 +13,7 @@ from dba_console.findings.situation import Situation
 from dba_console.findings.unread import kept_while_unread, unwatched_us
 from dba_console.findings.wal_room import Points, full_in_s, of_late, rounded, wal_mount
 from dba_console.frames.replication import behind
-from dba_console.frames.trend import Course, course
+from dba_console.frames.trend import WINDOW_S, Course, course
 from dba_console.harmless import clean
 from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
@@ -21,6 +21,11 @@ from dba_console.units import human_bytes
 
 CLEAR_SHARE = 0.8
 COURSE_US = 10_000_000
+AWAY_US = 10_000_000
+"""A reader that comes back sooner is the same one: a walreceiver tries again every five seconds
+(wal_retrieve_retry_interval), and one that comes and goes reads too slowly all the same. Not less than COURSE_US."""
+READ_FOR_S = 30.0
+"""A slot that is read has to be watched for so long: what grew before its reader came says nothing of that reader."""
 UNBOUNDED = 1 << 50
 """Room for WAL where it is not known: growth is told, and no date."""
 
@@ -47,7 +52,8 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
     A warning from 1 GB, or a tenth of what is free on the disk of pg_wal, and where that is full, or the slot lost by
     max_slot_wal_keep_size, within a day of steady growth; critical where it is within an hour, within a quarter of an
     hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs. One that is read
-    must keep as much and have grown for a minute, and is critical only a quarter of an hour before its end.
+    must keep as much and have grown for half a minute since its reader came, and is critical only a quarter of an hour
+    before its end.
 
     A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace.
     """
@@ -71,11 +77,14 @@ def _remember(s: Situation, slots: list[postgres.Slot]) -> dict[str, int]:
     """Slot -> the last reader that was seen, and the time it was."""
     readers: dict[str, int] = s.memo("slots").setdefault("readers", {})
     seen: dict[str, int] = s.memo("slots").setdefault("seen_us", {})
+    came: dict[str, int] = s.memo("slots").setdefault("came_us", {})
     unwatched = unwatched_us(s.memo("slots"), s.mono_us)
     for name in seen:
         seen[name] += unwatched
     for slot in slots:
         if slot.active_pid is not None:
+            if s.mono_us - seen.get(slot.name, -AWAY_US) >= AWAY_US:
+                came[slot.name] = s.mono_us
             readers[slot.name], seen[slot.name] = slot.active_pid, s.mono_us
     return readers
 
@@ -103,7 +112,7 @@ def _course(s: Situation, kept: Kept, room: int | None) -> Kept:
     soon_s = full_in_s(room, late)
     if soon_s is not None and soon_s < limits.full_soon_s and kept.slot.active_pid is None:
         return replace(kept, per_s=late, end_in_s=soon_s)
-    found = _lasting(s, kept.slot.name, series)
+    found = _lasting(s, kept.slot, series)
     if found is None or (kept.slot.active_pid is not None and not _rose(found.points)):
         return replace(kept, per_s=late)
     far = kept.bytes + (UNBOUNDED if room is None else room)
@@ -111,14 +120,21 @@ def _course(s: Situation, kept: Kept, room: int | None) -> Kept:
     return replace(kept, per_s=found.per_s, end_in_s=None if room is None else end_in_s, grows=end_in_s is not None)
 
 
-def _lasting(s: Situation, name: str, series: Points) -> Course | None:
-    """The course of minutes, taken anew every COURSE_US: it is dear, and no younger answer is a better one."""
-    courses: dict[str, tuple[int, Course | None]] = s.memo("slots").setdefault("courses", {})
-    at_us, found = courses.get(name, (-COURSE_US, None))
+def _lasting(s: Situation, slot: postgres.Slot, series: Points) -> Course | None:
+    """The course of minutes, of a slot that is read since its reader came; taken anew every COURSE_US, for it is dear,
+    and no younger answer is a better one."""
+    courses: dict[tuple[str, bool], tuple[int, Course | None]] = s.memo("slots").setdefault("courses", {})
+    key = (slot.name, slot.active_pid is not None)
+    at_us, found = courses.get(key, (-COURSE_US, None))
     if s.mono_us - at_us >= COURSE_US:
-        found = course(series)
-        courses[name] = (s.mono_us, found)
+        found = course(series) if slot.active_pid is None else _course_of_reader(s, slot, series)
+        courses[key] = (s.mono_us, found)
     return found
+
+
+def _course_of_reader(s: Situation, slot: postgres.Slot, series: Points) -> Course | None:
+    read_s = (s.mono_us - s.memo("slots")["came_us"][slot.name]) / 1e6
+    return course(series, window_s=min(WINDOW_S, read_s), min_span_s=READ_FOR_S)
 
 
 def _rose(points: Points) -> bool:

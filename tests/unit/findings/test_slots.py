@@ -119,9 +119,42 @@ def test_a_slot_whose_reader_catches_up_is_no_finding() -> None:
         assert slots.reads(slots.keeps(20 * GB - tick * 100 * MB, active_pid=7)) == {}
 
 
-def test_a_slot_that_is_read_more_slowly_than_wal_is_written_is_a_warning_after_a_minute() -> None:
+def test_what_grew_before_its_reader_came_back_says_nothing_of_the_reader() -> None:
     slots = Slots()
+    slots.reads(slots.keeps(SEGMENT, active_pid=7))
+    for tick in range(45):
+        slots.reads(slots.keeps(GB + tick * 30 * MB))
     for tick in range(60):
+        kept = GB + 45 * 30 * MB + min(tick, 4) * 30 * MB
+        findings = slots.reads(slots.keeps(kept, active_pid=8))
+        assert "too slowly" not in "".join(found.text for found in findings.values())
+    assert findings == {}
+
+
+def test_a_reader_that_came_back_and_still_falls_behind_is_told_after_half_a_minute() -> None:
+    slots = Slots()
+    for tick in range(45):
+        slots.reads(slots.keeps(GB + tick * 30 * MB))
+    told = None
+    for tick in range(45, 75):
+        findings = slots.reads(slots.keeps(GB + tick * 30 * MB, active_pid=8))
+        if told is None and any("too slowly" in found.text for found in findings.values()):
+            told = 2.0 * (tick - 45)
+    assert told is not None
+    assert 30 <= told <= 45
+
+
+def test_a_reader_that_comes_and_goes_is_one_reader() -> None:
+    slots = Slots()
+    for tick in range(30):
+        pid = None if tick % 4 == 3 else 100 + tick // 4
+        findings = slots.reads(slots.keeps(2 * GB + tick * 30 * MB, active_pid=pid))
+    assert "it is read too slowly" in only(findings).text
+
+
+def test_a_slot_that_is_read_more_slowly_than_wal_is_written_is_a_warning_within_a_minute() -> None:
+    slots = Slots()
+    for tick in range(30):
         findings = slots.reads(slots.keeps(2 * GB + tick * 10 * MB, active_pid=7))
     assert "it is read too slowly" in only(findings).text
 
