@@ -9,18 +9,19 @@ import argparse
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bench.console import end_agents, recording_agent
 from bench.figure import Figure, table
-from bench.quiet_load.again import Judged, as_it_was, as_judged_live, judge_again
+from bench.quiet_load.again import as_it_was, as_judged_live, judge_again
 from bench.quiet_load.diary import Diary, read_diary, spells
 from bench.quiet_load.disturbed import disturbed
 from bench.quiet_load.drive import drive
 from bench.quiet_load.place import Place
 from bench.quiet_load.schedule import HOUR_S, schedule
-from bench.quiet_load.verdict import SEVERITIES, Found, apart, by_rule, count, findings_of, report
+from bench.quiet_load.verdict import SEVERITIES, Found, apart, by_rule, count, findings_of, quiet_s, report
 
 How = Literal["live", "today", "disturbed"]
 DIARY = "diary.jsonl"
@@ -45,11 +46,20 @@ def live(directory: Path, span_s: float) -> None:
         diary.close()
 
 
-def judged(directory: Path, how: How) -> tuple[Judged, list[Found], str]:
-    """What was concluded in a kept run: by its agent, by today's rules, or by these of the same hour disturbed.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was concluded in a run. Not among `found`: what was raised while something was really wrong."""
 
-    Left out of the list, and told apart in the text: what was raised while something was really wrong.
-    """
+    found: list[Found]
+    failed: set[str]
+    """Rules that could not be asked, each with its error."""
+    quiet_s: float
+    """How long nothing was really wrong."""
+    text: str
+
+
+def judged(directory: Path, how: How) -> Verdict:
+    """What was concluded in a kept run: by its agent, by today's rules, or by these of the same hour disturbed."""
     sessions = sorted((directory / "sessions").iterdir())
     if not sessions:
         raise SystemExit(f"no session in {directory}/sessions")
@@ -58,23 +68,24 @@ def judged(directory: Path, how: How) -> tuple[Judged, list[Found], str]:
     else:
         result = judge_again(sessions[-1], lived=disturbed if how == "disturbed" else as_it_was)
     found, happened = findings_of(result.events), spells(read_diary(directory / DIARY))
-    return result, apart(found, happened)[0], report(found, happened, result.first_us)
+    lasted_s = quiet_s(happened, result.first_us, result.last_us)
+    return Verdict(apart(found, happened)[0], result.failed, lasted_s, report(found, happened, result.first_us))
 
 
-def figures(result: Judged, found: list[Found]) -> list[Figure]:
-    minutes = f"{(result.last_us - result.first_us) / 6e7:.0f} minutes"
-    told = {severity: count(found, severity) for severity in SEVERITIES}
+def figures(verdict: Verdict) -> list[Figure]:
+    minutes = f"{verdict.quiet_s / 60:.0f} minutes"
+    told = {severity: count(verdict.found, severity) for severity in SEVERITIES}
     rules = {severity: by_rule(counts) for severity, counts in told.items()}
     return [
         Figure("critical findings in a quiet hour", told["critical"].total(), "", 0, rules["critical"] or minutes),
         Figure("warnings in a quiet hour", told["warning"].total(), "", None, rules["warning"]),
         Figure("remarks (info) in a quiet hour", told["info"].total(), "", None, rules["info"]),
-        Figure("rules that failed in it", len(result.failed), "", 0, "; ".join(sorted(result.failed))[:200]),
+        Figure("rules that failed in it", len(verdict.failed), "", 0, "; ".join(sorted(verdict.failed))[:200]),
     ]
 
 
-def disturbed_figure(found: list[Found]) -> Figure:
-    critical = count(found, "critical")
+def disturbed_figure(verdict: Verdict) -> Figure:
+    critical = count(verdict.found, "critical")
     name = "critical findings in the same hour with gaps, clock steps and starts of the agent put into it"
     return Figure(name, critical.total(), "", 0, by_rule(critical))
 
@@ -82,11 +93,10 @@ def disturbed_figure(found: list[Found]) -> Figure:
 def run(smoke: bool = False) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="quiet-") as place:
         live(Path(place), SMOKE_S if smoke else HOUR_S)
-        result, found, text = judged(Path(place), "live")
-        _, upset, more = judged(Path(place), "disturbed")
-    print(text, file=sys.stderr)
-    print(f"with gaps, clock steps and starts of the agent:\n{more}", file=sys.stderr)
-    return [*figures(result, found), disturbed_figure(upset)]
+        lived, upset = judged(Path(place), "live"), judged(Path(place), "disturbed")
+    print(lived.text, file=sys.stderr)
+    print(f"with gaps, clock steps and starts of the agent:\n{upset.text}", file=sys.stderr)
+    return [*figures(lived), disturbed_figure(upset)]
 
 
 def main(arguments: list[str]) -> int:
@@ -102,12 +112,12 @@ def main(arguments: list[str]) -> int:
     if chosen.keep is not None:
         live(chosen.keep, chosen.seconds)
     how: How = "live" if chosen.live or chosen.keep else "disturbed" if chosen.disturbed else "today"
-    result, found, text = judged(chosen.keep or chosen.judge, how)
-    print(text)
-    for failure in sorted(result.failed):
+    verdict = judged(chosen.keep or chosen.judge, how)
+    print(verdict.text)
+    for failure in sorted(verdict.failed):
         print(f"a rule failed: {failure}")
     print()
-    print(table(figures(result, found)))
+    print(table(figures(verdict)))
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ class Place:
         self.archive = self._directory("archive")
         self.dumps = self._directory("dumps")
         self.scratch = self._directory("scratch")
+        self.dumping = threading.Lock()
+        """Held by whoever writes or reads the parallel dump: in a short run two want it at once."""
         self.standby: Cluster | None = None
         self.agent_pid: int | None = None
         """The agent that watches all this, None where there is none."""

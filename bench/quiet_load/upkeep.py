@@ -20,18 +20,24 @@ def regular_dump(place: Place, seconds: float) -> None:
 
 def parallel_dump(place: Place, seconds: float) -> None:
     """A dump by hand, in directory format, by two workers."""
-    target = place.dumps / "shop.dir"
-    shutil.rmtree(target, ignore_errors=True)
-    place.tool("pg_dump", "-Fd", "-j2", "-f", str(target), *place.where())
+    with place.dumping:
+        _dump_in_parallel(place)
 
 
 def parallel_restore(place: Place, seconds: float) -> None:
     """The last parallel dump into another database, by two workers."""
-    source = place.dumps / "shop.dir"
-    if not (source / "toc.dat").exists():
-        parallel_dump(place, seconds)
-    place.execute(f"drop database if exists {COPY_DATABASE}", f"create database {COPY_DATABASE}", dbname="postgres")
-    place.tool("pg_restore", "-j2", "-d", *reversed_where(place, COPY_DATABASE), str(source))
+    with place.dumping:
+        source = place.dumps / "shop.dir"
+        if not (source / "toc.dat").exists():
+            _dump_in_parallel(place)
+        place.execute(f"drop database if exists {COPY_DATABASE}", f"create database {COPY_DATABASE}", dbname="postgres")
+        place.tool("pg_restore", "-j2", "-d", *reversed_where(place, COPY_DATABASE), str(source))
+
+
+def _dump_in_parallel(place: Place) -> None:
+    target = place.dumps / "shop.dir"
+    shutil.rmtree(target, ignore_errors=True)
+    place.tool("pg_dump", "-Fd", "-j2", "-f", str(target), *place.where())
 
 
 def base_backup(place: Place, seconds: float) -> None:

@@ -11,6 +11,8 @@ from dba_console.samples.event import Event
 from dba_console.units import human_duration
 
 SEVERITIES = ("critical", "warning", "info")
+STANDING = ("wal-beside-backups", "discard-mount", "checksums-off", "memory-settings", "wal-on-tmpfs")
+"""True for as long as the host is set up so: nothing that happens brings them about."""
 
 
 @dataclass(slots=True)
@@ -49,8 +51,23 @@ def apart(found: Iterable[Found], spells: Iterable[Spell]) -> tuple[list[Found],
     quiet: list[Found] = []
     wrong: list[Found] = []
     for row in found:
-        (wrong if under_way(incidents, row.raised_us) else quiet).append(row)
+        explained = row.rule not in STANDING and under_way(incidents, row.raised_us)
+        (wrong if explained else quiet).append(row)
     return quiet, wrong
+
+
+def quiet_s(spells: Iterable[Spell], first_us: int, last_us: int) -> float:
+    """Seconds between the two times in which nothing was really wrong.
+
+    >>> quiet_s([Spell(INCIDENT + "a", 10_000_000, 30_000_000), Spell(INCIDENT + "b", 20_000_000, None)], 0, 60_000_000)
+    10.0
+    """
+    at_us, quiet_us = first_us, 0
+    for spell in sorted(spells, key=lambda one: one.began_us):
+        if spell.activity.startswith(INCIDENT):
+            quiet_us += max(0, min(spell.began_us, last_us) - at_us)
+            at_us = max(at_us, last_us if spell.ended_us is None else spell.ended_us)
+    return (quiet_us + max(0, last_us - at_us)) / 1e6
 
 
 def count(found: Iterable[Found], severity: str) -> Counter[str]:

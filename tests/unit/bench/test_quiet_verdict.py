@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.quiet_load.diary import INCIDENT, Spell
-from bench.quiet_load.verdict import apart, by_rule, count, findings_of, report
+from bench.quiet_load.verdict import STANDING, apart, by_rule, count, findings_of, report
 from dba_console.findings.changes import Change, Kind, event_of
 from dba_console.samples.event import Event
 from dba_console.samples.findings import Conclusion, Severity
@@ -64,3 +64,9 @@ def test_what_is_raised_while_something_is_really_wrong_is_told_apart() -> None:
     text = report(found, spells, start_us=0)
     assert text.startswith("critical: 0\n")
     assert "while something was really wrong: 1 (io-stalled 1)" in text
+
+
+def test_how_the_host_is_set_up_is_nothing_an_incident_brings_about() -> None:
+    found = findings_of([event("raised", 10, rule) for rule in STANDING])
+    quiet, wrong = apart(found, [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)])
+    assert ([row.rule for row in quiet], wrong) == (list(STANDING), [])
