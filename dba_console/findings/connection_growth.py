@@ -1,27 +1,25 @@
 """Growth of the connections, and the date it ends at: told from minutes, and only while it goes on.
 
-The trend is that of the panel (frames/trend.py), which takes a pool that opened all it wants for growth until that
-lies in the past. Nobody is called for that: what is told here rises now, and what is critical has for a minute.
+The growth is that of the panel (frames/filling.py), asked for where the count rose of late, and every few seconds.
+Nobody is called for a pool that opened all it wants: what is told rises now, and what is critical has for a minute.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from dba_console.findings.connection_slots import Slots, lowest, watched_s
+from dba_console.findings.connection_slots import Slots, counts_of, lowest, watched_s
 from dba_console.findings.situation import Situation
-from dba_console.frames.connections import GATE, MIN_SPAN_S, WINDOW_S
-from dba_console.frames.trend import course
+from dba_console.frames.filling import goes_on, growth
 
 LOOK_AGAIN_US = 5_000_000
 """How often growth is worked out: a trend of minutes does not change within."""
 GROWTH_S = 30.0
-RECENT_S = 10.0
 SUSTAINED_S = 60.0
 """A date is critical only where it has been filling for so long: a pool of 180 that opens in half a minute stops by
 itself, and what does not stop has passed `critical_pct` by then."""
 LEAST_GROWTH = 3
-"""New connections over GROWTH_S below which no date is asked for (as frames/connections.py has it)."""
+"""New connections over GROWTH_S below which no date is asked for (the gate of frames/filling.py)."""
 
 
 class Date(NamedTuple):
@@ -39,20 +37,17 @@ def date_of(s: Situation, slots: Slots) -> Date:
         return Date()
     known: Date | None = memo.get("date")
     if known is None or s.mono_us - memo["date_us"] >= LOOK_AGAIN_US:
-        found = course(s.history.series("connections.used"), window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
-        known = Date() if found is None else Date(found.per_s * 60, found.time_to_reach(slots.usable, gate=GATE))
+        found = growth(s.history.series("connections.used"), slots.usable)
+        known = Date() if found is None else Date(found.per_min, found.full_in_s)
         memo["date"], memo["date_us"] = known, s.mono_us
     return known if _goes_on(s, slots, known) else Date()
 
 
 def _goes_on(s: Situation, slots: Slots, date: Date) -> bool:
-    """Whether it still grows at half that rate at least: a pool that has just opened all it wants is no trend."""
+    """Whether that growth is still under way; what is full has no date to guard."""
     if date.full_in_s is None or date.per_min is None or slots.used >= slots.usable:
         return True
-    per_s = date.per_min / 60
-    window_s = RECENT_S if per_s * RECENT_S >= LEAST_GROWTH else GROWTH_S
-    before = lowest(s, window_s)
-    return before is not None and slots.used - before >= per_s * window_s / 2
+    return goes_on(counts_of(s), date.per_min)
 
 
 def _is_rising(s: Situation, slots: Slots) -> bool:

@@ -7,6 +7,7 @@ chart values of the tick, settings are looked up again only when they were read 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from dba_console.findings.situation import Situation
 from dba_console.frames.connections import is_blind
 from dba_console.frames.facts import Facts
 
-KEPT_US = 62_000_000
+KEPT_US = 182_000_000
+"""A little more than the window growth is told from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,15 @@ def start_us(s: Situation) -> int | None:
     return None if s.facts.server is None else s.facts.server.start_us
 
 
+def counts_of(s: Situation) -> Sequence[tuple[int, int]]:
+    """Monotonic microseconds and count of the last three minutes, the newest last."""
+    counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
+    return counts
+
+
 def lowest(s: Situation, window_s: float) -> int | None:
     """The lowest count of the last `window_s` seconds; None before the second reading."""
-    counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
+    counts = counts_of(s)
     if len(counts) < 2:
         return None
     since_us, least = s.mono_us - window_s * 1e6, counts[-1][1]
@@ -103,6 +111,6 @@ def lowest(s: Situation, window_s: float) -> int | None:
 
 
 def watched_s(s: Situation) -> float:
-    """For how long the count has been followed, at most a little more than a minute."""
-    counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
+    """For how long the count has been followed, at most a little more than three minutes."""
+    counts = counts_of(s)
     return (counts[-1][0] - counts[0][0]) / 1e6 if counts else 0.0

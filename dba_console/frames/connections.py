@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dba_console.frames.facts import Facts
+from dba_console.frames.filling import goes_on, growth
 from dba_console.frames.heads import add_note, fill_head
 from dba_console.frames.model import ConnectionGroup, Connections
 from dba_console.frames.rates import share_pct
 from dba_console.frames.times import age_s
-from dba_console.frames.trend import course
 from dba_console.samples import host, postgres
 
 CLIENT = "client backend"
 ACTIVE = ("active", "fastpath function call")
 IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
-WINDOW_S = 180.0
-"""Connections fill in minutes: growth is told from the last three."""
-MIN_SPAN_S = 25.0
-"""The least in which a burst of three seconds is told from a rise."""
-GATE = 3.0
-"""Fewer new connections than this over the window predict nothing."""
 
 
 def derive_connections(facts: Facts) -> Connections:
@@ -194,9 +188,13 @@ def _growth(panel: Connections, facts: Facts) -> None:
         return
     if panel.usable is not None and panel.used >= panel.usable:
         panel.full_in_s = 0.0
-    found = course(facts.history.series("connections.used"), window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+    counts = facts.history.series("connections.used")
+    found = growth(counts, panel.usable)
     if found is None:
         return
-    panel.growth_per_min = found.per_s * 60
+    if found.per_min > 0 and not goes_on(counts, found.per_min):
+        panel.growth_per_min = 0.0
+        return
+    panel.growth_per_min = found.per_min
     if panel.usable is not None and panel.used < panel.usable:
-        panel.full_in_s = found.time_to_reach(panel.usable, gate=GATE)
+        panel.full_in_s = found.full_in_s

@@ -103,6 +103,15 @@ def test_a_few_connections_more_predict_nothing() -> None:
     assert panel.full_in_s is None
 
 
+def test_a_pool_that_has_opened_all_it_wants_grows_no_more() -> None:
+    counts = [*[6.0] * 120, *[6.0 + 6 * second for second in range(1, 31)], *[186.0] * 30]
+    history = History()
+    for second, count in enumerate(counts):
+        history.add(NOW_US + second * 1_000_000, {"connections.used": count})
+    panel = connections(watched(*[activity(pid) for pid in range(186)]), history)
+    assert (panel.growth_per_min, panel.full_in_s) == (0.0, None)
+
+
 def test_a_full_house_is_full_now() -> None:
     panel = connections(watched(*[activity(pid) for pid in range(247)]))
     assert (panel.used_pct, panel.full_in_s) == (100.0, 0.0)
