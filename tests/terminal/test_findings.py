@@ -1,0 +1,117 @@
+"""A finding on a real screen, from a real session that is left in its transaction: told, opened, answered, cleared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.background import idle_in_transaction
+from tests.terminal.consoles import OVERVIEW, Room, room
+from tests.terminal.tmux import Tmux
+
+pytestmark = pytest.mark.terminal
+__all__ = ["room"]
+
+LIMITS = """
+[findings.connections]
+idle_transaction_s = 1.0
+idle_transaction_warning_s = 2.0
+"""
+"""A transaction is left open sooner than a test is over."""
+SENTENCE = r"! \d\d:\d\d:\d\d  forgotten \(postgres, pid \d+\) is idle in transaction"
+CLEARED = r"finding cleared after [\d.ms]+: idle-in-transaction"
+
+
+@pytest.fixture
+def strict(room: Room, tmp_path: Path) -> Room:
+    """A room whose agents tell of a transaction that is left open for two seconds."""
+    with (tmp_path / "config.toml").open("a") as file:
+        file.write(LIMITS)
+    return room
+
+
+def flat(screen: str) -> str:
+    """The words of the screen on one line, as one reads them across line ends."""
+    return re.sub(r"\s+", " ", screen)
+
+
+def reading(words: str) -> Callable[[str], bool]:
+    return lambda screen: words in flat(screen)
+
+
+def test_a_finding_is_told_opened_acknowledged_and_cleared(cluster: Cluster, strict: Room) -> None:
+    with strict.terminal(cluster.dsn()) as terminal:
+        terminal.wait_for(OVERVIEW)
+        with idle_in_transaction(cluster, name="forgotten") as pid:
+            terminal.wait_for(SENTENCE)
+            terminal.keys("f")
+            shown = flat(terminal.wait_for(r"warning · idle-in-transaction"))
+            assert f"pg_terminate_backend({pid})" in shown and "runbook: idle-in-transaction" in shown
+            terminal.keys("Enter")
+            shown = terminal.wait_for("around its start")
+            assert "idle in transaction  1 ┤" in shown
+            terminal.keys("a")
+            terminal.type("ann calls its owner [b]")
+            terminal.keys("Enter")
+            shown = terminal.wait_for(reading("acknowledged by"))
+            assert ": ann calls its owner [b]" in shown
+            terminal.keys("Up")  # any key ends the notice that took the place of the keys
+            terminal.wait_for("u take back")
+        terminal.wait_for(r"─ Finding cleared at \d\d:\d\d:\d\d", 30)
+        assert "ann calls its owner" in terminal.screen()
+        terminal.keys("Escape", "Escape")
+        terminal.wait_for(CLEARED)
+
+
+def test_the_way_back_in_a_recording_leads_to_the_finding(cluster: Cluster, strict: Room) -> None:
+    with strict.terminal(cluster.dsn()) as terminal:
+        terminal.wait_for(OVERVIEW)
+        with idle_in_transaction(cluster, name="forgotten"):
+            terminal.wait_for(SENTENCE)
+        terminal.wait_for(CLEARED, 30)
+    with strict.terminal("replay", "last") as terminal:
+        terminal.wait_for(r"REPLAY .* PAUSED")
+        terminal.keys("End")
+        terminal.wait_for(CLEARED)
+        back_to_where_it_was_raised(terminal)
+        terminal.keys("f", "Enter")
+        shown = terminal.wait_for("around its start")
+        assert "idle in transaction  1 ┤" in shown
+        assert "a acknowledge" not in shown and "take back" not in shown
+        terminal.keys("a")
+        terminal.wait_for("nothing can be added to it|this is the past")
+        terminal.keys("End")
+        terminal.wait_for(r"─ Finding cleared at")
+        terminal.keys("Home")
+        terminal.wait_for(r"─ Finding not open yet")
+
+
+def back_to_where_it_was_raised(terminal: Tmux) -> None:
+    """From event to event back until the finding stands on the screen."""
+    seen = terminal.screen().splitlines()[0]
+    while not re.search(SENTENCE, terminal.screen()):
+        terminal.type("[")
+        seen = terminal.wait_for(no_more(seen)).splitlines()[0]
+
+
+def no_more(header: str) -> Callable[[str], bool]:
+    return lambda screen: screen.splitlines()[0] != header
+
+
+def test_names_that_attack_the_screen_do_nothing_to_it(cluster: Cluster, strict: Room) -> None:
+    attack = 'select txid_current() as "[red]wide 表[/]"'
+    with (
+        idle_in_transaction(cluster, attack, name="[b]表"),
+        strict.terminal(cluster.dsn(), columns=60, lines=18) as terminal,
+    ):
+        terminal.wait_for(r"! .*is idle in")
+        terminal.keys("f", "Enter")
+        assert "[red]wide 表[/]" in flat(terminal.wait_for("more lines"))
+        terminal.keys("NPage", "NPage", "NPage")
+        terminal.wait_for("events")
+        terminal.keys("Escape")
+        terminal.wait_for("enter evidence")
