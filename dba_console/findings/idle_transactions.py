@@ -139,8 +139,10 @@ def _does(left: Left) -> str:
     """What it does to others, after the comma."""
     if left.behind:
         return f", and {whose.sessions(left.behind)} behind it, the first for {human_duration(left.blocks_s)}"
-    if left.horizon_xids is not None:
-        return f", and keeps VACUUM from what {human_count(left.horizon_xids)} transactions left behind"
+    if left.horizon_xids:
+        count = human_count(left.horizon_xids)
+        many = "transaction" if left.horizon_xids == 1 else "transactions"
+        return f", and keeps VACUUM from what {count} {many} left behind"
     if left.row.backend_xid is not None or left.row.backend_xmin is not None:
         return ", and keeps VACUUM from cleaning up"
     return ", and keeps its locks"
