@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dba_console.agent.protocol import Acknowledge, Silence
-from dba_console.agent.said import load_words, save_words
+from dba_console.agent.said import Said
 from dba_console.clock import Clock
 from dba_console.frames.history import History
 from dba_console.frames.picture import Picture
@@ -36,7 +36,8 @@ class Concluding:
 
     def __init__(self, limits: Limits, words: Path, clock: Clock, *, keep: bool = True) -> None:
         """`words` holds what operators said; without `keep` it is only read: who looks leaves nothing behind."""
-        self._limits, self._words, self._clock, self._keep = limits, words, clock, keep
+        self._limits, self._clock, self._keep = limits, clock, keep
+        self._said = Said(words, clock)
         self._lock = threading.Lock()
         self._history = History()
         self._judge: Judge | None = None
@@ -48,17 +49,18 @@ class Concluding:
         """Chart values of the newest tick, None where they were not made."""
 
     @property
-    def spent_us(self) -> int | None:
-        """CPU time of judging so far, None before the rules are loaded."""
-        return None if self._judge is None else self._spent_ns // 1000
+    def spent_us(self) -> int:
+        """CPU time of judging so far."""
+        return self._spent_ns // 1000
 
     def load(self) -> None:
         """Load the rules, once the first picture is on its way: nobody waits for a screen because of them."""
         from dba_console.findings.judge import Judge
 
         judge = Judge(self._limits)
-        judge.quiet.restore(load_words(self._words))
+        judge.quiet.restore(self._said.load(), self._clock.wall_us())
         self._judge = judge
+        self._save(judge)
 
     def tick(self, picture: Picture) -> tuple[Part | None, list[Event]]:
         """The part for this sample, None where nothing changed, and the events of what did."""
@@ -66,6 +68,7 @@ class Concluding:
         if self._judge is None:
             return None, []
         try:
+            self._said.attend()
             with self._lock:
                 events = self._consider(self._judge, picture)
                 return self._part(self._judge, picture.mono_us), events
@@ -89,10 +92,14 @@ class Concluding:
             self._told = None
             self._save(self._judge)
         if change is None:
-            return f"no finding {request.finding!r} is open now"
+            return _refusal(request)
         from dba_console.findings.changes import event_of
 
         return event_of(change, wall_us, self._clock.mono_us())
+
+    def close(self) -> None:
+        """Keep what was said last; waits for it no longer than a second."""
+        self._said.close()
 
     def _consider(self, judge: Judge, picture: Picture) -> list[Event]:
         from dba_console.findings.changes import event_of
@@ -108,7 +115,7 @@ class Concluding:
 
     def _save(self, judge: Judge) -> None:
         if self._keep:
-            save_words(self._words, judge.quiet.words())
+            self._said.keep(judge.quiet.words())
 
     def _part(self, judge: Judge, mono_us: int) -> Part | None:
         now = judge.conclusions
@@ -129,3 +136,9 @@ class Concluding:
                 text=redact(text),
             )
         ]  # fmt: skip
+
+
+def _refusal(request: Acknowledge | Silence) -> str:
+    if isinstance(request, Silence) and request.seconds <= 0:
+        return f"{request.finding!r} is neither silenced nor acknowledged"
+    return f"no finding {request.finding!r} is open now"

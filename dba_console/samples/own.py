@@ -33,4 +33,4 @@ class Self(Struct, array_like=True, frozen=True, gc=False):
     recording_note: str | None = None
     readers_dropped: int = 0
     judged_us: int | None = None
-    """CPU time the rules took of `cpu_us`; None before they are loaded."""
+    """CPU time the rules took of `cpu_us`; None in recordings of before there were rules."""
