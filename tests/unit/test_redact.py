@@ -29,6 +29,19 @@ SECRET = "hunter2"
         "alter role app\n  password\n  'hunter2 cut by the serv",
         "CREATE SUBSCRIPTION s CONNECTION 'host=a password=hunter2' PUBLICATION p",
         "create server s options (password 'hunter2')",
+        "CREATE SUBSCRIPTION s CONNECTION 'host=a password=''hunter2'' user=b' PUBLICATION p",
+        "CREATE SUBSCRIPTION s CONNECTION 'host=a password=''hunter2''' PUBLICATION p",
+        "CREATE SUBSCRIPTION s CONNECTION 'password=''with a blank hunter2 cut by the serv",
+        r"CREATE SUBSCRIPTION s CONNECTION E'password=\'with a blank hunter2\'' PUBLICATION p",
+        "host=db password='with a blank hunter2 cut by the serv",
+        "alter role app password U&'hunter2'",
+        "alter role app password/* new */'hunter2'",
+        "curl --fail -u backup:hunter2 -T %p https://store/%f",
+        "curl --user='backup:hunter2' -T %p https://store/%f",
+        "AWS_SECRET_ACCESS_KEY=hunter2 aws s3 cp %p s3://wal/%f",
+        "store put --secret-access-key 'hunter2' %p",
+        "backup --passphrase hunter2 %p",
+        "RESTIC_PASSWORD='a b hunter2' restic backup %p",
     ],
 )
 def test_a_password_in_any_dress_is_masked(text: str) -> None:
@@ -68,3 +81,8 @@ def test_what_holds_no_secret_stays_as_it_is(text: str) -> None:
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redact(f"password={text}")
     assert redact(once) == once
+
+
+def test_comments_without_end_are_read_in_no_time() -> None:
+    text = "alter role app password" + "/* */" * 200 + "x"
+    assert redact(text) == text
