@@ -99,6 +99,7 @@ class Agent:
         reason = self.stop.reason or "ended"
         self._collector.close()
         self._jobs.close()
+        self._concluding.close()
         self._recording.close(reason)
         self._listener.close(reason)
 

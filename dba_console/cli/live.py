@@ -154,4 +154,5 @@ class _OwnLive:
         return View(self._picture)
 
     def close(self) -> None:
+        self._concluding.close()
         self._collector.close()

@@ -18,12 +18,19 @@ class Word(Struct, frozen=True, kw_only=True):
     until_us: int | None = None
 
 
+AWAITED_US = 120_000_000
+"""An acknowledged finding is given so long to be seen again by the next agent: several of the slowest readings that
+rules go by, and what must last before it is raised."""
+
+
 class Quiet:
     """Acknowledgements and silences by finding id, silences also by rule name. A silence goes before."""
 
     def __init__(self) -> None:
         self._acknowledged: dict[str, Word] = {}
         self._silenced: dict[str, Word] = {}
+        self._awaited: set[str] = set()
+        self._awaited_until_us = 0
 
     def acknowledge(self, finding_id: str, who: str, note: str, wall_us: int) -> None:
         self._acknowledged[finding_id] = Word(who=who, note=note, said_us=wall_us)
@@ -38,7 +45,10 @@ class Quiet:
 
     def keep_only(self, open_ids: Collection[str], wall_us: int) -> None:
         """An acknowledgement ends with its finding, a silence with its time."""
-        self._acknowledged = {name: word for name, word in self._acknowledged.items() if name in open_ids}
+        if self._awaited:
+            self._awaited = self._awaited - set(open_ids) if wall_us < self._awaited_until_us else set()
+        known = {*open_ids, *self._awaited}
+        self._acknowledged = {name: word for name, word in self._acknowledged.items() if name in known}
         self._silenced = {name: word for name, word in self._silenced.items() if (word.until_us or 0) > wall_us}
 
     def applied(self, row: Conclusion, wall_us: int) -> Conclusion:
@@ -57,8 +67,10 @@ class Quiet:
         """Everything said, to be kept over a restart."""
         return {"acknowledged": dict(self._acknowledged), "silenced": dict(self._silenced)}
 
-    def restore(self, words: dict[str, dict[str, Word]]) -> None:
+    def restore(self, words: dict[str, dict[str, Word]], wall_us: int) -> None:
+        """Begin with what was said to another agent, whose findings are still to be seen by this one."""
         self._acknowledged = dict(words.get("acknowledged", {}))
+        self._awaited, self._awaited_until_us = set(self._acknowledged), wall_us + AWAITED_US
         self._silenced = dict(words.get("silenced", {}))
 
 
