@@ -48,7 +48,7 @@ def run_demo(headless: bool, duration_s: float | None, keep: bool, incident_name
         return _replay(incident, recording, headless)
     with _stopped_by_signals(), PracticeGround(keep=keep, say=_say, incident=incident) as ground:
         if keep:
-            _say(f"kept afterwards: {ground.cluster.base}, to be started again with: {_start_again(ground)}")
+            _say(_kept(ground))
         _say(f"dba-console '{ground.dsn}'")
         rehearsal = None if incident is None else Rehearsal(ground, incident, _say if headless else _silent)
         try:
@@ -143,6 +143,13 @@ def _pause(ground: PracticeGround, recorder: subprocess.Popen[bytes], until: flo
     while (left := until - time.monotonic()) > 0 and recorder.poll() is None:
         ground.load.check()
         time.sleep(min(left, 0.5))
+
+
+def _kept(ground: PracticeGround) -> str:
+    cluster = ground.cluster
+    if not cluster.data_directory.is_relative_to(cluster.base):
+        return f"kept afterwards: the logs in {cluster.base}; the data is not kept, its disk goes with the demo"
+    return f"kept afterwards: {cluster.base}, to be started again with: {_start_again(ground)}"
 
 
 def _start_again(ground: PracticeGround) -> str:

@@ -44,3 +44,14 @@ def test_a_killed_rehearsal_leaves_no_mount_no_file_no_process(
     wait_until(lambda: mentioned_by(scratch) == [], 40, what=f"the end of everything that mentions {scratch}")
     assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
     assert list(scratch.iterdir()) == []
+
+
+def test_who_wants_to_keep_a_disk_that_goes_is_told_so(tmp_path: Path, scratch: Path) -> None:
+    command = [sys.executable, "-m", "dba_console", "demo", "--incident", "temp-spill", "--keep", "--headless"]
+    done = subprocess.run(
+        [*command, "--for", "1s"], env={**os.environ, **environment(tmp_path), "TMPDIR": str(scratch)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "the data is not kept" in done.stderr
+    assert [path.name for path in scratch.rglob("server.log")] == ["server.log"]
+    assert list(scratch.rglob("PG_VERSION")) == []
