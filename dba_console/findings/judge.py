@@ -20,13 +20,17 @@ from dba_console.findings.situation import Situation
 from dba_console.findings.tracks import Key, Tracks
 from dba_console.frames.history import History
 from dba_console.frames.picture import Picture, Reading
+from dba_console.harmless import clean
 from dba_console.limits import Limits
+from dba_console.redact import redact
 from dba_console.samples.findings import Conclusion, Conclusions, Severity
 
 GAP_US = 5_000_000
 """Ticks further apart have a gap between them (or five intervals, where those are longer)."""
 REFRESH_US = 5_000_000
 """The numbers in the sentence of an open finding are renewed so often, and at once when it changes."""
+LONGEST_FAILURE = 300
+"""An exception may quote what was read: characters kept of it."""
 
 
 class Judge:
@@ -129,7 +133,7 @@ class Judge:
         try:
             signals = list(rule.look(situation))
         except Exception as error:
-            self._failed[rule.name] = f"{type(error).__name__}: {error}"
+            self._failed[rule.name] = redact(clean(f"{type(error).__name__}: {error}"))[:LONGEST_FAILURE]
             return
         self._failed.pop(rule.name, None)
         self._tracks.saw(rule, signals, situation.now_us, situation.mono_us)

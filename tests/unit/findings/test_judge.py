@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dba_console.findings.quiet import AWAITED_US, Word
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
@@ -212,3 +213,42 @@ def test_a_silence_may_be_taken_back() -> None:
 
 def test_what_nobody_knows_cannot_be_silenced() -> None:
     assert Bench().judge.silence("no-such-rule", 10, "ann", "", 1) is None
+
+
+def test_what_was_acknowledged_is_so_for_the_next_agent_whatever_it_sees_first() -> None:
+    told, slow = Told("disk-filling"), Told("slot-retention")
+    bench = Bench(told, slow)
+    slow.sees = [warning()]
+    bench.tick()
+    bench.judge.acknowledge("slot-retention", "ann", "its replica is built", bench.wall_us)
+    said = bench.judge.quiet.words()
+
+    told.sees, slow.sees = [warning()], []
+    after = Bench(told, slow)
+    after.judge.quiet.restore(said, bench.wall_us)
+    after.ticks(20)
+    slow.sees = [warning()]
+    after.tick()
+    assert dict(zip(after.ids, after.states, strict=True)) == {"disk-filling": "open", "slot-retention": "acknowledged"}
+
+
+def test_what_the_next_agent_does_not_see_is_acknowledged_no_longer() -> None:
+    told = Told("disk-filling")
+    bench = Bench(told)
+    bench.tick()
+    bench.judge.quiet.restore({"acknowledged": {"slot-retention": Word(who="ann", note="", said_us=1)}}, bench.wall_us)
+    told.sees = [warning()]
+    bench.ticks(1 + AWAITED_US // 1_000_000)
+    assert bench.judge.quiet.words()["acknowledged"] == {}
+
+
+def test_a_rule_that_fails_says_why_in_few_words_and_tells_no_secret() -> None:
+    class Failing(Told):
+        def _look(self, situation: Situation) -> Iterable[Signal]:
+            raise KeyError("connection 'password=hunter2'\x1b[2J" + "x" * 5000)
+
+    bench = Bench(Failing("disk-filling"))
+    bench.tick()
+    (why,) = bench.judge.conclusions.failed
+    assert why.startswith("disk-filling: KeyError") and len(why) < 400
+    assert "hunter2" not in why and "\x1b" not in why
