@@ -61,7 +61,8 @@ def judge(events: Iterable[Event], incident: Incident, begun_us: int, there_us: 
 
 def chain_of(event: Event) -> tuple[str, ...]:
     """The ids a finding is made of, its own among them: `rule`, or `rule:subject`."""
-    return (finding_id(event), *(str(part) for part in event.details.get("chain") or ()))
+    parts = [*(event.details.get("chain") or ()), *(event.details.get("also") or ())]
+    return (finding_id(event), *(str(part) for part in parts))
 
 
 def rules_of(event: Event) -> set[str]:

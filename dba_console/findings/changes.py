@@ -29,7 +29,7 @@ def changes_between(before: Mapping[str, Conclusion], after: Mapping[str, Conclu
 
 
 def _gone(before: Mapping[str, Conclusion], after: Mapping[str, Conclusion]) -> Iterator[Change]:
-    absorbed = {part: row for row in after.values() for part in row.chain}
+    absorbed = {part: row for row in after.values() for part in row.parts}
     for name, row in before.items():
         if name in after:
             continue
@@ -47,7 +47,7 @@ def _come(before: Mapping[str, Conclusion], after: Mapping[str, Conclusion]) -> 
             yield Change("raised", row)
         elif known.state == "silenced" and row.state != "silenced":
             yield Change("unsilenced", row)
-        elif (known.severity, known.chain) != (row.severity, row.chain):
+        elif (known.severity, known.parts) != (row.severity, row.parts):
             yield Change("changed", row)
 
 
@@ -83,13 +83,14 @@ def _text(change: Change, wall_us: int) -> str:
         case "unsilenced":
             return f"finding no longer silenced: {row.id}"
         case _:
-            return f"finding {change.kind}: {row.text}"
+            severity = "" if row.severity == "info" else f", {row.severity}"
+            return f"finding {change.kind}{severity}: {row.text}"
 
 
 def _details(row: Conclusion) -> dict[str, Any]:
     return {
         "id": row.id, "name": row.rule, "severity": row.severity, "since_us": row.since_us, "at_us": row.at_us,
-        "chain": row.chain, "evidence": row.evidence, "runbook": row.runbook, "state": row.state,
+        "chain": row.chain, "also": row.also, "evidence": row.evidence, "runbook": row.runbook, "state": row.state,
     }  # fmt: skip
 
 

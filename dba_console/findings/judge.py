@@ -161,8 +161,8 @@ class Judge:
             self._told.pop(row.id, None)
             return True
         severity, parts = self._told.get(row.id, (None, set[str]()))
-        self._told[row.id] = (row.severity, parts.union(row.chain))
-        return change.kind != "changed" or severity != row.severity or not parts.issuperset(row.chain)
+        self._told[row.id] = (row.severity, parts | row.parts)
+        return change.kind != "changed" or severity != row.severity or not row.parts <= parts
 
     def _requieted(self, kind: Kind, found: Conclusion, wall_us: int) -> Change:
         now = self.quiet.applied(found, wall_us)
@@ -197,7 +197,8 @@ def _conclusion(joined: Joined) -> Conclusion:
         evidence=evidence,
         since_us=min(track.since_us for track in path),
         at_us=max(track.at_us for track in joined.tracks),
-        chain=[track.id for track in joined.tracks],
+        chain=[track.id for track in path],
+        also=[track.id for track in joined.others],
         series=list(series),
         runbook=next((track.signal.runbook for track in speakers if track.signal.runbook), None),
         advice=next((track.signal.advice for track in speakers if track.signal.advice), None),

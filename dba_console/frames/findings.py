@@ -32,6 +32,7 @@ def finding_of(row: Conclusion) -> Finding:
         rule=row.rule,
         at=rfc3339(row.at_us),
         chain=row.chain,
+        also=row.also,
         series=row.series,
         advice=row.advice,
         state=row.state,

@@ -439,6 +439,8 @@ class Finding(Struct, kw_only=True):
     note: str | None = None
     until: str | None = None
     """RFC 3339: silenced until then."""
+    also: list[str] = []
+    """Ids of further effects of the same causes."""
 
 
 class TargetFrame(Struct, kw_only=True):

@@ -141,6 +141,8 @@ def full(one: Finding, now_us: int) -> list[Line]:
         lines.append(said(state_words(one), "changed"))
     if len(one.chain) > 1:
         lines.append(said("because: " + " ← ".join(name_of(part) for part in one.chain), "dim"))
+    if one.also:
+        lines.append(said("also: " + ", ".join(name_of(part) for part in one.also), "dim"))
     if one.advice:
         lines.append((Span("first: ", "key"), Span(clean(one.advice))))
     if one.runbook:

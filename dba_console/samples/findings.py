@@ -41,6 +41,13 @@ class Conclusion(Struct, array_like=True, frozen=True):
     note: str | None = None
     until_us: int | None = None
     """Silenced until then."""
+    also: list[str] = []
+    """Ids of further effects of the same causes, which are not on the way from the effect to the root cause."""
+
+    @property
+    def parts(self) -> set[str]:
+        """Ids of everything joined in it."""
+        return {*self.chain, *self.also}
 
 
 class Conclusions(Struct, array_like=True, frozen=True):
