@@ -78,6 +78,7 @@ def _remember(s: Situation, slots: list[postgres.Slot]) -> dict[str, int]:
     readers: dict[str, int] = s.memo("slots").setdefault("readers", {})
     seen: dict[str, int] = s.memo("slots").setdefault("seen_us", {})
     came: dict[str, int] = s.memo("slots").setdefault("came_us", {})
+    _forget_gone(s.memo("slots"), {slot.name for slot in slots})
     unwatched = unwatched_us(s.memo("slots"), s.mono_us)
     for name in seen:
         seen[name] += unwatched
@@ -87,6 +88,16 @@ def _remember(s: Situation, slots: list[postgres.Slot]) -> dict[str, int]:
                 came[slot.name] = s.mono_us
             readers[slot.name], seen[slot.name] = slot.active_pid, s.mono_us
     return readers
+
+
+def _forget_gone(memo: dict[str, Any], there: set[str]) -> None:
+    """Base backups and copies of tables take a slot of a new name each, for weeks on end."""
+    for kept in (memo["readers"], memo["seen_us"], memo["came_us"]):
+        for name in kept.keys() - there:
+            del kept[name]
+    courses = memo.get("courses", {})
+    for key in [key for key in courses if key[0] not in there]:
+        del courses[key]
 
 
 def _in_grace(s: Situation, slot: postgres.Slot) -> bool:
