@@ -9,6 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from dba_console.agent.connect_options import monitor_options
 from dba_console.agent.host_side import HOST_PARTS, HostSide
 from dba_console.agent.own_cost import OwnCost
@@ -82,6 +84,8 @@ class Collector:
         # Elsewhere the pid is another process of this host, or none.
         backend = self.server.backend_pid if self.host.is_here else None
         own = self._own.read(self.server.counters(), backend, lanes, late_us)
+        if (outage := self.server.outage) is not None:
+            own = replace(own, outage=outage.kind, refused_by=outage.refused_by)
         return make_part("self", self.extend_own(own), at_us=self._clock.mono_us())
 
     def _sample(self, parts: list[Part]) -> Sample:

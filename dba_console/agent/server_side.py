@@ -39,6 +39,8 @@ class Outage:
     """no_slots, starting, refused, auth, timeout, lost, silent, ..."""
     text: str
     since_us: int
+    refused_by: str | None = None
+    """With no_slots, whose slots are gone: server, role, database or pooler."""
 
 
 class ServerSide:
@@ -114,7 +116,7 @@ class ServerSide:
         try:
             parts = pending.result(until_us)
         except ConnectFailed as error:
-            self._fail(error.kind, told(error), pauses(error))
+            self._fail(error.kind, told(error), pauses(error), error.limit)
             return self._missing("error")
         except ConnectionLost as error:
             self._fail("lost", error.message)
@@ -157,10 +159,10 @@ class ServerSide:
         since = self.outage.since_us if self.outage is not None else self._clock.mono_us()
         return Outage("silent", sessions.note or "the server does not answer", since)
 
-    def _fail(self, kind: str, text: str, schedule: tuple[float, ...] = USUAL_S) -> None:
+    def _fail(self, kind: str, text: str, schedule: tuple[float, ...] = USUAL_S, refused_by: str | None = None) -> None:
         now = self._clock.mono_us()
         since = self.outage.since_us if self.outage is not None else now
-        self.outage = Outage(kind, text, since)
+        self.outage = Outage(kind, text, since, refused_by)
         pause = pause_s(schedule, self._attempts)
         self._attempts += 1
         # Half a tick less, so that the attempt falls on the tick and not on the one after it.

@@ -15,6 +15,7 @@ from dba_console.findings.connection_limits import CONNECTION_LIMIT
 from dba_console.findings.connection_slots import Slots, slots_of
 from dba_console.findings.idle_transactions import IDLE_IN_TRANSACTION
 from dba_console.findings.lasting import latched, while_unread
+from dba_console.findings.outage import outage_of
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal, Value
 from dba_console.findings.situation import Situation
@@ -27,8 +28,6 @@ FILLING = "connections-filling"
 HOLDERS_AGAIN_US = 10_000_000
 MOVED = 0.05
 """A count that moved by so much of the limit is looked at again at once."""
-REFUSED = ("too many clients", "connection slots are reserved", "remaining connection slots")
-"""What the server says to those it lets in no more (proc.c and postinit.c); in English as nearly every server."""
 
 
 def connections_filling(s: Situation) -> Iterator[Signal]:
@@ -73,10 +72,10 @@ def _is_critical(s: Situation, slots: Slots, date: Date) -> bool:
 
 
 def _is_refused(s: Situation) -> bool:
-    """Whether our own attempts to connect fail because no slot is free."""
-    server = s.picture.latest.get("pg.server")
-    note = (server.part.note or "") if server is not None and server.part.status == "error" else ""
-    return any(words in note for words in REFUSED)
+    """Whether our own attempts to connect fail because no slot of the server is free (SQLSTATE 53300): not one of our
+    role's, or the database's, or of a pooler before it."""
+    outage = outage_of(s.picture)
+    return outage is not None and outage.kind == "no_slots" and outage.refused_by in ("server", None)
 
 
 def _filling(slots: Slots, panel: Connections, date: Date, severity: Severity, *, dated: bool) -> Signal:

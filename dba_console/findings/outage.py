@@ -1,6 +1,7 @@
-"""Why the server is not heard, as the parts of a tick tell it: the agent's sentence ends with what would help.
+"""Why the server is not heard, as the agent tells it: never by the words of the server, which speaks any language.
 
-The kinds are those of the probe's failures; `silent` is a server that keeps the connection and does not answer.
+The kinds are those of the probe's failures; `silent` is a server that keeps the connection and does not answer. Where
+a recording does not have the kind yet, it is known by the hint the agent's sentence ends with.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from dba_console.frames.picture import Picture
 from dba_console.probes.postgres.failures import HINTS
+from dba_console.samples.own import Self
 
 _KINDS = {hint: kind for kind, hint in HINTS.items() if hint is not None}
 _NOT_YET = "not connected yet"
@@ -21,6 +23,8 @@ class Outage(NamedTuple):
     kind: str
     text: str
     help: str | None
+    refused_by: str | None = None
+    """With no_slots, whose slots are gone: server, role, database or pooler; None where it was not recorded."""
 
     @property
     def reason(self) -> str:
@@ -49,7 +53,9 @@ def outage_of(picture: Picture) -> Outage | None:
     note = server.part.note or ""
     if note == _NOT_YET or server.part.at_us < sessions.part.at_us - 1_000_000:
         return None  # an answer that could not be read is no outage
-    for hint, kind in _KINDS.items():
-        if note.endswith(hint):
-            return Outage(kind, note.removesuffix(hint).removesuffix(": "), hint)
-    return Outage("lost" if note.startswith("lost: ") else "other", note.removeprefix("lost: "), None)
+    hint = next((hint for hint in _KINDS if note.endswith(hint)), None)
+    text = note.removeprefix("lost: ") if hint is None else note.removesuffix(hint).removesuffix(": ")
+    own = picture.now("self", Self)
+    if own is not None and own.outage in HINTS:
+        return Outage(own.outage, text, hint, own.refused_by)
+    return Outage("lost" if note.startswith("lost: ") else _KINDS.get(hint or "", "other"), text, hint)

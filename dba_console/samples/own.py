@@ -34,3 +34,8 @@ class Self(Struct, array_like=True, frozen=True, gc=False):
     readers_dropped: int = 0
     judged_us: int | None = None
     """CPU time the rules took of `cpu_us`; None in recordings of before there were rules."""
+    outage: str | None = None
+    """Why there is no connection: a kind of probes/postgres/failures.py, `lost` or `silent`. None while there is one,
+    and in recordings of before it was told apart from the words of the server, which are in its own language."""
+    refused_by: str | None = None
+    """With `no_slots`, whose slots are gone: server, role, database or pooler."""

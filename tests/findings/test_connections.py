@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
+from dba_console.demo import postmaster
+from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster, Settings
+from dba_console.errors import ConsoleError
+from dba_console.findings.outage import outage_of
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.conftest import FreshCluster
 from tests.findings.eyes import Eyes, eyes
@@ -98,6 +104,27 @@ def test_a_house_that_is_full_before_we_come_is_told_from_the_titles(fresh_clust
     assert row.severity == "critical"
     assert row.evidence["source"] == "process_titles"
     assert "20 are idle sessions of user postgres" in row.text
+
+
+def test_a_server_that_speaks_german_says_as_well_that_no_slot_is_free(
+    fresh_cluster: FreshCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postmaster, "clean_environment", lambda home: {**clean_environment(home), "LANGUAGE": "de"})
+    cluster = fresh_cluster({"max_connections": 20, "superuser_reserved_connections": 3, "lc_messages": "C.UTF-8"})
+    with pytest.raises(ConsoleError) as failure:
+        cluster.psql("select 1 / 0")
+    if "durch Null" not in str(failure.value):
+        pytest.skip("this installation of PostgreSQL has no German messages")
+    with pool(cluster, 20):
+        seen = Eyes(cluster.dsn(), only=OURS)
+        try:
+            seen.until("connections-filling", severity="critical", within_s=10)
+            outage = outage_of(seen.picture)
+        finally:
+            seen.collector.close()
+    assert outage is not None
+    assert (outage.kind, outage.refused_by) == ("no_slots", "server")
+    assert "zu viele Verbindungen" in outage.text
 
 
 def test_a_role_and_a_database_at_their_limits_are_told_by_name(fresh_cluster: FreshCluster) -> None:

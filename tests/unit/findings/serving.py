@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dba_console.agent.retry import told
 from dba_console.findings.changes import Change
 from dba_console.findings.connections import RULES
 from dba_console.findings.judge import Judge
@@ -13,11 +14,13 @@ from dba_console.frames.history import History
 from dba_console.frames.picture import Picture
 from dba_console.frames.points import point_of
 from dba_console.limits import Limits
+from dba_console.probes.postgres.failures import connect_failed
 from dba_console.samples import postgres
 from dba_console.samples.findings import Conclusion
+from dba_console.samples.own import Self
 from dba_console.samples.sample import Status
 from tests.build import NOW_US, part, sample
-from tests.readings import activity, server, sessions
+from tests.readings import activity, of, server, sessions
 
 
 class Serving:
@@ -70,11 +73,15 @@ class Serving:
         self.at_s += 1.0
         return self._judge(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
 
-    def refused(self, note: str, **readings: Any) -> list[Conclusion]:
-        """A tick in which the attempt at a connection failed, and these parts were read."""
+    def refused(self, raw: str, **readings: Any) -> list[Conclusion]:
+        """A tick in which the attempt at a connection failed with these words of libpq, and these parts were read."""
         self.at_s += 1.0
-        read = [part(name, value, at_s=self.at_s) for name, value in readings.items()]
-        return self._judge(part("pg.server", None, at_s=self.at_s, status="error", note=note), *read)
+        error = connect_failed(raw)
+        own = of(Self, outage=error.kind, refused_by=error.limit)
+        read = [part(name, value, at_s=self.at_s) for name, value in {**readings, "self": own}.items()]
+        notes = {"pg.server": told(error), "pg.activity": "no connection"}
+        lost = [part(name, None, at_s=self.at_s, status="error", note=note) for name, note in notes.items()]
+        return self._judge(*lost, *read)
 
     def _judge(self, *parts: Any) -> list[Conclusion]:
         self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dba_console.findings.connections import RULES
 from dba_console.samples import host, postgres
 from tests.readings import of
@@ -183,16 +185,35 @@ def test_blind_the_house_is_full_by_process_titles_and_says_by_which_user() -> N
     assert row.evidence["source"] == "process_titles"
 
 
-def test_blind_because_nobody_is_let_in_is_critical_whatever_the_titles_say() -> None:
+GERMAN = "Verbindung zum Server fehlgeschlagen: FATAL:  53300: {}\nLOCATION:  {}, {}"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "connection failed: FATAL:  53300: sorry, too many clients already\nLOCATION:  InitProcess, proc.c:353",
+        GERMAN.format("tut mir leid, schon zu viele Verbindungen", "InitProcess", "proc.c:353"),
+        GERMAN.format("die verbleibenden Verbindungen sind reserviert", "InitPostgres", "postinit.c:836"),
+    ],
+)
+def test_blind_because_nobody_is_let_in_is_critical_in_any_language_whatever_the_titles_say(raw: str) -> None:
     server = Serving(RULES)
     server.tick()
-    refused = "connection to server failed: FATAL: sorry, too many clients already"
     for _ in range(3):
         server.only(**{"host.titles": titles(220)})
     assert server.only_one("connections-filling").severity == "warning"
     for _ in range(3):
-        server.refused(refused, **{"host.titles": titles(220)})
+        server.refused(raw, **{"host.titles": titles(220)})
     assert server.only_one("connections-filling").severity == "critical"
+
+
+@pytest.mark.parametrize("function", ["InitializeSessionUserId", "CheckMyDatabase"])
+def test_blind_because_our_own_role_or_database_is_full_says_nothing_of_the_server(function: str) -> None:
+    server = Serving(RULES)
+    server.tick()
+    for _ in range(5):
+        server.refused(GERMAN.format("zu viele Verbindungen", function, "x.c:1"), **{"host.titles": titles(220)})
+    assert server.only_one("connections-filling").severity == "warning"
 
 
 def test_going_blind_is_no_storm() -> None:
