@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Finding, Frame
@@ -114,6 +115,25 @@ def _axis(signs: Sequence[tuple[int, str]], axis: charts.Axis, gutter: int) -> l
     ]
 
 
+def held(points: list[charts.Point], step_us: int, *, forward: bool) -> list[charts.Point]:
+    """Points for every step between two readings of what is not read every tick.
+
+    A level stands until it is read anew, a rate is that of all the time before its reading. What is longer than the
+    reading's own usual interval is a gap, and stays one.
+    """
+    spans = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
+    usual_us = spans[len(spans) // 2] * 3 // 2 if spans else 0
+    if usual_us <= step_us or step_us < 1:
+        return points
+    filled = points[:1]
+    for (earlier_us, before), (later_us, after) in pairwise(points):
+        if later_us - earlier_us <= usual_us:
+            value = before if forward else after
+            filled += [(at_us, value) for at_us in range(earlier_us + step_us, later_us, step_us)]
+        filled.append((later_us, after))
+    return filled
+
+
 def _began(one: Finding) -> list[tuple[int, str]]:
     since_us = from_rfc3339(one.since)
     return [] if since_us is None else [(since_us, "!")]
@@ -126,6 +146,7 @@ def _chart(name: str, history: History, axis: charts.Axis, past: bool) -> Chart:
     span = 0.02 * max((value for _, value in points), default=0.0) if level else 0.0
     top = {"_pct": 10.0, "avg10": 10.0, "_bytes_per_s": float(1 << 20)}.get(ending, 0.0)
     said = (clock(points[-1][0]), points[-1][1]) if past and points else None
+    shown = held(points, (axis.end_us - axis.start_us) // axis.cells, forward=level)
     return Chart(
-        series_title(name), points, write, floor=not level, top=top, span=max(span, 1.0 if level else 0.0), said=said
+        series_title(name), shown, write, floor=not level, top=top, span=max(span, 1.0 if level else 0.0), said=said
     )

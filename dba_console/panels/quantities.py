@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dba_console.panels.cells import clean
+from dba_console.panels.cells import clean, width
 from dba_console.panels.phrases import milliseconds
 from dba_console.panels.times import from_rfc3339, moment
 from dba_console.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 
+_NAME = 14
+"""Cells of a name beside a chart."""
 Write = Callable[[float | None], str]
 
 
@@ -102,7 +104,20 @@ def series_title(name: str) -> str:
         return words_of(name.rpartition(".")[2])
     subject, _, field = rest.rpartition(".")
     # A number names a cluster: there is but one on the screen.
-    return words_of(field if subject.isdigit() else f"{subject or kind} {field}")
+    return words_of(field) if subject.isdigit() else f"{_end_of(clean(subject or kind))} {words_of(field)}"
+
+
+def _end_of(name: str) -> str:
+    """A name short enough to stand beside a chart: of a path the end tells more.
+
+    >>> _end_of("/srv/postgresql/archive/disk"), _end_of("vda")
+    ('…/archive/disk', 'vda')
+    """
+    if width(name) <= _NAME:
+        return name
+    while width(name) > _NAME - 1:
+        name = name[1:]
+    return "…" + name
 
 
 def words_of(name: str) -> str:

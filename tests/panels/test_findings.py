@@ -7,7 +7,7 @@ import pytest
 from dba_console.frames.history import History
 from dba_console.frames.model import EventRow, Finding, Frame
 from dba_console.panels.cells import Line, line_width, plain
-from dba_console.panels.evidence import everything, evidence, part, window
+from dba_console.panels.evidence import everything, evidence, held, part, window
 from dba_console.panels.findings import compact, detail, lines_of, ordered
 from dba_console.panels.overview import overview
 from dba_console.panels.times import from_rfc3339
@@ -198,3 +198,32 @@ def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_st
     history.extend((frame.at_us - second * 1_000_000, {"connections.used": 7.0}) for second in range(120, 0, -1))
     shown = text(evidence(frame, one, history, 80, 22))
     assert "it began before that" in shown and "around its start" not in shown and " now 7" in shown
+
+
+def test_what_is_read_every_few_seconds_stands_between_its_readings_and_a_gap_stays_one() -> None:
+    second = 1_000_000
+    points = [(at * second, float(at)) for at in (0, 5, 10, 40, 45)]
+    level, rate = (held(points, second, forward=forward) for forward in (True, False))
+    assert [(at // second, value) for at, value in level][:7] == [
+        (0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0), (5, 5.0), (6, 5.0),
+    ]  # fmt: skip
+    assert (7 * second, 10.0) in rate
+    assert not [at for at, _ in level if 10 * second < at < 40 * second]
+
+
+def test_what_is_read_every_tick_is_charted_as_it_was_read() -> None:
+    points = [(at * 1_000_000, 1.0) for at in range(5)]
+    assert held(points, 1_100_000, forward=True) == points
+
+
+def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart() -> None:
+    path = "/srv/postgresql/14/main/tablespaces/archive"
+    one = finding("disk-filling", series=[f"mount:{path}.used_bytes", "slot:old_replica.retained_bytes"])
+    frame, history = busy(one), build.busy_history()
+    for second in range(60):
+        history.add(SINCE_US + second * 1_000_000, {f"mount:{path}.used_bytes": 5e9 + second, **_SLOT})
+    shown = text(evidence(frame, one, history, 80, 22))
+    assert "aces/archive used" in shown and "old_replica retained" in shown
+
+
+_SLOT = {"slot:old_replica.retained_bytes": 9e6}
