@@ -16,7 +16,7 @@ ROW = Conclusion(
 def test_a_raised_finding_is_told_with_its_sentence_severity_and_evidence() -> None:
     event = event_of(Change("raised", ROW), 61_000_000, 5)
     assert (event.kind, event.severity) == ("finding.raised", "warning")
-    assert event.text == "finding raised: slot old retains 12 GB"
+    assert event.text == "finding raised, warning: slot old retains 12 GB"
     assert event.details["id"] == "slot-retention:old"
     assert event.details["name"] == "slot-retention"
     assert event.details["evidence"] == {"retained_bytes": 12 << 30}
