@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dba_console.findings import whose
 from dba_console.findings.connection_growth import Date, date_of, is_sustained
+from dba_console.findings.connection_holders import Told, holder, newcomers
 from dba_console.findings.connection_limits import CONNECTION_LIMIT
 from dba_console.findings.connection_slots import Slots, slots_of
 from dba_console.findings.idle_transactions import IDLE_IN_TRANSACTION
 from dba_console.findings.lasting import latched, while_unread
 from dba_console.findings.outage import outage_of
 from dba_console.findings.rule import Rule
-from dba_console.findings.signal import Signal, Value
+from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.findings.storm import STORM
+from dba_console.findings.storm import STARTS, STORM
 from dba_console.frames.model import Connections
 from dba_console.samples.findings import Severity
 from dba_console.units import human_duration, human_pct
@@ -50,15 +50,18 @@ def connections_filling(s: Situation) -> Iterator[Signal]:
     if not (near or critical or dated):
         memo.pop("panel", None)
         return
-    yield _filling(slots, _panel(s, slots, memo), date, "critical" if critical else "warning", dated=dated)
+    panel = _panel(s, slots, memo)
+    came = memo["newcomers"] if dated else ("", {})
+    yield _filling(slots, panel, came, date, "critical" if critical else "warning", dated=dated)
 
 
 def _panel(s: Situation, slots: Slots, memo: dict[str, Any]) -> Connections:
-    """Who holds the slots: looked at again every ten seconds, and when the count moved."""
+    """Who holds the slots, and who came of late: looked at again every ten seconds, and when the count moved."""
     known: Connections | None = memo.get("panel")
     moved = known is None or abs(slots.used - (known.used or 0)) >= slots.usable * MOVED
     if known is None or moved or s.mono_us - memo["panel_us"] >= HOLDERS_AGAIN_US:
         known = memo["panel"] = s.connections
+        memo["newcomers"] = newcomers(None if slots.blind else s.facts.sessions, s.memo(STARTS).get("found_us", 0))
         memo["panel_us"] = s.mono_us
     return known
 
@@ -78,7 +81,7 @@ def _is_refused(s: Situation) -> bool:
     return outage is not None and outage.kind == "no_slots" and outage.refused_by in ("server", None)
 
 
-def _filling(slots: Slots, panel: Connections, date: Date, severity: Severity, *, dated: bool) -> Signal:
+def _filling(slots: Slots, panel: Connections, came: Told, date: Date, severity: Severity, *, dated: bool) -> Signal:
     growth, full_in_s = date
     details = [f"{slots.used} of {slots.usable} usable", human_pct(slots.pct)]
     if growth is not None and growth >= 1 and dated:
@@ -87,10 +90,11 @@ def _filling(slots: Slots, panel: Connections, date: Date, severity: Severity, *
         details.append(f"full in {human_duration(full_in_s)}")
     full = slots.used >= slots.usable
     effect = ("Connections are used up" if full else "Connections fill") + f" ({', '.join(details)})"
-    holds, evidence = _holder(panel, slots)
+    holds, evidence = holder(panel, slots)
+    told = came[0] or holds
     return Signal(
         severity=severity,
-        text=effect + (f"; {holds}" if holds else ""),
+        text=effect + (f"; {told}" if told else ""),
         effect=effect,
         evidence={
             "used": slots.used,
@@ -103,32 +107,12 @@ def _filling(slots: Slots, panel: Connections, date: Date, severity: Severity, *
             "waiting": panel.waiting,
             "source": panel.source,
             **evidence,
+            **came[1],
         },
         series=("connections.used", "connections.active", "connections.idle", "connections.waiting"),
         runbook="connection-storm",
         advice="See who holds them (panel 1) before anything is raised: max_connections needs a restart.",
     )
-
-
-def _holder(panel: Connections, slots: Slots) -> tuple[str, dict[str, Value]]:
-    """Who holds most of the slots, by application, without one by user; and in which state."""
-    by, groups = ("application", panel.by_application) if panel.by_application else ("user", panel.by_user)
-    groups = [group for group in groups if group.name]
-    if not groups:
-        return "", {}
-    most = groups[0]
-    idle = most.count - most.active - most.idle_in_transaction
-    kinds = (("idle", idle), ("active", most.active), ("idle in transaction", most.idle_in_transaction))
-    state, count = max(kinds, key=lambda kind: kind[1])
-    of = f"{by} {whose.name(most.name)}" if by == "user" else whose.name(most.name)
-    known = panel.active is not None
-    said = f"{count} are {state} sessions of {of}" if known else f"{most.count} are sessions of {of}"
-    if known and state == "idle" and most.oldest_idle_s is not None:
-        said += f", oldest idle {human_duration(most.oldest_idle_s)}"
-    evidence: dict[str, Value] = {f"holder_{by}": whose.name(most.name), "holder_count": most.count}
-    if known:
-        evidence |= {"holder_idle": idle, "holder_active": most.active}
-    return said, evidence | {"holder_pct": round(100.0 * most.count / max(1, slots.used), 1)}
 
 
 RULES: tuple[Rule, ...] = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dba_console.findings.connections import RULES
@@ -100,10 +102,11 @@ def test_states_that_are_hidden_are_not_claimed_to_be_idle() -> None:
 
 
 def grow(server: Serving, per_s: float, seconds: int) -> None:
+    made = {"backend_start": server.ago(0), "application": "api"}
     start = len(server.rows)
     for second in range(1, seconds + 1):
         more = int(per_s * second)
-        server.rows = [*server.rows[:start], *server.pool(more, 5000, backend_start=server.ago(60), application="api")]
+        server.rows = [*server.rows[:start], *server.pool(more, 5000, **made)]
         server.tick()
 
 
@@ -115,6 +118,32 @@ def test_a_steady_growth_is_told_with_its_rate_and_its_date() -> None:
     assert "+30/min, full in " in row.text
     assert 20 <= row.evidence["growth_per_min"] <= 40
     assert 150 <= row.evidence["full_in_s"] <= 300
+
+
+def test_where_it_fills_those_who_come_are_named_and_not_who_has_been_there() -> None:
+    server = serving(120)
+    grow(server, 0.5, 60)
+    row = server.only_one("connections-filling")
+    assert row.text.endswith(f"; {row.evidence['newest_count']} of them opened by api in the last 57s")
+    assert row.evidence["newest_application"] == "api"
+    assert row.evidence["holder_application"] == "shop-web-pool"
+
+
+def test_a_pool_from_before_the_first_reading_is_not_why_it_fills() -> None:
+    server = Serving(RULES)
+    server.rows = server.pool(120, backend_start=server.ago(5), application="shop-web-pool")
+    server.ticks(2)
+    grow(server, 0.5, 60)
+    assert server.only_one("connections-filling").text.endswith(" of them opened by api in the last 57s")
+
+
+def test_a_growth_of_many_hands_is_told_by_their_user_or_by_who_holds_most() -> None:
+    server = serving(120)
+    for second in range(60):
+        made: dict[str, Any] = {"application": f"job-{second}", "user": "batch", "backend_start": server.ago(0.5)}
+        server.rows = [*server.rows, *server.pool(second % 2, 5000 + second, **made)]
+        server.tick()
+    assert "of them opened by user batch in the last 57s" in server.only_one("connections-filling").text
 
 
 def test_a_growth_that_fills_the_server_within_the_minute_is_critical_below_nine_tenths() -> None:
