@@ -15,7 +15,7 @@ help: ## what can be made
 
 venv: $(VENV)/.for-demo ## the virtual environment, in .venv
 
-demo: $(VENV)/.for-demo ## an embedded server under load, and the console on it
+demo: $(VENV)/.for-demo ## an embedded server under load, and the console on it (ARGS='--incident lock-queue' to practise)
 	@$(BIN)/dba-console demo $(ARGS)
 
 test: $(VENV)/.for-test ## the whole test suite (PYTEST='-k lanes' for a part)
