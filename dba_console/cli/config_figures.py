@@ -44,7 +44,7 @@ def check_off(names: list[str]) -> None:
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]}?" if close else "docs/findings.md has their names"
+            hint = f"did you mean {close[0]}?" if close else "`dba-console findings rules` lists them"
             raise UsageError(f"there is no rule {name!r}", hint=hint)
 
 
