@@ -209,4 +209,5 @@ def _placeholder(finding_id: str, until_us: int | None, who: str, note: str, wal
     """What stands for a finding that is not open in the event of its silence."""
     rule, _, subject = finding_id.partition(":")
     row = Conclusion(finding_id, rule, "info", subject, finding_id, {}, wall_us, wall_us, [rule], [])
-    return structs.replace(row, who=who, note=note, until_us=until_us)
+    state = "open" if until_us is None else "silenced"
+    return structs.replace(row, state=state, who=who, note=note or None, until_us=until_us)

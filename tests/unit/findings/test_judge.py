@@ -193,7 +193,8 @@ def test_a_rule_may_be_silenced_before_it_sees_anything() -> None:
     told = Told("slot-retention")
     bench = Bench(told)
     bench.tick()
-    bench.judge.silence("slot-retention", bench.wall_us + 60_000_000, "ann", "rebuild", bench.wall_us)
+    said = bench.judge.silence("slot-retention", bench.wall_us + 60_000_000, "ann", "rebuild", bench.wall_us)
+    assert said is not None and (said.finding.state, said.finding.who) == ("silenced", "ann")
     told.sees = [warning(subject="a")]
     changes = bench.tick()
     assert kinds(changes) == [("raised", "slot-retention:a")]
