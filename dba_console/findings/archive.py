@@ -162,7 +162,7 @@ def _series(s: Situation) -> tuple[str, ...]:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="archive-failing",
-        title="WAL files that could not be archived: which, since when, and when pg_wal is full",
+        title="WAL files cannot be archived: which, since when, and when pg_wal is full",
         parts=("pg.archiver",),
         look=kept_while_unread("pg.archiver", archive_failing),
         settings=("wal.archive_failures", "wal.backlog_files", "wal.full_critical_s", "wal.full_warn_s"),

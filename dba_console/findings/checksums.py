@@ -140,7 +140,7 @@ def checksums_off(s: Situation) -> Iterator[Signal]:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="checksum-failure",
-        title="pages that failed their checksum when they were read from disk",
+        title="Pages failed their checksum when they were read from disk",
         parts=("pg.databases",),
         look=checksum_failures,
         settings=("safety.checksum_critical_s",),
@@ -149,7 +149,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="checksums-off",
-        title="the cluster has no data checksums",
+        title="The cluster has no data checksums",
         parts=("pg.server",),
         look=checksums_off,
         source="data_checksums; pg_checksums; online from PostgreSQL 19 on",

@@ -80,7 +80,7 @@ def _index() -> Iterator[str]:
     yield "|---|---|"
     for family in FAMILIES:
         for rule in family.rules:
-            yield f"| [`{rule.name}`](#{rule.name}) | {rule.title[0].upper()}{rule.title[1:]} |"
+            yield f"| [`{rule.name}`](#{rule.name}) | {rule.title} |"
     yield ""
 
 

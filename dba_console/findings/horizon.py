@@ -88,7 +88,7 @@ def _severity(s: Situation, row: postgres.Holder) -> Severity:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="horizon-held",
-        title="what keeps VACUUM from cleaning up and freezing, and what to do about it",
+        title="Something keeps VACUUM from cleaning up and freezing",
         parts=("pg.horizon",),
         look=kept_while_unread("pg.horizon", horizon_held),
         clear_after_s=20.0,

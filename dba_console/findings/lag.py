@@ -125,7 +125,7 @@ def _lag_severity(s: Situation, lag_s: float | None) -> Severity:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="replication-lag",
-        title="standbys that are behind, by time or by bytes",
+        title="A standby is behind, by time or by bytes",
         parts=("pg.replication",),
         look=kept_while_unread("pg.replication", replication_lag),
         raise_after_s=10.0,

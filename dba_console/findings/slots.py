@@ -254,7 +254,7 @@ def _is_lost(slot: postgres.Slot) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="slot-retention",
-        title="slots that keep WAL nobody reads, with the date the disk is full or the slot lost",
+        title="A slot keeps WAL nobody reads: when the disk is full, or the slot lost",
         parts=("pg.replication",),
         look=kept_while_unread("pg.replication", slot_retention),
         clear_after_s=15.0,
@@ -272,7 +272,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="slot-lost",
-        title="slots whose WAL is gone",
+        title="A slot whose WAL is gone",
         parts=("pg.replication",),
         look=kept_while_unread("pg.replication", slot_lost),
         runbook="slot-retention",

@@ -171,7 +171,7 @@ def _waiting_commits(s: Situation) -> int:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="standby-gone",
-        title="standbys that streamed and are gone; commits that wait for one",
+        title="A standby that streamed is gone, or commits wait for one",
         parts=("pg.replication",),
         look=kept_while_unread("pg.replication", standby_gone),
         clear_after_s=0.0,

@@ -233,7 +233,7 @@ def _vacuum(s: Situation, ids: Ids) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="xid-wraparound",
-        title="transaction ids run out: age, what is left, and the date",
+        title="Transaction ids run out: how many are left, and until when",
         parts=("pg.xids",),
         runbook="xid-wraparound",
         look=kept_while_unread("pg.xids", xid_wraparound),
@@ -245,7 +245,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="mxid-wraparound",
-        title="multixact ids run out: age, what is left, and the date",
+        title="Multixact ids run out: how many are left, and until when",
         parts=("pg.xids",),
         runbook="xid-wraparound",
         look=kept_while_unread("pg.xids", mxid_wraparound),

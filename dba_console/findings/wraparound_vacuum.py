@@ -104,7 +104,7 @@ def _text(work: Work, count: int, *, waited: bool) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="wraparound-vacuum",
-        title="autovacuum against wraparound at work, and who waits behind it",
+        title="Autovacuum works against wraparound, and who waits behind it",
         parts=("pg.progress",),
         look=kept_while_unread("pg.progress", wraparound_vacuum),
         # On an aged cluster hundreds of small tables are vacuumed one after the other, each for a moment.

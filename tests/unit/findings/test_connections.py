@@ -102,7 +102,7 @@ def test_states_that_are_hidden_are_not_claimed_to_be_idle() -> None:
 
 
 def grow(server: Serving, per_s: float, seconds: int) -> None:
-    made = {"backend_start": server.ago(0), "application": "api"}
+    made: dict[str, Any] = {"backend_start": server.ago(0), "application": "api"}
     start = len(server.rows)
     for second in range(1, seconds + 1):
         more = int(per_s * second)

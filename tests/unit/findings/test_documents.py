@@ -43,6 +43,11 @@ def test_a_rule_says_what_it_sees_and_is_asked_when_something_is_read(rule: Rule
     assert rule.parts and set(rule.parts) <= PARTS.keys()
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_title_is_a_clause_that_begins_with_a_capital_and_ends_without_a_stop(rule: Rule) -> None:
+    assert re.fullmatch(r"[A-Z].{10,108}[a-zA-Z]", rule.title), rule.title
+
+
 def test_every_figure_of_a_rule_exists_and_every_figure_belongs_to_a_family() -> None:
     limits = Limits()
     figures = {
