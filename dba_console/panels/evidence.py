@@ -10,7 +10,7 @@ from dba_console.frames.model import Finding, Frame
 from dba_console.panels import charts
 from dba_console.panels.cells import Line, Span, fit, fit_line, line_width
 from dba_console.panels.chart_rows import Chart, draw
-from dba_console.panels.findings import calls, full
+from dba_console.panels.findings import calls, evidence_lines, told
 from dba_console.panels.happenings import marks
 from dba_console.panels.quantities import series_title, writer
 from dba_console.panels.times import clock, from_rfc3339
@@ -25,6 +25,9 @@ _TALLEST, _TALL_SCREEN = 5, 36
 """Rows of a chart at most; half as many again from that height of the screen on."""
 _AXIS = 2
 """Lines of the time axis: signs, clock."""
+_FEW = 3
+"""So many charts have two lines each, whatever the room; more of them one."""
+_TELLING = ("connections.used", "io.psi_full_pct", "memory.cached_bytes", "memory.free_bytes")
 CONTEXT = ("connections.used", "io.psi_full_pct", "memory.cached_bytes")
 """What is charted where no series shows the finding itself: what else went on when it began."""
 _NOW_US = 10_000_000
@@ -39,22 +42,41 @@ def evidence(frame: Frame, one: Finding, history: History, width: int, height: i
 def everything(
     frame: Frame, one: Finding, history: History, width: int, height: int, ended_us: int | None = None
 ) -> list[Line]:
-    """All lines: words first, then charts as high as the room of `height` lets them be, and at least a line each.
+    """All lines: what is told, charts as high as the room of `height` lets them be, and all numbers.
 
+    Charts stand above the numbers, for they prove it at a glance; the sentence has the numbers that decide.
     `ended_us`: when the finding was seen last, where it is not open any more.
     """
-    now_us = frame.at_us if ended_us is None else ended_us
-    lines: list[Line] = [(Span(" "), *line) for line in wrap_lines(tuple(full(one, now_us)), max(1, width - 1))]
-    series = one.series or (CONTEXT if calls([one]) else ())
+    lines = _wrapped(told(one, frame.at_us if ended_us is None else ended_us), width)
+    numbers = _wrapped(evidence_lines(one), width)
+    series = telling(one.series) or (CONTEXT if calls([one]) else ())
     gutter = 30 if width >= 100 else 24
     cells = width - gutter
     if series and cells > 0:
         axis = charts.Axis(*window(from_rfc3339(one.since) or frame.at_us, frame.at_us, history, cells), cells)
         tallest = _TALLEST if height < _TALL_SCREEN else _TALLEST * 3 // 2
-        rows = max(len(series), min(tallest * len(series), height - len(lines) - 1 - _AXIS))
+        room = height - len(lines) - len(numbers) - 1 - _AXIS
+        least = len(series) * (2 if len(series) <= _FEW else 1)
+        rows = max(least, min(tallest * len(series), room))
         lines += [_rule(one, axis, width), *_charts(series, frame.at_us, history, axis, gutter, rows)]
         lines += _axis([*marks(frame), *_began(one)], axis, gutter)
-    return [fit_line(line, width) for line in lines]
+    return [fit_line(line, width) for line in (*lines, *numbers)]
+
+
+def telling(series: Sequence[str]) -> tuple[str, ...]:
+    """The series of many joined rules, those first that show who waits and for what: not all fit every screen.
+
+    >>> telling(["locks.waiting", "io.iowait_pct", "io.psi_full_pct", "connections.used", "memory.cached_bytes"])[:3]
+    ('connections.used', 'io.psi_full_pct', 'memory.cached_bytes')
+    """
+    if len(series) <= _FEW:
+        return tuple(series)
+    first = [name for name in _TELLING if name in series]
+    return (*first, *(name for name in series if name not in first))
+
+
+def _wrapped(lines: Sequence[Line], width: int) -> list[Line]:
+    return [(Span(" "), *line) for line in wrap_lines(lines, max(1, width - 1))]
 
 
 def part(lines: list[Line], height: int, top: int) -> list[Line]:

@@ -11,7 +11,7 @@ from dba_console.panels.cells import width as width_of
 from dba_console.panels.happenings import finding_line, finding_sign, style_of
 from dba_console.panels.phrases import name_of, said, wrap
 from dba_console.panels.quantities import quantity, words_of
-from dba_console.panels.times import clock_of, from_rfc3339, moment_of
+from dba_console.panels.times import clock_of, from_rfc3339, moment, moment_of
 from dba_console.units import UNKNOWN, human_duration
 
 _RANKS = {"critical": 0, "warning": 1}
@@ -136,27 +136,41 @@ def lasting(one: Finding, now_us: int) -> str:
 
 def full(one: Finding, now_us: int) -> list[Line]:
     """Everything known of a finding, as lines to be wrapped: sentence, times, causes, advice, evidence."""
+    return [*told(one, now_us), *evidence_lines(one)]
+
+
+def told(one: Finding, now_us: int) -> list[Line]:
+    """What is said of a finding before its numbers."""
     lines = [said(clean(one.text), style_of(one.severity)), heading(one, now_us)]
     if one.state != "open":
         lines.append(said(state_words(one), "changed"))
     if len(one.chain) > 1:
-        lines.append(said("because: " + " ← ".join(name_of(part) for part in one.chain), "dim"))
+        lines.append(said(_joined(one), "dim"))
     if one.also:
         lines.append(said("also: " + ", ".join(name_of(part) for part in one.also), "dim"))
     if one.advice:
         lines.append((Span("first: ", "key"), Span(clean(one.advice))))
     if one.runbook:
         lines.append((Span("runbook: ", "key"), Span(name_of(one.runbook))))
-    lines += evidence_lines(one)
     return lines
+
+
+def _joined(one: Finding) -> str:
+    """The rules joined in it, from the effect to the root cause; those that only follow from it after them."""
+    last = one.chain.index(one.id) + 1 if one.id in one.chain else len(one.chain)
+    also = ", ".join(name_of(part) for part in one.chain[last:])
+    return "because: " + " ← ".join(name_of(part) for part in one.chain[:last]) + (f"; with it {also}" if also else "")
 
 
 def heading(one: Finding, now_us: int) -> Line:
     """`critical · since 14:55:02 (2m10s) · numbers of 14:57:12`."""
     said_at = f" · numbers of {clock_of(one.at)}" if one.at else ""
+    since_us = from_rfc3339(one.since)
+    same_day = since_us is not None and moment(since_us).split()[0] == moment(now_us).split()[0]
+    since = clock_of(one.since) if same_day else moment_of(one.since)
     return (
         Span(clean(one.severity), style_of(one.severity)),
-        Span(f" · {name_of(one.id)} · since {moment_of(one.since)} ({lasting(one, now_us)}){said_at}", "dim"),
+        Span(f" · {name_of(one.id)} · since {since} ({lasting(one, now_us)}){said_at}", "dim"),
     )
 
 

@@ -76,6 +76,7 @@ _TITLES = {
     "connections.active": "active sessions",
     "connections.idle": "idle sessions",
     "connections.waiting": "waiting for locks",
+    "locks.waiting": "waiting for locks",
     "io.psi_full_pct": "I/O full stall",
     "io.psi_full_avg10": "I/O full stall",
     "io.psi_some_avg10": "I/O some stall",

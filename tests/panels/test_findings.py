@@ -227,3 +227,18 @@ def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart(
 
 
 _SLOT = {"slot:old_replica.retained_bytes": 9e6}
+
+
+def test_what_only_follows_from_the_cause_is_not_told_as_a_cause_of_it() -> None:
+    one = finding(chain=["connections-filling", "reclaim-stall", "lock-blocker"])
+    shown = text(evidence(busy(one), one, build.busy_history(), 80, 22))
+    assert "because: connections-filling ← reclaim-stall; with it lock-blocker" in shown
+
+
+def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:
+    names = ["connections.waiting", "io.iowait_pct", "connections.used", "memory.cached_bytes", "io.psi_full_pct"]
+    one = finding(series=names, evidence={f"number_{place}_bytes": place for place in range(60)})
+    lines = evidence(busy(one), one, build.busy_history(), 80, 20)
+    shown = text(lines)
+    assert shown.index("connections ") < shown.index("I/O full stall") < shown.index("cached ")
+    assert "more lines" in shown
