@@ -109,11 +109,12 @@ def archive_backlog(s: Situation) -> Iterator[Signal]:
         return
     age = age_s(s.facts.server_now_us, archiver.last_archived_at)
     last = "none was archived yet" if age is None else f"the last was archived {human_duration(age)} ago"
-    why = ": there is no archive_command" if _no_command(s) else ""
+    absent = _no_command(s)
+    why = "nothing archives WAL (no archive_command)" if absent else "WAL is archived more slowly than it is written"
     yield Signal(
         severity="critical" if ready >= limits.backlog_critical_files else "warning",
-        text=f"WAL is archived more slowly than it is written{why}: {_waiting(s, archiver)}, {last}",
-        cause=f"WAL is archived more slowly than it is written: {_waiting(s, archiver)}",
+        text=f"{why[0].upper()}{why[1:]}: {_waiting(s, archiver)}, {last}",
+        cause=f"{why}: {_waiting(s, archiver)}",
         evidence=_evidence(s, archiver, wal_rate(s)),
         series=_series(s),
         runbook="archive-failing",

@@ -83,7 +83,7 @@ def _failed(s: Situation, damaged: list[Damaged]) -> Signal:
     text = f"{_times(failures)} in {where}"
     if last_us is not None:
         text += f", the last {at_moment(last_us, s.now_us)}"
-    elsewhere = " (a restart of the console forgets what the server no longer counts)" if _forgotten(damaged) else ""
+    elsewhere = "; the server's own count was reset since" if _forgotten(damaged) else ""
     evidence: dict[str, Any] = {
         "checksum_failures": failures,
         "checksum_failures_since_start": fresh,

@@ -51,7 +51,7 @@ def horizon_held(s: Situation) -> Iterator[Signal]:
         text=f"VACUUM cannot clean up behind {name}: it has held the xid horizon{since}, {millions(age)} ids by now"
         + others,
         effect=f"VACUUM cannot clean up: the xid horizon is held back by {millions(age)} ids",
-        cause=f"{name} holds the xid horizon back by {millions(age)} ids{others}: VACUUM cannot freeze what is younger",
+        cause=f"{name} holds the xid horizon back by {millions(age)} ids{others}",
         evidence={
             "holder_kind": worst.kind,
             "holder": clean(worst.who),

@@ -113,7 +113,7 @@ def _signal(s: Situation, left: Left, others: int) -> Signal:
         severity=left.severity,
         text=f"{idle}{database}{does}{said}{more}",
         effect=f"{idle}{does}",
-        cause=f"{idle}{database}{does}",
+        cause=f"{idle}{database}{does if left.behind else ''}",
         evidence={
             "pid": row.pid,
             "application": whose.name(row.application),

@@ -70,7 +70,8 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
     limits = s.limits.locks
     first = one.direct[0]
     waiter = s.facts.by_pid.get(first.pid)
-    said = "" if waiter is None else f", first {whose.application(waiter)}{_query(waiter)}"
+    who = "" if waiter is None else f", {whose.application(waiter)},"
+    said = "" if waiter is None else _query(waiter)
     what = whose.name(first.relation) if first.relation else f"a lock of type {whose.name(first.locktype)}"
     text = f"{whose.sessions(one.behind)} for {whose.root(s, one.pid)}"
     critical = latched(
@@ -81,7 +82,7 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
     )
     return Signal(
         severity="critical" if critical else "warning",
-        text=f"{text}; {what} for {human_duration(one.blocks_s)}{said}",
+        text=f"{text}; the first{who} waits {human_duration(one.blocks_s)} for {what}{said}",
         effect=text,
         cause=text,
         evidence={

@@ -207,7 +207,7 @@ def test_a_session_that_holds_up_one_other_is_told_after_ten_seconds() -> None:
     row = server.only_one("lock-blocker")
     assert row.severity == "warning"
     assert "1 session waits for batch (app, pid 8200)" in row.text
-    assert row.text.endswith("first orders-api: update orders set paid = false")
+    assert row.text.endswith("; the first, orders-api, waits 10s for public.orders: update orders set paid = false")
 
 
 def test_a_session_that_holds_up_many_for_long_is_critical() -> None:
