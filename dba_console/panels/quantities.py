@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from dba_console.panels.cells import clean, width
@@ -56,7 +57,7 @@ def quantity(name: str, value: Any) -> str:
     >>> quantity("cached_fell_bytes", 4_402_341_478), quantity("pid", 81231), quantity("state", None)
     ('4.1 GB', '81231', '?')
     """
-    if value is None:
+    if value is None or (isinstance(value, float) and not isfinite(value)):
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"

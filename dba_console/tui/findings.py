@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.frames.history import History
 from dba_console.frames.model import Finding, Frame
-from dba_console.panels.cells import Line, Span, clean, line
+from dba_console.panels.cells import Line, Span, clean, fit_line, line
 from dba_console.panels.evidence import CONTEXT, everything, part
 from dba_console.panels.findings import ordered
 from dba_console.panels.text import rule
@@ -85,10 +85,11 @@ class EvidenceView:
         if now is not None:
             self._see(now, frame.at_us)
         ended_us, state = (None, "") if now is not None else self._end(frame)
-        head = [rule(line(Span("Finding", "title"), Span(state, "ok")), width)]
+        head = [fit_line(rule(line(Span("Finding", "title"), Span(state, "ok")), width), width)]
         one = self._kept
         if one is None:
-            return [*head, line(Span(f" {clean(self.finding)} is not open at this moment", "dim"))]
+            words = line(Span(f" {clean(self.finding)} is not open at this moment", "dim"))
+            return [*head, fit_line(words, width)]
         lines = everything(frame, one, _history(scene, one), width, height - 1, ended_us)
         self._page, self._most = max(1, height - 2), max(0, len(lines) - height + 1)
         self._top = min(self._top, self._most)

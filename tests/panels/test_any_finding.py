@@ -1,0 +1,117 @@
+"""Whatever a finding is called and says, and however many there are: band, list and evidence fit, and are harmless."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Finding, Frame
+from dba_console.panels.cells import Line, Span, line_width, plain
+from dba_console.panels.evidence import everything, evidence, part
+from dba_console.panels.findings import compact, detail, lines_of, speaking
+from dba_console.panels.times import rfc3339
+from dba_console.tui.findings import EvidenceView, FindingsView
+from dba_console.tui.view import Scene
+from tests import build
+from tests.panels.anything import any_history
+
+SIGNS = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
+NASTY = st.sampled_from(
+    ("[red]x[/]", "表" * 90, "\x1b[2Jgone", "a b " * 200, "e\u0301" * 60, "\u202eabc", "", "x" * 900)
+)  # fmt: skip
+TEXTS = st.one_of(SIGNS, NASTY)
+NUMBERS = st.one_of(st.none(), st.booleans(), st.integers(-5, 1 << 62), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
+KNOWN = st.sampled_from(["connections.used", "io.psi_full_pct", "memory.cached_bytes"])
+SERIES = st.one_of(KNOWN, TEXTS.map(lambda text: f"mount:{text}.used_bytes"))
+TIMES = st.one_of(st.none(), st.integers(-4_000_000_000, 1_000_000).map(lambda us: rfc3339(build.NOW_US + us)))
+FINDINGS = st.builds(
+    Finding,
+    id=TEXTS, severity=st.sampled_from(["info", "warning", "critical", "?"]), subject=TEXTS, text=TEXTS,
+    evidence=st.dictionaries(TEXTS, NUMBERS, max_size=6), runbook=st.one_of(st.none(), TEXTS), since=TIMES, rule=TEXTS,
+    at=TIMES, chain=st.lists(TEXTS, max_size=4), series=st.lists(SERIES, max_size=9),
+    advice=st.one_of(st.none(), TEXTS), state=st.sampled_from(["open", "acknowledged", "silenced"]),
+    who=st.one_of(st.none(), TEXTS), note=st.one_of(st.none(), TEXTS), until=TIMES,
+)  # fmt: skip
+MANY = st.lists(FINDINGS, max_size=12, unique_by=lambda one: one.id)
+WIDTHS, HEIGHTS = st.integers(20, 210), st.integers(0, 60)
+FEW = settings(max_examples=25, deadline=None, database=None)
+
+
+def framed(findings: list[Finding]) -> Frame:
+    frame = build.busy_frame()
+    frame.findings, frame.judged = findings, True
+    return frame
+
+
+def too_wide(lines: Iterable[Line], width: int) -> list[str]:
+    return [plain(line) for line in lines if line_width(line) > width]
+
+
+def harmful(lines: Iterable[Line]) -> list[Span]:
+    """Spans with signs that move a cursor, hide or reorder text."""
+    bad = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return [span for line in lines for span in line if any(unicodedata.category(sign) in bad for sign in span.text)]
+
+
+def past(frame: Frame, seed: int) -> History:
+    return any_history(seed, frame.at_us)
+
+
+@FEW
+@given(found=MANY, width=WIDTHS, height=HEIGHTS)
+def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
+    found: list[Finding], width: int, height: int
+) -> None:
+    lines = lines_of(speaking(found), width, height)
+    assert min(height, len(speaking(found))) <= len(lines) <= height
+    assert len(compact(framed(found), width, height, History())) <= height
+    assert harmful(lines) == []
+
+
+@FEW
+@given(one=FINDINGS, width=WIDTHS, height=HEIGHTS, seed=st.integers(0, 1000))
+def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
+    one: Finding, width: int, height: int, seed: int
+) -> None:
+    frame = framed([one])
+    lines = evidence(frame, one, past(frame, seed), width, height)
+    assert len(lines) <= height
+    assert too_wide(lines, width) == []
+    assert harmful(lines) == []
+    whole = everything(frame, one, past(frame, seed), width, height)
+    if 1 < height < len(whole):
+        assert part(whole, height, len(whole) - height) == whole[-height:]
+
+
+@FEW
+@given(found=MANY, width=WIDTHS, height=st.integers(3, 60), seed=st.integers(0, 1000))
+def test_list_and_evidence_on_the_screen_fit_it_whatever_is_open(
+    found: list[Finding], width: int, height: int, seed: int
+) -> None:
+    frame = framed(found)
+    scene = Scene(frame, past(frame, seed), "")
+    views: list[FindingsView | EvidenceView] = [
+        FindingsView(),
+        *(EvidenceView(one.id) for one in found[:2]),
+        EvidenceView("\x1b[2J"),
+    ]
+    for view in views:
+        lines = view.lines(scene, width, height)
+        assert len(lines) <= height
+        assert too_wide(lines, width) == []
+        assert harmful(lines) == []
+        assert view.hints[0] == "back" and view.hints[-1] == "quit"
+
+
+@FEW
+@given(found=MANY, width=WIDTHS)
+def test_every_finding_is_a_row_with_a_cell_for_each_column(found: list[Finding], width: int) -> None:
+    tables = detail(framed(found), width, History()).tables
+    rows = [row for table in tables for row in table.rows]
+    assert sorted(row.key for row in rows) == sorted(one.id for one in found)
+    assert all(len(row.cells) == len(table.columns) for table in tables for row in table.rows)
+    assert all(cell.text.isprintable() for row in rows for cell in row.cells)
