@@ -126,7 +126,7 @@ def test_the_last_ids_are_critical_at_first_sight(major: int | None, fresh_clust
     cluster = fresh_cluster(major=major)
     aged(cluster)
     with eyes(cluster.dsn(), *SAFETY, calm_s=1) as seen:
-        (found,) = [row for row in seen.rows if row.rule == "xid-wraparound"]
+        found = seen.until("xid-wraparound", within_s=3)
         assert found.severity == "critical"
         assert abs(int(found.evidence["xid_left"]) - LEFT) < 10_000
         assert found.text.startswith(f"4.0 M transaction ids are left before PostgreSQL {cluster.major} gives out no")
