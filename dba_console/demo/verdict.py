@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from dba_console.demo.incidents.incident import Incident
 from dba_console.samples.event import Event
 
+_TOLD = re.compile(r"finding (?:raised|changed)(?:, \w+)?: ")
 NEWS = ("finding.raised", "finding.changed", "finding.joined")
 """Events that say a finding is open, with what it says now."""
 
@@ -27,7 +29,7 @@ class Verdict:
     others: tuple[Event, ...]
     """Critical findings that say something else."""
     findings: tuple[Event, ...]
-    """The last word on each finding that was raised, in the order they came up."""
+    """The last word on each finding that was raised and stayed one of its own, in the order they came up."""
 
     @property
     def after_s(self) -> float | None:
@@ -55,8 +57,9 @@ def judge(events: Iterable[Event], incident: Incident, begun_us: int, there_us: 
     others = tuple(_other_criticals(news, incident))
     last = {finding_id(event): event for event in news}
     return Verdict(
-        incident.finding, incident.within_s, incident.standing, begun_us, there_us, seen, others, tuple(last.values())
-    )
+        incident.finding, incident.within_s, incident.standing, begun_us, there_us, seen, others,
+        tuple(event for event in last.values() if event.kind != "finding.joined"),
+    )  # fmt: skip
 
 
 def chain_of(event: Event) -> tuple[str, ...]:
@@ -76,7 +79,7 @@ def finding_id(event: Event) -> str:
 
 def sentence_of(event: Event) -> str:
     """What a finding says, without the word that it was raised."""
-    return event.text.removeprefix(f"{event.kind.replace('.', ' ')}: ")
+    return _TOLD.sub("", event.text, count=1)
 
 
 def severity_of(event: Event) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.verdict import judge, sentence_of
+from dba_console.findings.changes import Change, Kind, event_of
 from dba_console.samples.event import Event
+from dba_console.samples.findings import Conclusion
 
 BEGUN = 1_000_000_000
 THERE = BEGUN + 2_000_000
@@ -85,3 +87,17 @@ def test_a_critical_finding_that_is_joined_into_the_incidents_own_is_none_of_the
 
 def test_a_sentence_is_told_without_the_word_that_it_was_raised() -> None:
     assert sentence_of(event(1.0, "lock-queue")) == "lock-queue"
+
+
+def test_what_became_part_of_another_finding_is_not_told_beside_it() -> None:
+    events = [
+        event(1.0, "lock-blocker"), event(2.0, "lock-queue"), event(2.0, "lock-blocker", kind="finding.joined"),
+    ]  # fmt: skip
+    assert [one.details["id"] for one in judge(events, Practice(), BEGUN, THERE).findings] == ["lock-queue"]
+
+
+def test_a_findings_sentence_is_told_without_the_words_of_the_event() -> None:
+    row = Conclusion("lock-queue", "lock-queue", "critical", "", "20 sessions wait: a, b", {}, 1, 1, ["lock-queue"], [])
+    kinds: tuple[Kind, ...] = ("raised", "changed")
+    for kind in kinds:
+        assert sentence_of(event_of(Change(kind, row), 2, 2)) == "20 sessions wait: a, b"
