@@ -30,7 +30,9 @@ def replay(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="14:53:07, RFC 3339, -10m from the end, +90s from the start, mark:TEXT."
+            "--at",
+            metavar="TIME",
+            help="14:53:07, RFC 3339, -10m from the end, +90s from the start, finding:NAME, mark:TEXT.",
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="No screen: print the overview, or the panels named.")] = False,
