@@ -94,8 +94,11 @@ def judge(frame: Frame, limits: ConnectionLimits) -> Verdict:
     findings = ordered(frame.findings)
     speaking = [one for one in findings if one.state != "silenced"]
     code = max((_CODES.get(one.severity, 0) for one in speaking), default=0)
+    worst = next((one for one in speaking if code and _CODES.get(one.severity, 0) == code), None)
+    if worst is not None:
+        findings = [worst, *(one for one in findings if one is not worst)]
     lines = [_line(one) for one in findings]
-    sentence = lines[0] if speaking and code else ""
+    sentence = lines[0] if worst is not None else ""
     more = lines[1:] if sentence else lines
     counted = _counted(frame.connections)
     if frame.target.state != "connected" and code < 2:

@@ -15,7 +15,8 @@ from dba_console.panels.times import clock_of, from_rfc3339, moment, moment_of
 from dba_console.units import UNKNOWN, human_duration
 
 _RANKS = {"critical": 0, "warning": 1}
-_STATES = {"open": 0, "acknowledged": 1, "silenced": 2}
+_STATES = {"open": 0, "acknowledged": 1, "silenced": 3}
+_REMARK = 2
 NOTHING = "the rules found nothing wrong"
 UNJUDGED = "nothing has been judged yet"
 _INDENT = 12
@@ -70,8 +71,14 @@ def calls(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def ordered(findings: Sequence[Finding]) -> list[Finding]:
-    """Open before acknowledged before silenced, critical first, then in the order they began."""
-    return sorted(findings, key=lambda one: (_STATES.get(one.state, 0), _RANKS.get(one.severity, 2), one.since or ""))
+    """Open before acknowledged before remarks before silenced, critical first, then in the order they began."""
+    return sorted(findings, key=lambda one: (_place(one), _RANKS.get(one.severity, 2), one.since or ""))
+
+
+def _place(one: Finding) -> int:
+    """A remark that nobody looked at is no reason to hide what somebody takes care of."""
+    state = _STATES.get(one.state, 0)
+    return state if one.severity in _RANKS or one.state == "silenced" else _REMARK
 
 
 def _wrapped(one: Finding, width: int, most: int) -> list[Line]:

@@ -242,3 +242,13 @@ def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:
     shown = text(lines)
     assert shown.index("connections ") < shown.index("I/O full stall") < shown.index("cached ")
     assert "more lines" in shown
+
+
+def test_a_remark_stands_below_what_somebody_takes_care_of_and_above_what_is_silenced() -> None:
+    findings = [
+        finding("remark", "info"),
+        finding("known", "warning", state="acknowledged"),
+        finding("silenced", "critical", state="silenced"),
+        finding("bad", "critical"),
+    ]
+    assert [one.id for one in ordered(findings)] == ["bad", "known", "remark", "silenced"]

@@ -91,3 +91,11 @@ def test_performance_data_has_no_limits_where_the_whole_is_not_known() -> None:
     seen = frame(state="blind", note="x")
     seen.connections = Connections(used=5)
     assert verdict(seen).performance.startswith("connections=5;;;0 ")
+
+
+def test_the_line_tells_what_makes_the_exit_code_and_no_lesser_one_that_nobody_acknowledged() -> None:
+    known = finding("critical", "checksum-failure", state="acknowledged", who="ann")
+    seen = verdict(frame(finding("info", "discard-mount"), finding("warning", "io-slow"), known))
+    assert seen.code == 2
+    assert seen.text.startswith("critical: checksum-failure is wrong; since ")
+    assert [line.partition(":")[0] for line in seen.more[:2]] == ["warning", "info"]
