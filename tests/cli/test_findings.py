@@ -20,6 +20,7 @@ FILLING = """
 near_pct = 0.5
 clear_pct = 0.1
 critical_pct = {critical}
+storm_warn_pct = 0.1
 """
 """The console's own connection is enough to be near such a limit."""
 
