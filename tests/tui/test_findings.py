@@ -123,3 +123,14 @@ async def test_a_finding_without_runbook_says_so() -> None:
         await given(screen, DISK)
         await screen.press("r")
         assert "no runbook answers disk-filling:/pg" in screen.text
+
+
+async def test_the_keys_told_are_those_that_do_something_about_the_finding_now() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f", "enter")
+        assert "a acknowledge" in screen.text and "take back" not in screen.text
+        await given(screen, structs.replace(FULL, state="acknowledged", who="ann"), number=4)
+        assert "u take back" in screen.text and "a acknowledge" not in screen.text
+        await screen.press("space")
+        assert "take back" not in screen.text and "live" in screen.text
