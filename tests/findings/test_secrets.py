@@ -1,0 +1,41 @@
+"""No password comes into a finding, a sample or an event, whichever way it stands in the server's words."""
+
+from __future__ import annotations
+
+from msgspec import msgpack
+
+from dba_console.findings.changes import event_of
+from dba_console.limits import Limits
+from dba_console.limits.connections import ConnectionLimits
+from tests.background import idle_in_transaction
+from tests.conftest import FreshCluster
+from tests.findings.eyes import eyes
+from tests.findings.test_server import reload
+
+SECRET = "hunter2"
+STATEMENTS = (
+    f"create subscription s connection 'host=db1 password=''{SECRET}'' user=rep' publication p with (connect = false)",
+    f"create role app password '{SECRET}'",
+)
+ARCHIVE = f"true -u backup:{SECRET} -T %p https://wal/%f"
+SOON = Limits(connections=ConnectionLimits(idle_transaction_s=0.01))
+
+
+def test_a_password_in_a_statement_or_in_a_command_is_told_nowhere(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
+    for statement in STATEMENTS:
+        with (
+            idle_in_transaction(cluster, statement, name="deploy"),
+            eyes(cluster.dsn(), "idle-in-transaction", "settings-changed", limits=SOON) as seen,
+        ):
+            found = seen.until("idle-in-transaction", within_s=10)
+            assert "********" in str(found.evidence["last_query"]), "it is this statement that is told"
+            reload(cluster, "archive_command", f"'{ARCHIVE}'")
+            changed = seen.until("settings-changed", within_s=31)
+            assert "archive_command" in changed.text and "backup:********" in changed.text
+            events = [event_of(change, 1, 1) for change in seen.changes]
+            parts = [reading.part for reading in seen.picture.latest.values()]
+            told = msgpack.encode([*seen.rows, *events, *parts])
+            assert b"deploy" in told, "what is looked through holds what was read"
+            assert SECRET.encode() not in told
+        reload(cluster, "archive_command", None)
