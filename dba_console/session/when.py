@@ -3,7 +3,7 @@
 2026-11-20T14:53:07.5Z   RFC 3339; without a zone it is local time, a blank may stand for the T
 14:53:07  14:53          that time of day within the session, the last one where it spans several days
 -10m  +90s               before the end, after the start
-finding:NAME  mark:TEXT  when the finding was raised, when the mark was made (first one that holds the text)
+finding:NAME  mark:TEXT  when the finding was raised, alone or in another; when the mark was made (the first that fits)
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dba_console.samples.event import Event
 from dba_console.units import parse_duration
 
 _HINT = "write it as 2026-11-20T14:53:07Z, 14:53:07, -10m, +90s, finding:NAME or mark:TEXT"
+_OPEN = ("finding.raised", "finding.changed")
+"""Events that say a finding is there; one may be silenced before it is."""
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,6})?)?")
 
 
@@ -48,13 +50,19 @@ def _of_event(kind: str, text: str, events: Sequence[Event]) -> int:
     for event in events:
         if kind == "mark" and event.kind == "mark" and text in event.text:
             return event.occurred_us if event.occurred_us is not None else event.wall_us
-        if kind == "finding" and event.kind.startswith("finding.") and _names(event, text):
+        if kind == "finding" and event.kind in _OPEN and _names(event, text):
             return event.wall_us
     raise UsageError(f"no {kind} {text!r} in this session", hint="the events panel lists what there is")
 
 
 def _names(event: Event, name: str) -> bool:
-    return name in (event.details.get("id"), event.details.get("name"))
+    """Whether that is its id or its rule, or one of those it is made of."""
+    parts = [str(part) for part in (event.details.get("id"), event.details.get("name"), *_made_of(event))]
+    return name in parts or name in {part.partition(":")[0] for part in parts}
+
+
+def _made_of(event: Event) -> list[object]:
+    return [*(event.details.get("chain") or ()), *(event.details.get("also") or ())]
 
 
 def _time_of_day(text: str, match: re.Match[str], first_us: int, last_us: int) -> int:

@@ -30,7 +30,9 @@ FIRST, LAST = _us("2026-11-19 22:00:00"), _us("2026-11-20 14:00:00")
 EVENTS = [
     Event(wall_us=FIRST + 5, kind="mark", text="before the restart"),
     Event(wall_us=FIRST + 7, kind="mark", text="after the restart", occurred_us=FIRST + 6),
+    Event(wall_us=FIRST + 8, kind="finding.silenced", text="…", details={"id": "io.reclaim", "chain": ["io.reclaim"]}),
     Event(wall_us=FIRST + 9, kind="finding.raised", text="…", details={"id": "io.reclaim"}),
+    Event(wall_us=FIRST + 10, kind="finding.changed", text="…", details={"id": "io.reclaim", "chain": ["io.slow:vda"]}),
 ]
 
 
@@ -63,8 +65,13 @@ def test_a_mark_is_the_moment_it_speaks_of() -> None:
     assert _when("mark:after the") == FIRST + 6
 
 
-def test_a_finding_is_found_by_its_name() -> None:
+def test_a_finding_is_found_by_its_name_from_when_it_was_raised() -> None:
     assert _when("finding:io.reclaim") == FIRST + 9
+
+
+def test_a_finding_that_is_part_of_another_is_found_by_its_own_name() -> None:
+    assert _when("finding:io.slow") == FIRST + 10
+    assert _when("finding:io.slow:vda") == FIRST + 10
 
 
 @pytest.mark.parametrize(
