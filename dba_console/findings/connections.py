@@ -109,7 +109,7 @@ def _filling(slots: Slots, panel: Connections, came: Told, date: Date, severity:
             **evidence,
             **came[1],
         },
-        series=("connections.used", "connections.active", "connections.idle", "connections.waiting"),
+        series=("connections.used", "connections.active", "connections.idle", "locks.waiting"),
         runbook="connection-storm",
         advice="See who holds them (panel 1) before anything is raised: max_connections needs a restart.",
     )

@@ -128,7 +128,7 @@ def _signal(s: Situation, left: Left, others: int) -> Signal:
             "last_query": last,
             "others": others,
         },
-        series=("connections.idle_in_transaction", "connections.waiting"),
+        series=("connections.idle_in_transaction", "locks.waiting"),
         since_us=s.host_us(row.xact_start),
         runbook="idle-in-transaction",
         advice=f"Ask its owner to commit or roll back; else select pg_terminate_backend({row.pid}) rolls it back.",
