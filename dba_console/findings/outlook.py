@@ -28,8 +28,8 @@ RISING = 0.7
 """The span is cut into so many parts; so large a share of them must have risen, for a bulk load is one step or two."""
 URGENT = 5.0
 """It is called near no further ahead than this: a sixth of what was free has been used up while it was watched."""
-BURST_GATE_SHARE = 0.02
-"""Ten seconds of growth count when they used so much of what was left: less is a checkpoint or a segment of WAL."""
+BURST_GATE_SHARE = 0.05
+"""Ten seconds of growth count when they used so much of what was left: less is a checkpoint, or a large file copied."""
 _MARGIN = 4.0
 
 
