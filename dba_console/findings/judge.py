@@ -136,7 +136,8 @@ class Judge:
             self._failed[rule.name] = redact(clean(f"{type(error).__name__}: {error}"))[:LONGEST_FAILURE]
             return
         self._failed.pop(rule.name, None)
-        self._tracks.saw(rule, signals, situation.now_us, situation.mono_us)
+        if signals or self._tracks.has(rule):
+            self._tracks.saw(rule, signals, situation.now_us, situation.mono_us)
 
     def _conclude(self, wall_us: int) -> list[Change]:
         raised = self._tracks.raised

@@ -49,6 +49,10 @@ class Tracks:
     def raised(self) -> list[Track]:
         return [track for track in self._tracks.values() if track.raised]
 
+    def has(self, rule: Rule) -> bool:
+        """Whether anything the rule saw is followed. Most rules see nothing most of the time."""
+        return any(track.rule is rule for track in self._tracks.values())
+
     def open_keys(self) -> set[Key]:
         return {key for key, track in self._tracks.items() if track.raised}
 
