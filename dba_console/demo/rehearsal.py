@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import find_agent
-from dba_console.agent.protocol import Mark, SampleMessage
+from dba_console.agent.protocol import EventMessage, Mark, SampleMessage
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.practice import PracticeGround
 from dba_console.demo.verdict import Verdict, clock_of, judge
@@ -24,6 +24,8 @@ CALM_TICKS = 6
 
 BEGUN = "begun"
 """The word in the mark that stands in the recording where an incident begins."""
+MARK_S = 3.0
+"""Waited for the agent's word on a mark."""
 
 
 class Rehearsal:
@@ -106,6 +108,7 @@ class Rehearsal:
         if client is not None:
             try:
                 client.send(Mark(text=text))
+                _wait_for_mark(client, text)
             except ConnectionLost:
                 pass  # the mark is a convenience; without the agent the verdict will say what is missing
             finally:
@@ -135,6 +138,15 @@ def recorded_verdict(directory: Path, incident: Incident) -> Verdict:
         return judge(events, incident, begun_us, begun_us)
     finally:
         recording.close()
+
+
+def _wait_for_mark(client: AgentClient, text: str) -> None:
+    """Until the agent tells of the mark: a connection closed with messages unread may take with it what was sent."""
+    until = time.monotonic() + MARK_S
+    while (left := until - time.monotonic()) > 0:
+        message = client.receive(left)
+        if isinstance(message, EventMessage) and message.event.kind == "mark" and message.event.text == text:
+            return
 
 
 def _now_us() -> int:
