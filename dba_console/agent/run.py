@@ -45,6 +45,8 @@ from dba_console.samples.sample import encode_sample
 from dba_console.target import Target
 from dba_console.units import parse_duration
 
+RULES_AFTER_S = 0.5
+"""After the first picture the rules are loaded so much later."""
 EVENTS_KEPT = 200
 """Newest events a console is given when it attaches; older ones are in the session."""
 
@@ -80,6 +82,9 @@ class Agent:
         interval_us = int(self._collector.interval_s * 1e6)
         begun = due = self._clock.mono_us()
         self._tick(0)
+        # The console that started this one is being loaded now: the rules are not needed before the second tick.
+        if self.stop.wait(min(RULES_AFTER_S, self._collector.interval_s / 2)):
+            return
         self._concluding.load()
         loaded()
         while True:
