@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dba_console.findings.signal import RANKS
 from dba_console.samples.event import Event
 from dba_console.samples.findings import Conclusion
 from dba_console.units import human_duration
@@ -92,9 +91,3 @@ def _details(row: Conclusion) -> dict[str, Any]:
         "id": row.id, "name": row.rule, "severity": row.severity, "since_us": row.since_us, "at_us": row.at_us,
         "chain": row.chain, "also": row.also, "evidence": row.evidence, "runbook": row.runbook, "state": row.state,
     }  # fmt: skip
-
-
-def severest(rows: Mapping[str, Conclusion]) -> str | None:
-    """The highest severity among findings that are not silenced, None where there is none."""
-    speaking = [row.severity for row in rows.values() if row.state != "silenced"]
-    return max(speaking, key=RANKS.__getitem__, default=None)
