@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +12,8 @@ from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
 from dba_console.samples.registry import PARTS
 from tests.agent.running import agent, environment
-from tests.background import wait_until
 from tests.conftest import FreshCluster
+from tests.standbys import copied_standby
 
 
 @pytest.fixture(autouse=True)
@@ -53,29 +51,10 @@ def streaming(frame: Frame) -> bool:
 
 @contextmanager
 def standby_of(primary: Cluster) -> Iterator[Cluster]:
-    """A streaming standby with a slot of its own, made by copying a stopped primary: no client programs needed."""
-    standby = Cluster(primary.binaries, durable=False)
-    try:
-        primary.stop()
-        shutil.copytree(primary.data_directory, standby.data_directory)
-        primary.start()
-        (standby.data_directory / "standby.signal").touch()
-        hand_over(standby)
-        standby.start({"primary_conninfo": primary.dsn()})
-        wait_until(lambda: primary.psql("select 1 from pg_stat_replication where state = 'streaming'"))
+    """A streaming standby with a slot of its own."""
+    with copied_standby(primary) as standby:
         standby.psql("select pg_create_physical_replication_slot('downstream', true)")
         yield standby
-    finally:
-        standby.close()
-
-
-def hand_over(cluster: Cluster) -> None:
-    """Give the copied files to the server's user."""
-    if not cluster.account.switched:
-        return
-    for directory, _, files in os.walk(cluster.data_directory):
-        for path in (Path(directory), *(Path(directory) / name for name in files)):
-            cluster.account.own(path)
 
 
 def complaints(cluster: Cluster) -> list[str]:

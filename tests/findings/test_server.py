@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -16,6 +14,7 @@ from dba_console.errors import ConsoleError
 from tests.background import wait_until
 from tests.conftest import FreshCluster
 from tests.findings.eyes import Eyes, eyes
+from tests.standbys import copied_standby, hand_over
 
 SERVER = (
     "server-down", "server-restarted", "server-promoted", "settings-changed", "version-changed", "postmaster-stopped",
@@ -148,7 +147,7 @@ def reload(cluster: Cluster, name: str, value: str | None) -> None:
 
 def test_a_promotion_is_told_with_its_timelines(fresh_cluster: FreshCluster) -> None:
     primary = fresh_cluster()
-    with standby_of(primary) as standby, eyes(standby.dsn(), *SERVER) as seen:
+    with copied_standby(primary) as standby, eyes(standby.dsn(), *SERVER) as seen:
         standby.psql("select pg_promote()")
         told = seen.until("server-promoted", within_s=40)
         assert [row.rule for row in seen.rows] == ["server-promoted"]
@@ -199,31 +198,6 @@ def test_a_server_that_keeps_the_connection_and_is_silent_is_told_as_that(fresh_
         seen.until_gone("server-down", within_s=20)
     assert (told.severity, told.evidence["outage"]) == ("warning", "silent")
     assert told.text.startswith("PostgreSQL does not answer: ")
-
-
-@contextmanager
-def standby_of(primary: Cluster) -> Iterator[Cluster]:
-    """A streaming standby, made by copying a stopped primary."""
-    standby = Cluster(primary.binaries, durable=False)
-    try:
-        primary.stop()
-        shutil.copytree(primary.data_directory, standby.data_directory)
-        primary.start()
-        (standby.data_directory / "standby.signal").touch()
-        hand_over(standby)
-        standby.start({"primary_conninfo": primary.dsn()})
-        wait_until(lambda: primary.psql("select 1 from pg_stat_replication where state = 'streaming'"))
-        yield standby
-    finally:
-        standby.close()
-
-
-def hand_over(cluster: Cluster) -> None:
-    """Give the copied files to the server's user."""
-    if cluster.account.switched:
-        for directory, _, files in os.walk(cluster.data_directory):
-            for path in (directory, *(os.path.join(directory, name) for name in files)):
-                shutil.chown(path, *_owner(cluster))
 
 
 def _owner(cluster: Cluster) -> tuple[int, int]:
