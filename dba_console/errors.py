@@ -67,3 +67,19 @@ class Unsupported(ConsoleError):
 
 class SessionError(ConsoleError):
     code = ExitCode.SESSION
+
+
+class RunbookError(ConsoleError):
+    """A runbook that cannot be read, found or used; the message names file and line where there is one."""
+
+    code = ExitCode.USAGE
+
+
+class RunbookFailed(ConsoleError):
+    code = ExitCode.RUNBOOK_FAILED
+
+
+class Refused(ConsoleError):
+    """The gate said no: nothing was changed."""
+
+    code = ExitCode.REFUSED

@@ -1,0 +1,1 @@
+"""What changes the world: one module per action, and the gate all of them pass."""

@@ -1,0 +1,153 @@
+"""What an action is: it looks first and says what it would do, acts once it may, and can say what became of an act
+whose end nobody saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from msgspec import Struct
+
+from dba_console.clock import SYSTEM, Clock
+
+if TYPE_CHECKING:
+    from dba_console.frames.model import Frame
+
+
+class Link(Protocol):
+    """The acting connection: opened on demand, identified before each act. Every call is bounded in time.
+
+    Its methods raise `ConnectError` when there is no connection, `Refused` when the server is not the one the run was
+    begun on, `StatementFailed` when the server said no, `Lost` when the connection broke and the end is unknown.
+    """
+
+    def rows(
+        self, sql: str, params: Mapping[str, Any] | Sequence[Any] = (), *, timeout_s: float = 10.0
+    ) -> list[dict[str, Any]]:
+        """Rows of a statement that only reads (a read-only transaction)."""
+
+    def execute(
+        self,
+        sql: str,
+        params: Mapping[str, Any] | Sequence[Any] = (),
+        *,
+        timeout_s: float | None = None,
+        transaction: bool = True,
+    ) -> int:
+        """Execute one statement that changes; returns the rows it touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where an action acts. Tests hand it directories of their own in place of /proc and /sys."""
+
+    link: Link | None = None
+    """None: no server is needed or none can be reached."""
+    here: bool = True
+    """The server is proven to run on this host."""
+    frame: Frame | None = None
+    """Newest frame of the agent, for figures that were measured anyway."""
+    clock: Clock = SYSTEM
+    proc: str = "/proc"
+    sys: str = "/sys"
+    directory: str | None = None
+    """Of this execution in the session: an action may keep a note there by which it finds itself again."""
+
+
+class Control(Protocol):
+    """How the person speaks to an action under way, and it to them."""
+
+    def stop_asked(self) -> bool:
+        """The operator wants it to stop at the next safe point."""
+
+    def pause_asked(self) -> bool:
+        """The operator wants it to hold still until this is False again."""
+
+    def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+        """What it is doing now, and why it waits; shown, not recorded each time."""
+
+    def wait(self, seconds: float) -> bool:
+        """Let time pass; True as soon as it is asked to stop."""
+
+
+class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an action saw before it acts: shown before the question, recorded with the intent."""
+
+    text: str
+    """One sentence: what is there, and what it would cost."""
+    exact: str
+    """What will be done, verbatim: the command, the statement, the path and bytes."""
+    values: dict[str, Any] = {}
+    """Measured before; compared with those after."""
+    refusal: str | None = None
+    """Why it will not be done, in a sentence; None where it may be."""
+    hint: str | None = None
+    count: int | None = None
+    """How many things it acts on; what `confirm=type:count` asks for."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """The exact set it acts on; the act is bound to it."""
+    done: bool = False
+    """Already as wanted: nothing to do."""
+
+
+class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an act came to."""
+
+    state: str
+    """ok, failed, stopped or unknown."""
+    text: str
+    values: dict[str, Any] = {}
+    """Measured after, same names as in Sight where they mean the same."""
+    undo: dict[str, Any] | None = None
+    """What is needed to take it back; None where that is not possible (any more)."""
+
+
+class Action(Protocol):
+    """One action. Stateless: everything is in its arguments."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """A sentence for the reference page."""
+    Settings: ClassVar[type[Struct]]
+    """Strict (forbid_unknown_fields); its fields' docstrings are the reference. Durations and sizes are text, as the
+    author writes them."""
+    needs_server: ClassVar[bool]
+    needs_root: ClassVar[bool]
+    undoable: ClassVar[bool]
+
+    def look(self, settings: Any, world: World) -> Sight:
+        """Reads only; bounded in time."""
+
+    def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
+        """Does what `sight.exact` says, on what `sight.rows` names; looks again for what may have changed meanwhile."""
+
+    def settle(self, settings: Any, sight: Sight, world: World) -> Done:
+        """The end of an act nobody saw, by evidence; state unknown where nothing tells."""
+
+    def undo(self, settings: Any, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        """Takes it back, where `undoable`."""
+
+
+@dataclass(slots=True)
+class PlainControl:
+    """A control for a caller without a console: never pauses; stops when `stop` says so."""
+
+    stop: Callable[[], bool] = field(default=lambda: False)
+    told: Callable[[str], None] = field(default=lambda text: None)
+
+    def stop_asked(self) -> bool:
+        return self.stop()
+
+    def pause_asked(self) -> bool:
+        return False
+
+    def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+        self.told(text)
+
+    def wait(self, seconds: float) -> bool:
+        import threading
+
+        threading.Event().wait(seconds)
+        return self.stop()

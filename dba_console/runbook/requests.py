@@ -1,0 +1,165 @@
+"""What the walk asks of the world, and what it is told: the walk itself performs no I/O.
+
+    request = walk.send(None)
+    while True: request = walk.send(reply to request)
+
+Everything the walk knows of the past are the records it had written; begun again with them it goes on where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from dba_console.plans.plan import Block, Test
+from dba_console.plans.view import Option, QuestionKind, Table
+
+
+class Write(Struct, frozen=True):
+    """Append this record to the journal, synced before the reply. Reply: None."""
+
+    record: Record
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """Read the world for a block: run a check, measure, preview, or one of its tests. Reply: Seen."""
+
+    block: Block
+    purpose: Literal["check", "measure", "preview", "when", "done", "until", "while", "needs"]
+    test: Test | None = None
+    """Of the purposes that are tests; else the block's own code is meant."""
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """Put a question to the operator and wait as long as it takes. Reply: Answer."""
+
+    kind: QuestionKind
+    text: str
+    step: str = ""
+    block: str = ""
+    expects: str = ""
+    options: tuple[Option, ...] = ()
+    people: int = 1
+    secret: bool = False
+
+
+class Do(Struct, frozen=True, kw_only=True):
+    """Execute an acting block; its intent has been written. Reply: Outcome."""
+
+    block: Block
+    execution: int
+    """Counted from 1 for each block, over rounds and retries."""
+    intent: Record
+    undo_of: dict[str, Any] | None = None
+    """What the execution that is taken back left for its undo."""
+
+
+class Settle(Struct, frozen=True, kw_only=True):
+    """An intent without result was found: what can be said of its end by evidence? Reply: Outcome (state unknown where
+    nothing tells)."""
+
+    block: Block
+    execution: int
+    intent: Record
+
+
+class Pause(Struct, frozen=True, kw_only=True):
+    """Let time pass: until the next look of a wait, or the next round. Reply: Passed."""
+
+    seconds: float
+    until_us: int | None = None
+    """Wall clock, where a point in time is meant."""
+
+
+class Reject(Struct, frozen=True):
+    """The last answer does not do; told to who gave it. Reply: None."""
+
+    text: str
+
+
+Request = Write | Look | Ask | Do | Settle | Pause | Reject
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """What a look saw."""
+
+    holds: bool | None = None
+    """None: it could not be told; never taken for yes."""
+    text: str = ""
+    """The values looked at, with unit and age, or the error."""
+    values: dict[str, Any] = {}
+    """Name -> number or text; what `measure` keeps."""
+    table: Table | None = None
+    rows: tuple[dict[str, Any], ...] = ()
+    """Of a preview: all of them, as JSON can hold them."""
+    error: str | None = None
+    """The look itself failed: the check fails."""
+    machine_s: float = 0.0
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a person said."""
+
+    text: str
+    who: str
+    second: str = ""
+    """Who confirmed as second person."""
+    human_s: float = 0.0
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How an execution ended."""
+
+    state: Literal["ok", "failed", "unknown", "stopped", "refused"]
+    text: str
+    values: dict[str, Any] = {}
+    """Results by name, `exit`, `rows`, `first_line`…; before and after of an action."""
+    undo: dict[str, Any] | None = None
+    """What would be needed to take it back."""
+    evidence: str = ""
+    machine_s: float = 0.0
+
+
+class Passed(Struct, frozen=True, kw_only=True):
+    """Time went by."""
+
+    seconds: float
+    wall_us: int
+
+
+class Interrupt(Struct, frozen=True, kw_only=True):
+    """Instead of a reply to Ask, Pause or Look: the operator wants something else. Nothing was answered."""
+
+    verb: Literal["pause", "skip", "abort", "jump", "undo"]
+    who: str
+    reason: str = ""
+    step: str = ""
+    """With `jump`."""
+
+
+Reply = None | Seen | Answer | Outcome | Passed | Interrupt
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a run's journal, before its chain is added. Kinds:
+
+    run.planned run.started run.paused run.resumed run.interrupted run.ended · step.started step.ended ·
+    block.started block.seen block.asked block.answered block.intent block.result block.settled block.skipped ·
+    wait.began wait.held · repeat.round · choose.taken · input.given · undo.offered undo.began undo.ended ·
+    deviation (skip, jump, adhoc, retry) · journal.fallback · person.took
+    """
+
+    kind: str
+    text: str
+    """One sentence for session.log."""
+    step: str = ""
+    block: str = ""
+    execution: int = 0
+    round: int = 0
+    state: str = ""
+    who: str | None = None
+    fields: dict[str, Any] = {}
+    wall_us: int = 0
+    """Set by who writes it; 0 before."""
+    mono_us: int = 0
