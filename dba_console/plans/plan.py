@@ -82,6 +82,8 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A `change` in a transaction of its own; False (`transaction=no`) for what cannot run in one, as VACUUM."""
     uses: tuple[str, ...] = ()
     """Names of inputs and results its code refers to."""
+    undo: Literal["", "none"] = ""
+    """none: the author says that nothing takes it back."""
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,6 +102,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the later step that follows this one (the end of a branch), `end` for the end of the run."""
     branch: bool = False
     """Reached only by a decision: skipped when walked onto from above."""
+    panels: tuple[str, ...] = ()
+    """Those that matter while it runs: as the author says, else those its expressions name."""
 
 
 class Input(Struct, frozen=True, kw_only=True, omit_defaults=True):
