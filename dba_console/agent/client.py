@@ -21,6 +21,7 @@ from dba_console.agent.protocol import (
     Notice,
     ProtocolError,
     Request,
+    RunWord,
     SampleMessage,
     pack,
 )
@@ -82,14 +83,14 @@ class AgentClient:
             return cls(connection, first, deframer, messages[1:])
         raise ProtocolError("closed before it answered")
 
-    def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | None:
+    def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | RunWord | None:
         """The next message, None when none came in `timeout_s` seconds. Raises ConnectionLost at its end."""
         while True:
             while self._waiting:
                 message = self._waiting.pop(0)
                 if isinstance(message, Bye):
                     raise ConnectionLost(message.reason)
-                if isinstance(message, SampleMessage | EventMessage | Notice):
+                if isinstance(message, SampleMessage | EventMessage | Notice | RunWord):
                     return message
             if not select.select([self._socket], [], [], timeout_s)[0]:
                 return None

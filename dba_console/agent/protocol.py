@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from dba_console.plans.view import OutputLine, RunState, RunView
 from dba_console.samples.event import Event
 
 PROTOCOL = 1
@@ -35,6 +36,18 @@ class Greeting(Struct, kw_only=True):
     pid: int = 0
 
 
+class OpenRun(Struct, kw_only=True):
+    """A run of a runbook that has not ended."""
+
+    run: str
+    runbook: str
+    title: str
+    state: RunState
+    """interrupted: no agent has walked it since one was killed; RunResume goes on with it."""
+    asks: bool = False
+    """It waits for an answer."""
+
+
 class Hello(Struct, kw_only=True):
     """The agent's answer to a greeting it accepts."""
 
@@ -52,6 +65,7 @@ class Hello(Struct, kw_only=True):
     """None: records until told to stop."""
     consoles: int
     hostname: str
+    runs: list[OpenRun] = []
 
 
 class Notice(Struct, kw_only=True):
@@ -96,6 +110,99 @@ class Silence(Struct, kw_only=True):
     note: str = ""
 
 
+class RunBegin(Struct, kw_only=True):
+    """Begin a run. The agent compiles the text again, checks and shows everything, and asks before it starts.
+
+    Answered by a RunViewMessage that says `yours`, or by a RunRefused with `reply_to` empty.
+    """
+
+    text: str
+    """The document, verbatim; empty with `adhoc`."""
+    source: str
+    """The file it was read from, or `screen`."""
+    inputs: dict[str, Any] = {}
+    mode: Literal["run", "rehearse"] = "run"
+    adhoc: bytes | None = None
+    """In place of a document: a plan (JSON) of the one step the operator asked for on a screen."""
+
+    def __repr__(self) -> str:
+        # An input may be a secret.
+        return f"RunBegin(source={self.source!r}, mode={self.mode!r})"
+
+
+class RunAnswer(Struct, kw_only=True):
+    """What the operator says to the question of that number. Taken from who drives; to `second` from another person."""
+
+    run: str
+    question: int
+    text: str
+
+    def __repr__(self) -> str:
+        return f"RunAnswer(run={self.run!r}, question={self.question!r})"
+
+
+class RunControl(Struct, kw_only=True):
+    """What the operator wants of a run besides answering it."""
+
+    run: str
+    verb: Literal["pause", "continue", "skip", "abort", "jump", "undo", "take", "stop"]
+    """stop: the block under way is to stop at its next safe point. take: this console drives from now on. pause also
+    makes an action hold still that can."""
+    reason: str = ""
+    step: str = ""
+    """With `jump`: where to."""
+
+
+class RunResume(Struct, kw_only=True):
+    """Go on with an interrupted run. Answered as RunBegin is, `reply_to` being the run."""
+
+    run: str
+    inputs: dict[str, Any] = {}
+    """Those that were secret and so are written nowhere."""
+
+    def __repr__(self) -> str:
+        return f"RunResume(run={self.run!r})"
+
+
+class RunWatch(Struct, kw_only=True):
+    """Send this run's view and its last lines now. Where nobody drives it any more, the same person drives it again."""
+
+    run: str
+
+
+class RunViewMessage(Struct, kw_only=True):
+    """A run as it stands; sent to every console whenever it changed, at most a few times a second."""
+
+    view: RunView
+    yours: bool = False
+    """This console drives: its answers count."""
+    may_answer: bool = False
+    """There is a question, and this console may answer it: as who drives, or as the second person."""
+    why_not: str = ""
+    """Why this console may not answer a `second` question, in a sentence."""
+
+
+class RunLines(Struct, kw_only=True):
+    """Lines of a command's output, in order."""
+
+    run: str
+    block: str
+    lines: list[OutputLine]
+    dropped: int = 0
+    """Lines left out before these, because they came faster than they can be shown."""
+
+
+class RunRefused(Struct, kw_only=True):
+    """What a console asked of a run is not done, and why. Nothing was changed by it."""
+
+    text: str
+    hint: str | None = None
+    code: int = 2
+    """Exit code of a command that ends with it."""
+    reply_to: str = ""
+    """The run, empty for a RunBegin."""
+
+
 class SampleMessage(Struct, kw_only=True):
     data: bytes
 
@@ -104,10 +211,14 @@ class EventMessage(Struct, kw_only=True):
     event: Event
 
 
-Request = Mark | Note | Acknowledge | Silence
+RunRequest = RunBegin | RunAnswer | RunControl | RunResume | RunWatch
+RunWord = RunViewMessage | RunLines | RunRefused
+"""What the agent says of runs."""
+
+Request = Mark | Note | Acknowledge | Silence | RunRequest
 """What a console may ask of the agent."""
 
-Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage
+Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage | RunWord
 
 _LETTERS: dict[type[Any], bytes] = {
     Greeting: b"g",
@@ -119,6 +230,14 @@ _LETTERS: dict[type[Any], bytes] = {
     Acknowledge: b"a",
     Silence: b"q",
     EventMessage: b"E",
+    RunBegin: b"b",
+    RunAnswer: b"w",
+    RunControl: b"c",
+    RunResume: b"r",
+    RunWatch: b"v",
+    RunViewMessage: b"V",
+    RunLines: b"L",
+    RunRefused: b"R",
 }
 _KINDS = {letter[0]: kind for kind, letter in _LETTERS.items()}
 _SAMPLE = ord("S")

@@ -17,10 +17,19 @@ from dba_console.agent.protocol import (
     Message,
     Note,
     ProtocolError,
+    RunAnswer,
+    RunBegin,
+    RunControl,
+    RunLines,
+    RunRefused,
+    RunResume,
+    RunViewMessage,
+    RunWatch,
     SampleMessage,
     pack,
     pack_sample,
 )
+from dba_console.plans.view import OutputLine, Question, RunView, StepView
 
 MESSAGES: list[Message] = [
     Greeting(protocol=PROTOCOL, version="1", login="anna from 10.0.0.1"),
@@ -28,6 +37,28 @@ MESSAGES: list[Message] = [
     Mark(text="failover begins"),
     Note(text="ünïcödé \x1b[2J", occurred_us=1),
     Bye(reason="asked to end"),
+]
+
+VIEW = RunView(
+    run="20261122T050000Z-cache-drop-1a2b",
+    runbook="cache-drop",
+    title="Drop the page cache",
+    mode="run",
+    state="waiting",
+    target="db2",
+    steps=(StepView(id="drop", title="Drop it", state="waiting"),),
+    question=Question(id=3, kind="type", text="type the name of the target", expects="db2"),
+)
+OF_RUNS: list[Message] = [
+    RunBegin(text="# A\n", source="a.md", inputs={"every": 1800.0, "names": ["a", "b"]}, mode="rehearse"),
+    RunBegin(text="", source="screen", adhoc=b"{}"),
+    RunAnswer(run=VIEW.run, question=3, text="db2"),
+    RunControl(run=VIEW.run, verb="skip", reason="done by hand"),
+    RunResume(run=VIEW.run, inputs={"password": "x"}),
+    RunWatch(run=VIEW.run),
+    RunViewMessage(view=VIEW, yours=True, may_answer=True),
+    RunLines(run=VIEW.run, block="drop/run", lines=[OutputLine(1, "o", "CACHEDROP", "done")], dropped=7),
+    RunRefused(text="another run is under way", hint="wait for it", code=8, reply_to=VIEW.run),
 ]
 
 
@@ -59,3 +90,17 @@ def test_a_damaged_message_is_told_as_such() -> None:
 def test_a_kind_of_a_newer_version_is_passed_over() -> None:
     stream = struct.pack(">IB", 2, ord("z")) + b"x" + pack(Mark(text="after"))
     assert list(Deframer().feed(stream)) == [Mark(text="after")]
+
+
+def test_what_is_said_of_runs_comes_out_as_it_went_in() -> None:
+    stream = b"".join(pack(message) for message in OF_RUNS)
+    assert list(Deframer().feed(stream)) == OF_RUNS
+
+
+def test_inputs_and_answers_are_in_no_representation() -> None:
+    said = [
+        RunBegin(text="", source="x", inputs={"password": "s3cret"}),
+        RunResume(run="r", inputs={"password": "s3cret"}),
+        RunAnswer(run="r", question=1, text="s3cret"),
+    ]
+    assert "s3cret" not in repr(said)
