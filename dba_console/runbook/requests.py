@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from dba_console.plans.plan import Block, Test
+from dba_console.plans.record import Record as Record
 from dba_console.plans.view import Option, QuestionKind, Table
 
 
@@ -139,27 +140,3 @@ class Interrupt(Struct, frozen=True, kw_only=True):
 
 
 Reply = None | Seen | Answer | Outcome | Passed | Interrupt
-
-
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a run's journal, before its chain is added. Kinds:
-
-    run.planned run.started run.paused run.resumed run.interrupted run.ended · step.started step.ended ·
-    block.started block.seen block.asked block.answered block.intent block.result block.settled block.skipped ·
-    wait.began wait.held · repeat.round · choose.taken · input.given · undo.offered undo.began undo.ended ·
-    deviation (skip, jump, adhoc, retry) · journal.fallback · person.took
-    """
-
-    kind: str
-    text: str
-    """One sentence for session.log."""
-    step: str = ""
-    block: str = ""
-    execution: int = 0
-    round: int = 0
-    state: str = ""
-    who: str | None = None
-    fields: dict[str, Any] = {}
-    wall_us: int = 0
-    """Set by who writes it; 0 before."""
-    mono_us: int = 0
