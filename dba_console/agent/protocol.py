@@ -120,7 +120,8 @@ class RunBegin(Struct, kw_only=True):
     """The document, verbatim; empty with `adhoc`."""
     source: str
     """The file it was read from, or `screen`."""
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, str] = {}
+    """As typed; the agent reads them by their types."""
     mode: Literal["run", "rehearse"] = "run"
     adhoc: bytes | None = None
     """In place of a document: a plan (JSON) of the one step the operator asked for on a screen."""
@@ -157,7 +158,7 @@ class RunResume(Struct, kw_only=True):
     """Go on with an interrupted run. Answered as RunBegin is, `reply_to` being the run."""
 
     run: str
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, str] = {}
     """Those that were secret and so are written nowhere."""
 
     def __repr__(self) -> str:

@@ -50,7 +50,7 @@ VIEW = RunView(
     question=Question(id=3, kind="type", text="type the name of the target", expects="db2"),
 )
 OF_RUNS: list[Message] = [
-    RunBegin(text="# A\n", source="a.md", inputs={"every": 1800.0, "names": ["a", "b"]}, mode="rehearse"),
+    RunBegin(text="# A\n", source="a.md", inputs={"every": "30m"}, mode="rehearse"),
     RunBegin(text="", source="screen", adhoc=b"{}"),
     RunAnswer(run=VIEW.run, question=3, text="db2"),
     RunControl(run=VIEW.run, verb="skip", reason="done by hand"),
