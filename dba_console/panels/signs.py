@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dba_console.panels.cells import Line, Span, width
 
-_OURS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–"
-_LIKE = "--|+++++++++'_..--=##.~<>^vw*x~--"
+_OURS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–▶✓↓↑"
+_LIKE = "--|+++++++++'_..--=##.~<>^vw*x~-->+v^"
 _ASCII = str.maketrans(_OURS, _LIKE)
 
 

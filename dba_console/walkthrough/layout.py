@@ -1,0 +1,273 @@
+"""The walkthrough in the lines of a screen: steps at the left, the step at the right, output below, panels at the end.
+
+80×24 decides: what asks and what waits is always seen whole, prose and output take what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dba_console.panels.cells import Line, Span, Style, clean, fit_line, line, line_width
+from dba_console.panels.grid import Box, draw
+from dba_console.plans.view import ENDED, OutputLine, RunView
+from dba_console.walkthrough.prose import prose_lines
+from dba_console.walkthrough.signs import run_word
+from dba_console.walkthrough.text import (
+    block_lines,
+    output_line,
+    question_lines,
+    short_time,
+    step_line,
+    texts,
+    values_table,
+    waiting_lines,
+)
+
+Pane = Literal["step", "output", "steps"]
+PANES: tuple[Pane, ...] = ("step", "output", "steps")
+_OUTPUT_LEAST, _TALL = 3, 30
+_STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a run is looked at."""
+
+    pane: Pane = "step"
+    """Which part has the room."""
+    top: int | None = None
+    """First line of that part shown; None follows what goes on."""
+    yours: bool = True
+    """This console drives: its answers count."""
+    may_answer: bool = True
+    """This console may answer the question there is: as who drives, or as the second person."""
+    why_not: str = ""
+    """Why it may not, in a sentence."""
+    dropped: int = 0
+    """Lines of output this console did not get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """The lines, and how far the part with the room can be scrolled."""
+
+    lines: list[Line]
+    top: int
+    most: int
+    page: int
+
+
+def walkthrough(
+    view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], showing: Showing, width: int, height: int
+) -> Laid:
+    """The run in exactly `height` lines. `panels`: the lines of panels that matter, most important first."""
+    foot = [fit_line(one, width) for one in panels[: 1 if height < _TALL else 4]]
+    head = [title_line(view, showing, width)]
+    if view.journal:
+        head.append(fit_line(line(Span(f" ! the journal: {clean(view.journal)}", "crit")), width))
+    room = height - len(head) - len(foot)
+    if showing.pane == "output":
+        laid = _output(output, showing, width, room)
+    elif showing.pane == "steps":
+        laid = _scrolled(_step_table(view, width), showing.top or 0, room)
+    elif view.state in ENDED:
+        laid = _scrolled(ended_lines(view, width), showing.top or 0, room)
+    else:
+        laid = _step(view, output, showing, width, room)
+    lines = [*head, *(fit_line(one, width) for one in laid.lines)]
+    lines += [()] * (height - len(foot) - len(lines))
+    return Laid([*lines, *foot], laid.top, laid.most, laid.page)
+
+
+# The line on top
+
+
+def title_line(view: RunView, showing: Showing, cells: int) -> Line:
+    """`─ cache-drop on db2 · step 4 of 6 · waits for an answer ───`, and what is unusual about it."""
+    parts: list[Line] = [
+        line(Span(f"{clean(view.runbook)} on {clean(view.target)}", "title")),
+        line(_place(view)),
+        line(run_word(view)),
+    ]
+    if not showing.yours and view.state not in ENDED:
+        parts.append(line(Span(f"{_driver(view)} drives, you watch", "warn")))
+    spans: list[Span] = [Span("─ ", "dim")]
+    for part in parts:
+        if part:
+            spans += [*([Span(" · ", "dim")] if len(spans) > 1 else []), *part]
+    rest = max(0, cells - line_width(tuple(spans)) - 1)
+    return fit_line((*spans, Span(" " + "─" * rest, "dim")), cells)
+
+
+def _driver(view: RunView) -> str:
+    return clean(view.driver) or "another console"
+
+
+def _place(view: RunView) -> str:
+    ids = [step.id for step in view.steps]
+    return f"step {ids.index(view.current) + 1} of {len(ids)}" if view.current in ids else ""
+
+
+# Steps beside the step under way
+
+
+def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
+    left = _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
+    right = width - left - 2
+    asked = asked_lines(view, right, showing)
+    told = body_lines(view, right)
+    least = _OUTPUT_LEAST if output else 0
+    upper = max(3, min(room - least - (1 if least else 0), max(len(told) + len(asked), len(view.steps))))
+    asked = asked[: max(1, upper - 1)]
+    body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right))
+    boxes = [
+        Box(0, 0, left, upper, None, _steps_shown(view, left - 2, upper)),
+        Box(left + 1, 0, right + 1, upper, None, [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]),
+    ]
+    lines = draw(boxes, width, upper)
+    below = room - upper
+    if below > 0:
+        lines += _tail(output, showing, width, below)
+    return Laid(lines, body.top, body.most, body.page)
+
+
+def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
+    """What is always seen whole: progress, a wait, the question."""
+    lines: list[Line] = []
+    if view.waiting is not None:
+        lines += waiting_lines(view.waiting, cells)
+    if view.progress:
+        stop = "  (k stops it)" if view.can_stop else ""
+        lines += texts(view.progress + stop, cells, "changed")
+    if view.question is not None:
+        lines += [(), *question_lines(view.question, cells)]
+        if not showing.may_answer:
+            lines += texts(showing.why_not or f"{_driver(view)} answers; t takes over.", cells, "warn")
+    return lines
+
+
+def body_lines(view: RunView, cells: int) -> list[Line]:
+    """The step in full: its title, the author's words, its blocks, and the rows they gave."""
+    return [line for part in _body_parts(view, cells) for line in part]
+
+
+def _body_parts(view: RunView, cells: int) -> tuple[list[Line], list[Line]]:
+    """Up to the end of the block under way, and what comes after."""
+    step = next((step for step in view.steps if step.id == view.current), None)
+    if step is None:
+        plan = [*texts(view.identity, cells, "dim"), (), *prose_lines(view.prose, cells)]
+        return [line(Span(clean(view.title), "title")), *plan], []
+    lines = [line(Span(clean(step.title), "title"))]
+    if step.point_of_no_return:
+        lines += texts("Point of no return: what is done from here on is not taken back.", cells, "warn")
+    lines += prose_lines(view.step_prose, cells)
+    after: list[Line] = []
+    before = True
+    for block in view.blocks:
+        now = block.id == view.block
+        (lines if before else after).extend([*([()] if now else []), *block_lines(block, cells, full=now)])
+        if now:
+            lines += _tables(view, cells)
+            before = False
+    if before:
+        lines += _tables(view, cells)
+    return lines, after
+
+
+def _tables(view: RunView, cells: int) -> list[Line]:
+    lines: list[Line] = []
+    for table in (view.table, view.measures):
+        if table is not None:
+            lines += [(), *values_table(table, cells)]
+    return lines
+
+
+def _follow(view: RunView, cells: int) -> int:
+    """The line that should be the last one seen: the end of the block under way."""
+    return len(_body_parts(view, cells)[0])
+
+
+def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
+    """The list of steps, the one under way in sight."""
+    lines = [step_line(place, step, cells) for place, step in enumerate(view.steps, 1)]
+    ids = [step.id for step in view.steps]
+    now = ids.index(view.current) if view.current in ids else 0
+    top = max(0, min(now - rows // 2, len(lines) - rows))
+    shown = lines[top : top + rows]
+    if len(lines) > top + rows:
+        shown[-1] = line(Span(f"… {len(lines) - top - rows + 1} more steps", "dim"))
+    return shown
+
+
+def _step_table(view: RunView, width: int) -> list[Line]:
+    """All steps in full width, with what became of each."""
+    lines: list[Line] = []
+    for place, step in enumerate(view.steps, 1):
+        lines.append(step_line(place, step, min(width - 2, 78)))
+        note = clean(step.note)
+        usual = "" if step.usual_s is None else f"usual {short_time(step.usual_s)} ({step.usual_from or 'author'})"
+        human = f"person {short_time(step.human_s)}" if step.human_s >= 0.5 else ""
+        return_ = "point of no return" if step.point_of_no_return else ""
+        said = " · ".join(filter(None, (step.state, note, usual, human, return_)))
+        lines += texts(said, width - 2, "dim", "    ")
+    return lines
+
+
+# Output
+
+
+def _output(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
+    lines = [output_line(one) for one in output]
+    most = max(0, len(lines) - room + 1)
+    top = most if showing.top is None else min(showing.top, most)
+    head = _output_title(output, showing, width)
+    return Laid([head, *lines[top : top + room - 1]], top, most, max(1, room - 2))
+
+
+def _tail(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> list[Line]:
+    """The newest lines under a rule; a bare rule where there are none."""
+    lines = [output_line(one) for one in output[-(room - 1) :]] if room > 1 else []
+    return [_output_title(output, showing, width), *lines]
+
+
+def _output_title(output: Sequence[OutputLine], showing: Showing, width: int) -> Line:
+    count = f"{len(output)} lines" if len(output) != 1 else "1 line"
+    dropped = f", {showing.dropped} not shown" if showing.dropped else ""
+    text = f"─ output, {count}{dropped} " if output or showing.dropped else "─ no output yet "
+    return line(Span(text + "─" * max(0, width - len(text)), "dim"))
+
+
+# The end
+
+
+def ended_lines(view: RunView, width: int) -> list[Line]:
+    """What it came to: how it ended, times per step, before and after."""
+    cells = width - 2
+    style: Style = "ok" if view.state == "done" else "crit" if view.state == "failed" else "warn"
+    lines = [(), *texts(view.ending or f"The run is {view.state}.", cells, style)]
+    if view.summary is not None:
+        lines += [(), *values_table(view.summary, cells)]
+    if view.measures is not None:
+        lines += [(), *values_table(view.measures, cells)]
+    if view.directory:
+        lines += [(), *texts(f"kept in {view.directory}", cells, "dim")]
+    return [line(" ", *one) if one else () for one in lines]
+
+
+def _scrolled(lines: list[Line], top: int | None, room: int, follow: int | None = None) -> Laid:
+    """`room` of the lines from `top` on; None: so that `follow` lines of them end in sight."""
+    most = max(0, len(lines) - room)
+    first = _followed(len(lines), room, follow) if top is None else top
+    first = max(0, min(first, most))
+    shown = lines[first : first + max(0, room)]
+    if shown and first < most:
+        shown[-1] = line(Span(f"… ↓ {len(lines) - first - room + 1} more lines", "dim"))
+    return Laid(shown, first, most, max(1, room - 1))
+
+
+def _followed(lines: int, room: int, follow: int | None) -> int:
+    """The first line to be shown where line `follow` is the last one wanted; one more, where the last says `more`."""
+    last = 0 if follow is None else follow
+    return last - room + (1 if room < lines and room <= last < lines else 0)

@@ -1,0 +1,25 @@
+"""The panels that matter for a step, one line each: they stay in view while a runbook is walked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame
+from dba_console.panels.cells import Line, Span, line
+from dba_console.panels.registry import PANELS
+
+ALWAYS = ("connections", "io")
+"""What any intervention may break first: shown where the runbook names no panels."""
+
+
+def panel_lines(frame: Frame | None, history: History, names: Sequence[str], width: int) -> list[Line]:
+    """A line for each panel, its title first; names that are no panels are passed over."""
+    if frame is None:
+        return []
+    lines: list[Line] = []
+    for name in [name for name in names if name in PANELS] or ALWAYS:
+        title = f" {PANELS[name].title}: "
+        laid = PANELS[name].compact(frame, max(10, width - len(title)), 1, history)
+        lines.append(line(Span(title, "head"), *(laid[0] if laid else (Span("nothing is known", "dim"),))))
+    return lines

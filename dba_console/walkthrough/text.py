@@ -1,0 +1,215 @@
+"""The pieces of a walkthrough as lines: questions, blocks, waits, tables, output. For screen and plain terminal alike.
+
+All text of a view is made harmless here once more: it comes from documents, servers and commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut, line, width
+from dba_console.panels.tables import table_lines
+from dba_console.panels.times import clock
+from dba_console.panels.wrapping import wrap, wrap_line
+from dba_console.plans.view import BlockView, OutputLine, Question, StepView, Table, Waiting
+from dba_console.units import human_duration
+from dba_console.walkthrough.signs import step_sign, step_style
+
+EXACT_LINES = 200
+"""Of what runs, shown at most; its whole text is in the run's directory."""
+_NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Line]:
+    """Text of several lines, each broken to the width; blank lines stay."""
+    room = max(1, cells - len(indent))
+    pieces = [piece for one in text.splitlines() for piece in wrap(clean(one.expandtabs(4)), room)]
+    return [line(indent, Span(piece, style)) for piece in pieces]
+
+
+# Questions
+
+
+def question_lines(question: Question, cells: int) -> list[Line]:
+    """What is asked, what may be answered, and how."""
+    lines = texts(question.text, cells, "warn")
+    if question.kind == "second" and question.first_by:
+        lines += texts(f"{question.first_by} has confirmed; a second person has to, at another console.", cells)
+    for option in question.options:
+        reason = "  (with a reason)" if option.needs_reason else ""
+        head = f"  {clean(option.key)}  "
+        first, *rest = wrap(clean(option.text) + reason, max(8, cells - len(head)))
+        lines.append(line(Span(head, "key"), first))
+        lines += [line(" " * len(head) + piece) for piece in rest]
+    return [*lines, *texts(how_to_answer(question), cells, "dim")]
+
+
+def how_to_answer(question: Question) -> str:
+    """What has to be typed, in a sentence. Nothing is ever answered by enter alone, nor by waiting."""
+    match question.kind:
+        case "ack":
+            return "Type y when you have read it."
+        case "yes" | "start":
+            return "Type yes to go on; anything else is no."
+        case "type" | "second":
+            return f"Type {clean(question.expects)} to run it."
+        case "manual":
+            return "Type what you did and what you saw: it is kept as evidence."
+        case "input":
+            if question.secret:
+                return "Type the value; it is neither shown nor kept."
+            return "Type the value." if question.default is None else f"Type the value; usual: {question.default}."
+        case _:
+            return _by_key(question)
+
+
+def _by_key(question: Question) -> str:
+    keys = [clean(option.key) for option in question.options]
+    named = ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else "".join(keys)
+    reason = next((option for option in question.options if option.needs_reason), None)
+    more = f"; for a reason, after a blank: {clean(reason.key)} REASON" if reason else ""
+    return f"Type {named}{more}." if named else "Type your answer."
+
+
+def prompt_of(question: Question) -> str:
+    """The question in the few words that stand before what is typed."""
+    match question.kind:
+        case "ack":
+            return "read? y"
+        case "yes" | "start":
+            return "type yes"
+        case "type" | "second":
+            return f"type {clean(question.expects)}"
+        case "manual":
+            return "evidence"
+        case "input":
+            return "value"
+        case _:
+            return "/".join(clean(option.key) for option in question.options) or "answer"
+
+
+# Blocks
+
+
+def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
+    """A block: its state and what it is for; with `full` also what runs, word for word."""
+    title = clean(block.title or block.kind)
+    times = block_times(block)
+    words = wrap(f"{title}{f'  {times}' if times else ''}", max(1, cells - 2))
+    lead = [line(step_sign(block.state), " ", Span(words[0], "title" if full else ""))]
+    lines = [*lead, *(line("  ", Span(word, "title" if full else "")) for word in words[1:])]
+    if full and block.exact:
+        lines += exact_lines(block.exact, block.kind, cells)
+    if block.note:
+        style: Style = step_style(block.state) if block.state in ("failed", "unknown") else "dim"
+        lines += texts(block.note, cells, style, "  ")
+    return lines
+
+
+def exact_lines(exact: str, kind: str, cells: int) -> list[Line]:
+    """What runs, verbatim: `$` before a command."""
+    shown = exact.rstrip().splitlines()[:EXACT_LINES]
+    left = len(exact.rstrip().splitlines()) - len(shown)
+    lead = "$ " if kind == "run" else "  "
+    lines: list[Line] = []
+    for one in shown:
+        pieces = wrap(clean(one.expandtabs(4)), max(1, cells - 2))
+        lines += [line(lead, Span(piece, "key")) for piece in pieces]
+        lead = "  "
+    return [*lines, *([line(Span(f"  … {left} more lines", "dim"))] if left > 0 else [])]
+
+
+def block_times(block: BlockView) -> str:
+    """`0:12, usual 0:02`: what it took or takes so far against what it usually takes."""
+    taken = "" if block.elapsed_s is None else short_time(block.elapsed_s)
+    usual = "" if block.usual_s is None else f"usual {short_time(block.usual_s)}"
+    return ", ".join(filter(None, (taken, usual)))
+
+
+def short_time(seconds: float) -> str:
+    """A time as on a stopwatch, in few cells: `0:03`, `12:41`, `2h05`.
+
+    >>> short_time(3.4), short_time(761), short_time(7530), short_time(200_000)
+    ('0:03', '12:41', '2h05', '2d7h')
+    """
+    whole = int(seconds + 0.5)
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else human_duration(seconds)
+
+
+# Waits
+
+
+def waiting_lines(waiting: Waiting, cells: int) -> list[Line]:
+    """What it waits for, the value now with its trend, how long it has held, what is left."""
+    lines = [*texts(f"waits until {waiting.text}", cells, "changed")]
+    curve = trend(waiting.trend, min(20, cells // 3))
+    if waiting.values or curve:
+        lines += wrap_line(line("now ", Span(clean(waiting.values or "?")), Span(f"  {curve}", "bar")), cells)
+    if waiting.hold_for_s is not None:
+        held = human_duration(waiting.holds_s) if waiting.holds_s is not None else "not yet"
+        lines += texts(f"has held {held} of {human_duration(waiting.hold_for_s)}", cells)
+    left = f"left: {waiting.left}" if waiting.left else ""
+    asks = "" if waiting.timeout_s is None else f"asks after {human_duration(waiting.timeout_s)}"
+    until = "" if waiting.until_us is None else f"until {clock(waiting.until_us)}"
+    if said := " · ".join(filter(None, (left, until, asks))):
+        lines += texts(said, cells, "dim")
+    return lines
+
+
+def trend(values: Sequence[float | None], cells: int) -> str:
+    """The last values as blocks between their lowest and highest, blank where a value was not known.
+
+    >>> trend((1, 2, None, 3), 8), trend((5, 5), 8), trend((), 8)
+    ('▁▅ █', '▁▁', '')
+    """
+    shown = values[-cells:] if cells > 0 else ()
+    known = [value for value in shown if value is not None]
+    if not known:
+        return ""
+    low, span = min(known), max(known) - min(known)
+    return "".join(" " if one is None else _BLOCKS[round((one - low) / span * 7) if span else 0] for one in shown)
+
+
+# Tables and output
+
+
+def values_table(table: Table, cells: int, most: int = 1000) -> list[Line]:
+    """Rows of a preview, of measures or of the summary; how many are not shown is said."""
+    count = len(table.columns)
+    rows = [tuple(clean(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
+    columns = [_column(place, name, [row[place] for row in rows]) for place, name in enumerate(table.columns)]
+    shown = [Row(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(rows)]
+    lines = table_lines(columns, shown, cells) if shown else [line(Span("no rows", "dim"))]
+    left = max(table.total, len(table.rows)) - len(rows)
+    return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
+
+
+def _column(place: int, name: str, cells: Sequence[str]) -> Column:
+    numbers = bool(cells) and all(_NUMBER.fullmatch(text.strip()) for text in cells)
+    widest = max([width(name), *map(width, cells)])
+    return Column(str(place), clean(name), min(widest, 60), right=numbers)
+
+
+def output_line(one: OutputLine) -> Line:
+    """`14:58:02 CACHEDROP: text`; what came on standard error has `!` in place of the colon."""
+    error = one.stream == "e"
+    head = Span(f"{clock(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
+    return line(head, Span(clean(one.text.expandtabs(8)), "warn" if error else ""))
+
+
+# Steps
+
+
+def step_line(number: int, step: StepView, cells: int) -> Line:
+    """`✓ 2 before              0:01` in exactly `cells` cells; the time gives way to nothing but a missing one."""
+    taken = "" if step.elapsed_s is None else short_time(step.elapsed_s)
+    if step.state == "pending" and step.usual_s is not None:
+        taken = f"~{short_time(step.usual_s)}"
+    again = f" ×{step.round}" if step.round > 1 else ""
+    room = max(1, cells - 3 - len(str(number)) - len(taken) - (1 if taken else 0))
+    style: Style = "title" if step.state in ("running", "waiting") else step_style(step.state)
+    title = cut(clean(step.title) + again, room)
+    gap = " " * max(0, cells - 3 - len(str(number)) - width(title) - len(taken))
+    return line(step_sign(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))

@@ -1,0 +1,118 @@
+"""What a run looks like on a screen: against golden text, and held to its size whatever the run holds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from dba_console.panels.cells import line, line_width, plain
+from dba_console.plans.view import BlockView, Question, RunView, StepView
+from dba_console.walkthrough.layout import PANES, Showing, walkthrough
+from tests.panels.golden import assert_golden, text_of
+from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
+
+PANELS = [line(" Memory: cached 18 GB"), line(" I/O: nothing moves")]
+
+
+def shown(view: RunView, showing: Showing | None = None, width: int = 80, height: int = 22) -> str:
+    return text_of(walkthrough(view, OUTPUT, PANELS, showing or Showing(), width, height).lines)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_run_at_eighty_by_twenty_four(scene: Scene) -> None:
+    laid = walkthrough(scene.view, scene.output, PANELS, Showing(), 80, 22)
+    assert_golden(f"walkthrough-{scene.name}-80x24", text_of(laid.lines))
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_run_on_a_wide_screen(scene: Scene) -> None:
+    laid = walkthrough(scene.view, scene.output, PANELS, Showing(), 150, 40)
+    assert_golden(f"walkthrough-{scene.name}-150x42", text_of(laid.lines))
+
+
+def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
+    text = shown(structs.replace(DROP, step_prose="A long word of warning. " * 200, question=FAILED))
+    assert "The check failed: cached is 200 MB." in text and "Type retry, skip or abort" in text
+    assert "echo 1 > /proc/sys/vm/drop_caches" in text
+
+
+def test_a_console_that_only_watches_sees_who_drives_and_how_to_take_over() -> None:
+    text = shown(DROP, Showing(yours=False, may_answer=False))
+    assert "ann drives, you watch" in text and "ann answers; t takes over" in text
+
+
+def test_why_this_person_cannot_be_the_second_one_is_said() -> None:
+    second = structs.replace(TYPED, kind="second", first_by="ann")
+    view = structs.replace(DROP, question=second)
+    text = shown(view, Showing(may_answer=False, why_not="You are ann, who confirmed first."))
+    assert "ann has confirmed; a second person" in text and "You are ann, who confirmed first." in text
+
+
+def test_trouble_with_the_journal_stands_on_top() -> None:
+    view = structs.replace(DROP, journal="in memory: the disk of the session is stalled")
+    assert "in memory: the disk of the session is stalled" in shown(view).splitlines()[1]
+
+
+def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None:
+    start = Question(id=1, kind="start", text="Start?")
+    text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=(), question=start))
+    assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
+    assert "system identifier 7412" in text and "Type yes to go on; anything else is no." in text
+
+
+def test_all_steps_tell_what_became_of_them() -> None:
+    text = shown(DROP, Showing(pane="steps"))
+    assert "skipped · nobody to tell at 3 a.m." in text and "usual 0:02 (3 runs)" in text
+
+
+def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:
+    laid = walkthrough(DROP, OUTPUT, PANELS, Showing(pane="output", dropped=12), 80, 22)
+    assert "30 lines, 12 not shown" in plain(laid.lines[1])
+    assert "line 30 of it" in text_of(laid.lines)
+    first = walkthrough(DROP, OUTPUT, PANELS, Showing(pane="output", top=0), 80, 22)
+    assert "line 1 of it" in text_of(first.lines) and laid.top == laid.most > 0
+
+
+def test_nothing_in_a_run_drives_the_terminal() -> None:
+    evil = "a\x1b[2Jb\u202ec"
+    view = structs.replace(
+        DROP, title=evil, step_prose=f"{evil}\n\n- {evil}\n```\n{evil}\n```", progress=evil,
+        steps=(StepView(id="drop", title=evil, state="running", note=evil),),
+        blocks=(BlockView(id="x", kind="run", title=evil, state="running", exact=evil, note=evil),), block="x",
+        question=structs.replace(FAILED, text=evil), ending=evil, target=evil, runbook=evil,
+    )  # fmt: skip
+    for pane in PANES:
+        text = shown(view, Showing(pane=pane))
+        assert "\x1b" not in text and "\u202e" not in text
+
+
+words = st.text(st.characters(codec="utf-8"), max_size=60)
+views = st.builds(
+    RunView,
+    run=words, runbook=words, title=words, mode=st.sampled_from(("run", "rehearse")),
+    state=st.sampled_from(("planned", "running", "waiting", "done", "failed")), target=words, prose=words,
+    steps=st.lists(
+        st.builds(StepView, id=st.sampled_from("abc"), title=words, state=st.sampled_from(("ok", "running", "unknown")),
+                  note=words, elapsed_s=st.none() | st.floats(0, 1e7), round=st.integers(0, 9)),
+        max_size=12,
+    ).map(tuple),
+    current=st.sampled_from("abc"), step_prose=words, progress=words, journal=words,
+    blocks=st.lists(
+        st.builds(BlockView, id=st.sampled_from("xyz"), kind=words, title=words, state=st.just("running"), exact=words),
+        max_size=4,
+    ).map(tuple),
+    block=st.sampled_from("xyz"),
+    question=st.none() | st.builds(Question, id=st.just(1), kind=st.sampled_from(("ack", "type", "input", "choose")),
+                                   text=words, expects=words, default=st.none() | words, since_us=st.just(START_US)),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(views, st.sampled_from(((80, 22), (60, 12), (150, 40))), st.sampled_from(PANES), st.none() | st.integers(0, 50))
+def test_any_run_fills_the_screen_exactly(view: RunView, size: tuple[int, int], pane: object, top: int | None) -> None:
+    width, height = size
+    laid = walkthrough(view, OUTPUT, PANELS, Showing(pane=pane, top=top), width, height)  # type: ignore[arg-type]
+    assert len(laid.lines) == height
+    assert all(line_width(one) <= width for one in laid.lines)

@@ -1,0 +1,53 @@
+"""The words of a walkthrough: how a question is answered, what a wait tells, what prose becomes."""
+
+from __future__ import annotations
+
+from dba_console.panels.cells import plain
+from dba_console.plans.view import Option, Question, Table, Waiting
+from dba_console.walkthrough.prose import prose_lines
+from dba_console.walkthrough.text import how_to_answer, question_lines, values_table, waiting_lines
+
+
+def text(lines: object) -> list[str]:
+    return [plain(one) for one in lines]  # type: ignore[attr-defined]
+
+
+def test_every_kind_of_question_says_what_to_type() -> None:
+    def asked(kind: str, **more: object) -> str:
+        return how_to_answer(Question(id=1, kind=kind, text="?", **more))  # type: ignore[arg-type]
+
+    assert asked("ack") == "Type y when you have read it."
+    assert asked("start") == "Type yes to go on; anything else is no."
+    assert asked("second", expects="db2") == "Type db2 to run it."
+    assert "evidence" in asked("manual")
+    assert asked("input", secret=True) == "Type the value; it is neither shown nor kept."
+    options = (Option(key="retry", text="again"), Option(key="skip", text="go on", needs_reason=True))
+    assert asked("failed", options=options) == "Type retry or skip; for a reason, after a blank: skip REASON."
+
+
+def test_an_option_that_needs_a_reason_says_so() -> None:
+    options = (Option(key="skip", text="go on", needs_reason=True),)
+    assert "  skip  go on  (with a reason)" in text(
+        question_lines(Question(id=1, kind="failed", text="It failed.", options=options), 60)
+    )
+
+
+def test_a_wait_without_a_value_says_that_it_is_not_known() -> None:
+    assert text(waiting_lines(Waiting(text="a = 1", trend=(1.0, 2.0)), 60))[1] == "now ?  ▁█"
+
+
+def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:
+    told = text(waiting_lines(Waiting(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
+    assert "has held 4.0s of 30s" in told and "left: unknown · asks after 10m" in told
+
+
+def test_rows_that_are_not_shown_are_counted() -> None:
+    table = Table(columns=("pid", "query"), rows=(("1", "select 1"),), total=212)
+    assert text(values_table(table, 60))[-1] == "… 211 more rows"
+
+
+def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
+    markdown = "One\nsentence with **weight**.\n\n- an item\n  that goes on\n1. first\n\n```\n$ kept  as is\n```\n"
+    assert text(prose_lines(markdown, 30)) == [
+        "One sentence with weight.", "", "· an item that goes on", "1. first", "", "  $ kept  as is",
+    ]  # fmt: skip

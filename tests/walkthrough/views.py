@@ -1,0 +1,92 @@
+"""Runs made by hand, as the agent would send them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from dba_console.plans.view import BlockView, Option, OutputLine, Question, RunView, StepView, Table, Waiting
+
+START_US = 1_795_186_387_000_000
+
+STEPS = (
+    StepView(id="diagnose", title="Is this a reclaim stall?", state="ok", elapsed_s=3.2),
+    StepView(id="before", title="Before", state="ok", elapsed_s=1.0, note="cached 18 GB"),
+    StepView(id="announce", title="Tell the team", state="skipped", note="nobody to tell at 3 a.m."),
+    StepView(id="drop", title="Drop the page cache", state="waiting", elapsed_s=42.0, usual_s=2.0,
+             usual_from="3 runs", point_of_no_return=True),
+    StepView(id="after", title="Did I/O come back?", state="pending", usual_s=15.0),
+    StepView(id="repeat", title="Repeat while it lasts", state="pending"),
+)  # fmt: skip
+
+TYPED = Question(
+    id=7, kind="type", text="Drop the page cache of this host?", step="drop", block="drop/action", expects="db2",
+    since_us=START_US,
+)  # fmt: skip
+FAILED = Question(
+    id=8, kind="failed", text="The check failed: cached is 200 MB.", step="drop", block="drop/check",
+    options=(
+        Option(key="retry", text="look again"),
+        Option(key="skip", text="go on without it", needs_reason=True),
+        Option(key="abort", text="end the run here"),
+    ),
+)  # fmt: skip
+
+DROP = RunView(
+    run="20261120T145307Z-cache-drop-a1b2", runbook="cache-drop", title="Drop the page cache during a reclaim stall",
+    mode="run", state="waiting", target="db2", identity="system identifier 7412, primary, timeline 1, PG 15.18",
+    who="ann", driver="ann", started_us=START_US, directory="/s/runs/20261120T145307Z-cache-drop-a1b2",
+    prose="Why: free memory grows while I/O is dead.\n\n- when not: on a healthy host\n- whom: the **storage** team",
+    steps=STEPS, current="drop",
+    step_prose="The kernel gives back clean pages. What is read next comes from disk, so expect a slow minute.",
+    blocks=(
+        BlockView(id="drop/check", kind="check", title="The cache is large", state="ok", note="cached 18 GB (1s old)"),
+        BlockView(id="drop/action", kind="action", title="Drop the page cache", state="waiting",
+                  exact="echo 1 > /proc/sys/vm/drop_caches", note="frees about 18 GB", usual_s=2.0),
+        BlockView(id="drop/measure", kind="measure", title="What it gave", state="pending"),
+    ),
+    block="drop/action", question=TYPED, panels=("memory", "io"),
+)  # fmt: skip
+
+WAIT = structs.replace(
+    DROP, question=None, state="running", current="after", block="after/wait",
+    blocks=(BlockView(id="after/wait", kind="wait", title="Reads are back", state="running", elapsed_s=12.0),),
+    waiting=Waiting(
+        text="io.read_bytes_per_s > 100MB", values="io.read_bytes_per_s 61 MB/s (0.4s old)",
+        trend=(1.0, 4.0, 20.0, 61.0), holds_s=0.0, hold_for_s=10.0, timeout_s=600.0, left="about 40 s (estimated)",
+    ),
+)  # fmt: skip
+
+ENDED = structs.replace(
+    DROP, question=None, state="done", current="", block="", blocks=(), ending="Done: I/O came back after 12 s.",
+    summary=Table(
+        columns=("step", "state", "planned", "usual", "actual", "machine", "person"),
+        rows=(
+            ("diagnose", "ok", "5s", "3.0s", "3.2s", "3.2s", ""),
+            ("drop", "ok", "2.0s", "2.0s", "44s", "2.1s", "42s"),
+        ),
+    ),
+)  # fmt: skip
+
+OUTPUT = tuple(
+    OutputLine(START_US + place * 1_000_000, "e" if place == 2 else "o", "CACHEDROP", f"line {place} of it")
+    for place in range(1, 31)
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A view with its output, for golden text."""
+
+    name: str
+    view: RunView
+    output: tuple[OutputLine, ...] = ()
+
+
+SCENES = (
+    Scene("typed", DROP, OUTPUT[:3]),
+    Scene("wait", WAIT),
+    Scene("failed", structs.replace(DROP, question=FAILED), OUTPUT),
+    Scene("ended", ENDED, OUTPUT),
+)
