@@ -1,0 +1,208 @@
+"""Being with one command until it has ended: its output read and stamped, its time limit kept, its end asked for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from dba_console.keeping.proc import group_members, io_bytes
+from dba_console.keeping.stamping import Stamper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dba_console.keeping.command import Command
+    from dba_console.keeping.outlog import OutLog
+    from dba_console.masking import Masker
+
+READ = 1 << 16
+END_OF_OUTPUT_S = 5.0
+"""After the command's end, for what it started and what still holds its output open."""
+STANDING_S = 1.0
+"""How often a line that overwrites itself is shown."""
+GROUP_S = 0.5
+
+
+class Stream:
+    """One of the command's two outputs."""
+
+    def __init__(self, letter: bytes, masker: Masker | None) -> None:
+        self._stamper, self._masker = Stamper(letter), masker
+        self.lines = 0
+        self.bytes = 0
+        self._show_at: float | None = None
+
+    def feed(self, raw: bytes, wall_us: int, now: float) -> bytes:
+        self.bytes += len(raw)
+        block = self._stamper.feed(raw if self._masker is None else self._masker.feed(raw), wall_us)
+        self.lines += block.count(b"\n")
+        if not self._stamper.unshown:
+            self._show_at = None
+        elif self._show_at is None:
+            self._show_at = now + STANDING_S
+        return block
+
+    def due(self, now: float, wall_us: int) -> bytes:
+        """The line that is being written, once it has stood for a while."""
+        if self._show_at is None or now < self._show_at:
+            return b""
+        self._show_at = None
+        return self._stamper.standing(wall_us)
+
+    @property
+    def show_at(self) -> float | None:
+        return self._show_at
+
+    def close(self, wall_us: int) -> bytes:
+        block = b"" if self._masker is None else self._stamper.feed(self._masker.flush(), wall_us)
+        block += self._stamper.close(wall_us)
+        self.lines += block.count(b"\n")
+        return block
+
+
+class Attendance:
+    """`run` returns when the command has ended and its output is read."""
+
+    def __init__(
+        self,
+        command: Command,
+        log: OutLog,
+        maskers: tuple[Masker | None, Masker | None],
+        *,
+        stdin: bytes,
+        timeout_s: float | None,
+        grace_s: float,
+    ) -> None:
+        self._command, self._log, self._grace_s = command, log, grace_s
+        self.streams = {command.out: Stream(b"o", maskers[0]), command.err: Stream(b"e", maskers[1])}
+        self._stdin = memoryview(stdin)
+        self._open = set(self.streams)
+        self._timeout_at = None if timeout_s is None else time.monotonic() + timeout_s
+        self._kill_at: float | None = None
+        self._killed_at: float | None = None
+        self._group_at = 0.0
+        self.ended_at: float | None = None
+        """Monotonic seconds; of the command itself."""
+        self.ended_us = 0
+        self.io: tuple[int | None, int | None] = (None, None)
+        self.timed_out = False
+        self.stop_asked = False
+        """SIGTERM or SIGINT reached the keeper."""
+        self.left_open = False
+        """Something the command started still holds its output open; what it writes from now on is lost."""
+
+    def run(self) -> None:
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._asked_to_stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Blocked since the keeper began: one that came meanwhile is taken now.
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        poll = select.poll()
+        for descriptor in (wake_read, *self.streams):
+            poll.register(descriptor, select.POLLIN)
+        if self._command.stdin >= 0:
+            poll.register(self._command.stdin, select.POLLOUT)
+        while not self._finished():
+            for descriptor, _ in poll.poll(self._patience_ms()):
+                if descriptor == wake_read:
+                    os.read(wake_read, 512)
+                elif descriptor == self._command.stdin:
+                    self._write(poll)
+                else:
+                    self._read(descriptor, poll)
+            self._keep_time()
+        signal.set_wakeup_fd(-1)
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._each(lambda stream: stream.close(_wall_us()))
+
+    def _asked_to_stop(self, *_: object) -> None:
+        self.stop_asked = True
+
+    def _finished(self) -> bool:
+        if self.ended_at is None:
+            if not self._command.ended():
+                return False
+            self.ended_at, self.ended_us = time.monotonic(), _wall_us()
+            # Of a zombie that has not been waited for, this can still be read.
+            self.io = io_bytes(self._command.pid)
+        if self._kill_at is not None and self._killed_at is None and self._left_behind():
+            return False
+        if not self._open:
+            return True
+        self.left_open = time.monotonic() >= self._output_until()
+        return self.left_open
+
+    def _output_until(self) -> float:
+        return max(self.ended_at or 0.0, self._killed_at or 0.0) + END_OF_OUTPUT_S
+
+    def _left_behind(self) -> bool:
+        """Whether others of the group of a command that was to end still live: they get their time, then SIGKILL."""
+        now = time.monotonic()
+        if now < self._group_at:
+            return True
+        self._group_at = now + GROUP_S
+        return bool(group_members(self._command.pid))
+
+    def _patience_ms(self) -> float | None:
+        times = [stream.show_at for stream in self.streams.values()]
+        if self._kill_at is None:
+            times.append(self._timeout_at)
+        elif self._killed_at is None:
+            times += [self._kill_at, self._group_at if self.ended_at is not None else None]
+        if self.ended_at is not None:
+            times.append(self._output_until())
+        set_times = [at for at in times if at is not None]
+        # Rounded up: a millisecond early would be a turn for nothing.
+        return max(0.0, (min(set_times) - time.monotonic()) * 1000 + 1) if set_times else None
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        if self._kill_at is None:
+            self.timed_out = self._timeout_at is not None and now >= self._timeout_at and self.ended_at is None
+            if self.timed_out or self.stop_asked:
+                self._command.ask_to_end()
+                self._kill_at = now + self._grace_s
+        elif now >= self._kill_at and self._killed_at is None:
+            self._command.kill()
+            self._killed_at = now
+        self._each(lambda stream: stream.due(now, _wall_us()))
+
+    def _read(self, descriptor: int, poll: select.poll) -> None:
+        try:
+            raw = os.read(descriptor, READ)
+        except BlockingIOError:
+            return
+        if raw:
+            block = self.streams[descriptor].feed(raw, _wall_us(), time.monotonic())
+            if block:
+                self._log.put(block)
+            return
+        poll.unregister(descriptor)
+        os.close(descriptor)
+        self._open.discard(descriptor)
+
+    def _write(self, poll: select.poll) -> None:
+        try:
+            self._stdin = self._stdin[os.write(self._command.stdin, self._stdin[:READ]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._stdin = memoryview(b"")  # it does not read to the end: its affair
+        if not self._stdin:
+            poll.unregister(self._command.stdin)
+            os.close(self._command.stdin)
+
+    def _each(self, block_of: Callable[[Stream], bytes]) -> None:
+        for stream in self.streams.values():
+            if block := block_of(stream):
+                self._log.put(block)
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,120 @@
+"""Starting a keeper.
+
+It is told what to run through a memory file on its standard input: arguments are seen by everyone, and what lies on a
+disk stays there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import dba_console
+from dba_console.errors import RunbookFailed
+from dba_console.keeping.look import Standing, look, stop, wait
+from dba_console.keeping.spec import Spec
+
+START_S = 30.0
+"""Until the keeper says that the command runs: it syncs its records first, and disks may be slow just then."""
+INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+"""What a command gets of its caller's environment, with all of LC_*: where things are, and how to speak. Connection
+settings and secrets are given on purpose, in `Spec.env`."""
+
+_BEGIN = "import sys; sys.path.append(sys.argv[1]); from dba_console.keeper import main; sys.exit(main())"
+"""Isolated, without site packages, the standard library first: nothing is imported that was not meant. The tag is
+there for whoever looks at `ps`."""
+
+
+class KeeperError(RunbookFailed):
+    """The command was not started."""
+
+
+class StartUnknown(RunbookFailed):
+    """The keeper has not said whether the command was started; its directory will tell (`look`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A keeper that was started; the same can be had from the directory alone, by any process."""
+
+    directory: str
+    pid: int
+
+    def look(self) -> Standing:
+        return look(self.directory)
+
+    def wait(self, timeout_s: float | None = None) -> Standing:
+        """How it stands once the keeper has ended, or after `timeout_s`."""
+        return wait(self.directory, timeout_s)
+
+    def stop(self, by: str) -> bool:
+        return stop(self.directory, by)
+
+
+def start(spec: Spec) -> Handle:
+    """Start a keeper; returns when the command runs.
+
+    Raises KeeperError where it does not run, with the reason, StartUnknown where that could not be found out in time.
+    """
+    _require_fresh(spec.directory)
+    request = os.memfd_create("keeper")
+    answer = os.pipe()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        with open(request, "wb", closefd=False) as file:
+            file.write(spec.to_json(_environment(spec)))
+        os.lseek(request, 0, os.SEEK_SET)
+        actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate((request, answer[1], nothing))]
+        command = [sys.executable, "-I", "-S", "-c", _BEGIN, _root(), spec.tag]
+        pid = os.posix_spawn(command[0], command, _own_environment(), setsid=True, file_actions=actions)
+    finally:
+        for descriptor in (request, answer[1], nothing):
+            os.close(descriptor)
+    try:
+        return _begun(spec.directory, answer[0])
+    finally:
+        os.close(answer[0])
+        os.waitpid(pid, 0)
+
+
+def _begun(directory: str, answer: int) -> Handle:
+    if not select.select([answer], [], [], START_S)[0]:
+        raise StartUnknown(
+            f"the keeper has said nothing for {START_S:.0f} s, so whether the command runs is not known",
+            hint=f"{directory} will tell, once its disk answers",
+        )
+    text = os.read(answer, 65536)
+    if not text:
+        raise KeeperError("the keeper ended before it started the command")
+    said = json.loads(text)
+    if not said["ok"]:
+        raise KeeperError(said["message"])
+    return Handle(directory, said["pid"])
+
+
+def _require_fresh(directory: str) -> None:
+    """Nothing runs twice: a directory in which a command was started is not used again."""
+    if not os.path.isabs(directory) or not os.path.isdir(directory):
+        raise KeeperError(f"{directory} is not the absolute path of a directory")
+    if look(directory).state != "absent":
+        raise KeeperError(f"a command was started in {directory} before")
+
+
+def _environment(spec: Spec) -> dict[str, str]:
+    """All of the command's environment."""
+    kept = {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
+    return {**kept, **spec.env}
+
+
+def _own_environment() -> dict[str, str]:
+    """The keeper's: no memory arena for its one thread, and UTF-8 whatever the locale here."""
+    return {"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"}
+
+
+def _root() -> str:
+    """Where this package lies."""
+    return str(Path(dba_console.__file__).resolve().parent.parent)

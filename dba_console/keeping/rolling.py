@@ -1,0 +1,118 @@
+"""The files of a log with a bound: its beginning in `out.log`, its end in segments of which the older go.
+
+What is written is one stream of stamped lines. The first `head_bytes` of it are `out.log`; what comes after goes to
+`out-<offset>-<line>.tail`, named after the place in the stream where the file begins. Of these the last two are kept,
+each of half of `tail_bytes`: of a long output at least the last half of `tail_bytes` is there, at most all of it. Lines
+are never divided between files.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dba_console.keeping.files import sync_directory, write_all
+
+HEAD = "out.log"
+KEPT = 2
+
+
+def segment_name(offset: int, line: int) -> str:
+    return f"out-{offset}-{line}.tail"
+
+
+def segment_of(name: str) -> tuple[int, int] | None:
+    """Offset and number of the first line of a segment, None where the name is another file's.
+
+    >>> segment_of("out-4096-17.tail"), segment_of("out.log")
+    ((4096, 17), None)
+    """
+    if not (name.startswith("out-") and name.endswith(".tail")):
+        return None
+    offset, _, line = name[4:-5].partition("-")
+    return (int(offset), int(line)) if offset.isdigit() and line.isdigit() else None
+
+
+class RollingLog:
+    """Writes the files. Not shared between threads."""
+
+    def __init__(self, directory: str, head_bytes: int, tail_bytes: int) -> None:
+        """Makes `out.log`. Raises OSError."""
+        self._directory = directory
+        self._segment_bytes = max(1, tail_bytes // KEPT)
+        self._descriptor = self._create(HEAD)
+        self._size, self._room = 0, head_bytes
+        self._segments: list[tuple[int, int]] = []
+        self.offset = 0
+        self.lines = 0
+        """Bytes and lines written since the beginning."""
+        self.rolled_lines = 0
+        self.rolled_bytes = 0
+        """What was written and is no longer there."""
+        self.trouble: OSError | None = None
+
+    def append(self, block: bytes) -> int:
+        """Write a block of whole lines; the bytes that were written, whole lines too. Where that is not all of them
+        `trouble` says why, and the rest is as if never tried.
+        """
+        done, self.trouble = 0, None
+        while done < len(block):
+            fitting = self._fitting(block, done)
+            try:
+                if fitting == done:
+                    self._roll()
+                    continue
+                write_all(self._descriptor, memoryview(block)[done:fitting])
+            except OSError as error:
+                self.trouble = error
+                # Of a line that was begun nothing stays. Shrinking needs no room.
+                os.ftruncate(self._descriptor, self._size)
+                os.lseek(self._descriptor, self._size, os.SEEK_SET)
+                break
+            self._size += fitting - done
+            self.offset += fitting - done
+            self.lines += block.count(b"\n", done, fitting)
+            done = fitting
+        return done
+
+    def _fitting(self, block: bytes, begin: int) -> int:
+        """Where the lines end that still fit into the open file; one that fits nowhere goes into an empty segment."""
+        room = self._room - self._size
+        if len(block) - begin <= room:
+            return len(block)
+        end = block.rfind(b"\n", begin, begin + max(room, 0)) + 1
+        if end <= begin and self._size == 0 and self._segments:
+            end = block.find(b"\n", begin) + 1
+        return max(end, begin)
+
+    def _roll(self) -> None:
+        if not self._segments:
+            os.fdatasync(self._descriptor)
+        descriptor = self._create(segment_name(self.offset, self.lines))
+        os.close(self._descriptor)
+        self._descriptor, self._size, self._room = descriptor, 0, self._segment_bytes
+        self._segments.append((self.offset, self.lines))
+        if len(self._segments) > KEPT:
+            oldest, second = self._segments.pop(0), self._segments[0]
+            os.unlink(os.path.join(self._directory, segment_name(*oldest)))
+            self.rolled_bytes += second[0] - oldest[0]
+            self.rolled_lines += second[1] - oldest[1]
+
+    def _create(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(os.path.join(self._directory, name), flags, 0o600)
+
+    def sync(self) -> None:
+        """What the open file holds is durable after this. Raises OSError."""
+        os.fdatasync(self._descriptor)
+
+    def finish(self) -> None:
+        """All that is kept is durable after this, and nothing more is written. Raises OSError."""
+        self.sync()
+        for segment in self._segments[:-1]:
+            descriptor = os.open(os.path.join(self._directory, segment_name(*segment)), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_directory(self._directory)
+        os.close(self._descriptor)

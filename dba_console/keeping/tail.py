@@ -1,0 +1,118 @@
+"""Reading a keeper's log while it grows, from any place on; what is no longer there is counted."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from dba_console.keeping.rolling import HEAD, segment_name, segment_of
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as it arrived. `stream` is o, e, or k for a word of the keeper itself."""
+
+    wall_us: int
+    stream: str
+    text: str
+    """Bytes that are no UTF-8 stand in it as surrogates (errors="surrogateescape")."""
+    whole: bool = True
+    """False: this is how a line stood that was still being written; it comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the stream of all that was ever written: bytes and lines before it."""
+
+    offset: int = 0
+    line: int = 0
+
+
+BEGINNING = Place()
+
+
+class Tail:
+    """Reads on from a place; `place` is where the next `read` begins, for whoever continues later."""
+
+    def __init__(self, directory: str | os.PathLike[str], place: Place = BEGINNING) -> None:
+        self._directory = os.fspath(directory)
+        self.place = place
+        self.dropped_lines = 0
+        self.dropped_bytes = 0
+        """What this reader did not get because it is not in the log, or no longer."""
+
+    def read(self, limit: int = CHUNK) -> list[Line]:
+        """The next whole lines, of about `limit` bytes; none where there are none yet. Raises OSError."""
+        while True:
+            starts = self._starts()
+            current = max((start for start in starts if start.offset <= self.place.offset), default=None, key=_offset)
+            later = min((start for start in starts if start.offset > self.place.offset), default=None, key=_offset)
+            if current is None and later is None:
+                return []
+            data = b"" if current is None else self._data(current, limit)
+            if data is None:
+                continue  # removed since it was listed
+            if data:
+                return self._lines(data)
+            if later is None:
+                return []
+            # The files before are complete once a later one is there: between here and there nothing is left.
+            self.dropped_lines += later.line - self.place.line
+            self.dropped_bytes += later.offset - self.place.offset
+            self.place = later
+
+    def _starts(self) -> list[Place]:
+        found = []
+        for name in os.listdir(self._directory):
+            if name == HEAD:
+                found.append(Place())
+            elif (segment := segment_of(name)) is not None:
+                found.append(Place(*segment))
+        return found
+
+    def _data(self, start: Place, limit: int) -> bytes | None:
+        """Whole lines from the place on, None where the file has gone."""
+        name = segment_name(start.offset, start.line) if start.offset else HEAD
+        try:
+            with open(os.path.join(self._directory, name), "rb") as file:
+                file.seek(self.place.offset - start.offset)
+                data = file.read(limit)
+                while data and b"\n" not in data and (more := file.read(limit)):
+                    data += more
+        except FileNotFoundError:
+            return None
+        return data[: data.rfind(b"\n") + 1]
+
+    def _lines(self, data: bytes) -> list[Line]:
+        lines = [_line(text) for text in data[:-1].split(b"\n")]
+        self.place = Place(self.place.offset + len(data), self.place.line + len(lines))
+        for line in lines:
+            if line.stream == "k":
+                self._count_missing(line.text)
+        return lines
+
+    def _count_missing(self, text: str) -> None:
+        words = text.split()
+        if words[:1] == ["missing"]:
+            self.dropped_lines += int(words[1])
+            self.dropped_bytes += int(words[3])
+
+
+def _offset(place: Place) -> int:
+    return place.offset
+
+
+def _line(data: bytes) -> Line:
+    """
+    >>> _line(b"17 O 42%")
+    Line(wall_us=17, stream='o', text='42%', whole=False)
+    """
+    stamp, _, rest = data.partition(b" ")
+    letter, _, text = rest.partition(b" ")
+    if not stamp.isdigit() or len(letter) != 1:
+        # After a power failure a file may have blocks that were never written.
+        return Line(0, "k", "a line of the log cannot be read")
+    stream = letter.decode("ascii", "replace")
+    return Line(int(stamp), stream.lower(), text.decode("utf-8", "surrogateescape"), not stream.isupper())
