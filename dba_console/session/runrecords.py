@@ -1,0 +1,148 @@
+"""The lines of a run's journal: one record each, numbered and chained by hash.
+
+    hash(n) = sha256(hash(n-1) || the line without its hash), hash(0) = sha256 of the run's id
+
+A line is written and checked as the bytes it is, so that no other way of writing JSON can make it look changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from dba_console.harmless import clean
+from dba_console.plans.record import Record
+from dba_console.samples.event import Event
+
+BEGAN = "journal.began"
+"""The first record: what the run is, and the digests of the document and the plan it began with."""
+REOPENED = "journal.reopened"
+"""Another agent goes on with it; `torn` in its fields: the bytes of a line cut short that stands before it."""
+FALLBACK = "journal.fallback"
+HOME = "journal.home"
+ENDED = "run.ended"
+
+_HASH = b',"hash":"'
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_DETAILS = 4096
+"""Bytes of a record's fields that go into the session's event as well; what is more stays in the journal."""
+_RESERVED = ("run", "seq", "hash", "step", "block", "execution", "round", "state")
+
+
+class RunAbout(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run is: written once, with its first record."""
+
+    run: str
+    runbook: str
+    title: str = ""
+    mode: str = "run"
+    target: str = ""
+    """Name people read; no connection string."""
+    target_key: str = ""
+    host: str = ""
+    boot_id: str = ""
+    """The kernel's, so that monotonic times of two boots are never compared."""
+    program_version: str = ""
+    who: str = ""
+    source: str = ""
+    runbook_sha256: str = ""
+    """Of runbook.md, as the run began with it."""
+    plan_sha256: str = ""
+    """Of plan.json."""
+
+
+class Line(NamedTuple):
+    """A record with its place in the chain."""
+
+    seq: int
+    record: Record
+    hash: str
+    raw: bytes
+    """Without the line end."""
+
+
+class Misfit(Exception):
+    """A line that is not the next one of the chain; the text says what is wrong."""
+
+
+def first_hash(run: str) -> str:
+    """What the first record is chained to."""
+    return hashlib.sha256(run.encode()).hexdigest()
+
+
+def masked(record: Record, mask: Callable[[str], str]) -> Record:
+    """The record as it may be kept: every text in it masked, its fields of plain JSON."""
+    return msgspec.convert(_masked(msgspec.to_builtins(record, enc_hook=str), mask), Record)
+
+
+def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {mask(str(key)): _masked(one, mask) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(one, mask) for one in value]
+    return value
+
+
+def chain(record: Record, seq: int, head: str) -> Line:
+    """The record as line `seq` after the hash `head`."""
+    bare = _encode({"seq": seq, **msgspec.to_builtins(record, enc_hook=str)})
+    digest = _digest(head, bare)
+    return Line(seq, record, digest, bare[:-1] + _HASH + digest.encode() + b'"}')
+
+
+def check(raw: bytes, seq: int, head: str) -> Line:
+    """The line, if it is number `seq` after `head`. Raises Misfit."""
+    bare, sign, rest = raw.rpartition(_HASH)
+    try:
+        record = msgspec.json.decode(raw, type=Record)
+        found = int(msgspec.json.decode(raw).get("seq", -1))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        raise Misfit(f"record {seq}: it cannot be read") from None
+    if found > seq:
+        raise Misfit(f"record {seq}: missing")
+    digest = _digest(head, bare + b"}")
+    if not sign or rest != digest.encode() + b'"}':
+        raise Misfit(f"record {seq}: it was changed or put in, or the one before it was removed ({clean(record.kind)})")
+    if found != seq:
+        raise Misfit(f"record {seq}: it calls itself {found}")
+    return Line(seq, record, digest, raw)
+
+
+def _digest(head: str, bare: bytes) -> str:
+    return hashlib.sha256(bytes.fromhex(head) + bare).hexdigest()
+
+
+def same(one: Record, other: Record) -> bool:
+    """Whether they say the same, whenever they were written."""
+    timeless = [msgspec.structs.replace(record, wall_us=0, mono_us=0) for record in (one, other)]
+    return timeless[0] == timeless[1]
+
+
+def event_of(line: Line, run: str, tag: str) -> Event:
+    """The record as the session tells it: with its number and hash, which bind the journal to the session's chain."""
+    record = line.record
+    named = {
+        "step": record.step, "block": record.block, "execution": record.execution, "round": record.round,
+        "state": record.state,
+    }  # fmt: skip
+    details: dict[str, Any] = {"run": run, "seq": line.seq, "hash": line.hash}
+    details |= {name: value for name, value in named.items() if value}
+    if len(_encode(record.fields)) <= _DETAILS:
+        details |= {name: value for name, value in record.fields.items() if name not in _RESERVED}
+    return Event(
+        wall_us=record.wall_us, mono_us=record.mono_us, kind=record.kind, text=record.text, tag=tag,
+        severity=_severity(record), who=record.who, details=details,
+    )  # fmt: skip
+
+
+def _severity(record: Record) -> str:
+    """A run that failed, a step of unknown end and a journal in memory are worth a second look afterwards."""
+    if record.state in ("failed", "unknown", "refused") or record.kind in (FALLBACK, "run.interrupted"):
+        return "warning"
+    return "info"

@@ -1,0 +1,79 @@
+"""Whether a run's journal is what was written: its own chain, its snapshot, and what the session says of it.
+
+The chain of the session holds the number and hash of every record of a run. So a journal that was cut at its end, or
+made anew from some record on, does not fit the session it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from dba_console.errors import SessionError
+from dba_console.samples.event import Event
+from dba_console.session.runlisting import all_run_directories
+from dba_console.session.runplaces import RUNS
+from dba_console.session.runread import read_run
+
+
+class RunVerification(Struct, frozen=True):
+    """What was checked of a run and the first thing found wrong."""
+
+    run: str
+    ok: bool
+    records: int
+    first_bad: str | None
+    """Names the first record that is not what was written: `record 17: …`."""
+    notes: list[str]
+    head: str | None
+    """Hash of the newest record."""
+
+
+def verify_run(directory: Path, told: Mapping[int, str] | None = None) -> RunVerification:
+    """Check one run. `told`: number -> hash of its records, as a session tells them."""
+    try:
+        papers = read_run(directory)
+    except SessionError as error:
+        return RunVerification(directory.name, False, 0, error.message, [], None)
+    hashes = [_hash_of(raw) for raw in papers.lines]
+    problem = _unlike(hashes, told or {}, papers.damage)
+    notes = list(papers.notes)
+    if papers.ended is None and not papers.live:
+        notes.append("it came to no end: a cut end could not be told from a crash, but by what the session says of it")
+    head = papers.head if papers.lines else None
+    return RunVerification(directory.name, problem is None, len(papers.records), problem, notes, head)
+
+
+def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]:
+    """Check every run that lies in the session or that its events speak of, oldest first."""
+    told: dict[str, dict[int, str]] = {}
+    for event in events:
+        run, seq, digest = (event.details.get(name) for name in ("run", "seq", "hash"))
+        if isinstance(run, str) and isinstance(seq, int) and isinstance(digest, str):
+            told.setdefault(run, {})[seq] = digest
+    there = {path.name: path for path in sorted((session / RUNS).glob("*")) if path.is_dir()}
+    elsewhere = {path.name: path for path in all_run_directories(session.parent)} if set(told) - set(there) else {}
+    found = [verify_run(path, told.get(name)) for name, path in there.items()]
+    for name in sorted(set(told) - set(there)):
+        if name in elsewhere:
+            found.append(verify_run(elsewhere[name], told[name]))
+        else:
+            found.append(RunVerification(name, False, 0, "the directory of this run is missing", [], None))
+    return sorted(found, key=lambda one: one.run)
+
+
+def _unlike(hashes: list[str], told: Mapping[int, str], damage: str | None) -> str | None:
+    """The first record that is not the one the session speaks of, or what is wrong with the journal itself."""
+    for seq in sorted(told):
+        if seq > len(hashes):
+            return damage or f"record {len(hashes) + 1}: missing; the session knows of {max(told)}"
+        if hashes[seq - 1] != told[seq]:
+            return f"record {seq}: it is not the one the session speaks of"
+    return damage
+
+
+def _hash_of(raw: bytes) -> str:
+    """The hash a line carries; it has been checked."""
+    return raw.rstrip(b"\n")[-66:-2].decode()
