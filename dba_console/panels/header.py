@@ -34,6 +34,10 @@ class Showing:
     interval_s: float = 1.0
     called: str | None = None
     """What the operator calls the target; a cluster may have another name."""
+    run: str = ""
+    """What is to be said of a run of a runbook."""
+    run_wants: bool = False
+    """It waits for somebody at this screen."""
 
 
 class _Piece(NamedTuple):
@@ -99,6 +103,8 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
         pieces.append(_Piece(0, (Span(f"NO ANSWER{since}", "crit"),)))
     if _is_old(showing):
         pieces.append(_Piece(0, (Span(f"data {human_duration(showing.age_s)} old", "crit"),)))
+    if showing.run:
+        pieces.append(_Piece(0, (Span(showing.run, "warn"),)) if showing.run_wants else _Piece(3, (Span(showing.run),)))
     if frame.own.stuck_lanes:
         word = "lane" if frame.own.stuck_lanes == 1 else "lanes"
         pieces.append(_Piece(3, (Span(f"{frame.own.stuck_lanes} {word} stuck", "warn"),)))

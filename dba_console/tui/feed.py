@@ -7,12 +7,20 @@ without a bound, and a screen that stopped reading (nobody empties the terminal)
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from dba_console.agent.protocol import Acknowledge, Silence
+from dba_console.agent.protocol import (
+    Acknowledge,
+    OpenRun,
+    RunLines,
+    RunRequest,
+    RunViewMessage,
+    RunWord,
+    Silence,
+)
 from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
@@ -21,8 +29,11 @@ from dba_console.tui.questions import Question
 SAMPLES, OTHERS = 64, 512
 """Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
 
-Request = Acknowledge | Silence
-"""What can be asked about a finding."""
+RUNS, OUTPUT = 32, 512
+"""Runs whose newest view is kept, and pieces of output: what comes faster than the screen reads is counted."""
+
+Request = Acknowledge | Silence | RunRequest
+"""What can be asked about a finding, or of a run."""
 
 Point = tuple[int, dict[str, float]]
 LinkState = Literal["connecting", "attached", "lost", "failed", "recording"]
@@ -39,6 +50,8 @@ class Session:
     interval_s: float = 1.0
     grace_s: float | None = None
     """How long the agent goes on after the last console left; None: until told to stop."""
+    runs: tuple[OpenRun, ...] = ()
+    """Runs that had not ended when the agent was attached to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,7 @@ class Refused:
     text: str
 
 
-Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused
+Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | RunWord
 Arrival = SampleArrived | Other
 
 
@@ -105,28 +118,53 @@ class Mailbox:
         self._lock = threading.Lock()
         self._samples: deque[SampleArrived] = deque()
         self._others: deque[Other] = deque(maxlen=OTHERS)
+        self._views: dict[str, RunViewMessage] = {}
+        self._output: deque[RunLines] = deque()
+        self._dropped: Counter[str] = Counter()
         self._missed = 0
         self.wake: Callable[[], None] = lambda: None
 
     def put(self, arrival: Arrival) -> None:
-        """Leave something; of samples only the newest are kept, and what is lost is counted."""
+        """Leave something; of samples only the newest are kept, of a run its newest view, and what is lost is
+        counted."""
         with self._lock:
-            if isinstance(arrival, SampleArrived):
-                self._samples.append(arrival)
-                if len(self._samples) > SAMPLES:
-                    self._samples.popleft()
-                    self._missed += 1
-            else:
-                self._others.append(arrival)
+            match arrival:
+                case SampleArrived():
+                    self._put_sample(arrival)
+                case RunViewMessage():
+                    self._put_view(arrival)
+                case RunLines():
+                    self._put_lines(arrival)
+                case _:
+                    self._others.append(arrival)
         self.wake()
+
+    def _put_sample(self, arrival: SampleArrived) -> None:
+        self._samples.append(arrival)
+        if len(self._samples) > SAMPLES:
+            self._samples.popleft()
+            self._missed += 1
+
+    def _put_view(self, arrival: RunViewMessage) -> None:
+        self._views.pop(arrival.view.run, None)
+        self._views[arrival.view.run] = arrival
+        if len(self._views) > RUNS:
+            del self._views[next(iter(self._views))]
+
+    def _put_lines(self, arrival: RunLines) -> None:
+        self._output.append(arrival)
+        if len(self._output) > OUTPUT:
+            lost = self._output.popleft()
+            self._dropped[lost.run] += len(lost.lines) + lost.dropped
 
     def take(self) -> tuple[list[Arrival], int]:
         """Everything left since the last call, and the number of samples lost before it."""
         with self._lock:
-            arrivals: list[Arrival] = [*self._others, *self._samples]
+            lost = [RunLines(run=run, block="", lines=[], dropped=count) for run, count in self._dropped.items()]
+            arrivals: list[Arrival] = [*self._others, *self._views.values(), *lost, *self._output, *self._samples]
             missed, self._missed = self._missed, 0
-            self._others.clear()
-            self._samples.clear()
+            for kept in (self._others, self._views, self._dropped, self._output, self._samples):
+                kept.clear()
         return arrivals, missed
 
 
@@ -160,7 +198,7 @@ class Feed(Protocol):
         """Mark or note. None, or the sentence why it cannot be done."""
 
     def ask(self, request: Request) -> str | None:
-        """Say something of a finding. None, or the sentence why it cannot be done."""
+        """Say something of a finding or a run. None, or the sentence why it cannot be done."""
 
     def close(self) -> None:
         """End the feed's threads; never waits for one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.errors import UsageError
-from dba_console.tui.feed import Feed, Request
+from dba_console.tui.feed import Feed
 from dba_console.tui.findings import find, most_urgent
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.prompt import Prompt
@@ -86,7 +86,7 @@ class FindingActions:
             return
         self._request(Silence(finding=finding, seconds=seconds, note=note.strip()))
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: Acknowledge | Silence) -> None:
         why = self._feed.ask(request)
         self._navigator.notice = why or "sent …"
         if why is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels.cells import Line, Span, clean, fit_line, line
-from dba_console.panels.evidence import CONTEXT, everything, part
+from dba_console.panels.evidence import CONTEXT, everything
 from dba_console.panels.findings import ordered
 from dba_console.panels.text import rule
 from dba_console.panels.times import clock, from_rfc3339
 from dba_console.tui.detail import MIN_TABLE, DetailView
 from dba_console.tui.grid import Grid
 from dba_console.tui.keys import Where
+from dba_console.tui.pages import Page
 from dba_console.tui.row_pane import row_pane
 from dba_console.tui.view import Scene
 
@@ -57,19 +58,17 @@ class FindingsView(DetailView):
         return super().back()
 
 
-class EvidenceView:
+class EvidenceView(Page):
     """One finding: its sentence, its numbers, their course around its start. Kept as it was once it is cleared."""
 
     where: Where = "evidence"
 
     def __init__(self, finding: str) -> None:
+        super().__init__()
         self.finding = finding
         self._kept: Finding | None = None
         self._seen_us = (0, 0)
         """When it was first and last seen open by this view."""
-        self._top = 0
-        self._most = 0
-        self._page = 1
         self._hints: tuple[str, ...] = ()
 
     @property
@@ -91,9 +90,7 @@ class EvidenceView:
             words = line(Span(f" {clean(self.finding)} is not open at this moment", "dim"))
             return [*head, fit_line(words, width)]
         lines = everything(frame, one, _history(scene, one), width, height - 1, ended_us)
-        self._page, self._most = max(1, height - 2), max(0, len(lines) - height + 1)
-        self._top = min(self._top, self._most)
-        return [*head, *part(lines, height - 1, self._top)]
+        return [*head, *self.scrolled(lines, height - 1)]
 
     def _see(self, one: Finding, at_us: int) -> None:
         again = self._kept is None or self._kept.since != one.since
@@ -109,32 +106,6 @@ class EvidenceView:
         if cleared_us is None:
             return last_us, " cleared"
         return max(first_us, cleared_us), f" cleared at {clock(cleared_us)}"
-
-    # Keys
-
-    def do_row_up(self) -> None:
-        self.wheel(-1)
-
-    def do_row_down(self) -> None:
-        self.wheel(1)
-
-    def do_page_up(self) -> None:
-        self.wheel(-self._page)
-
-    def do_page_down(self) -> None:
-        self.wheel(self._page)
-
-    def wheel(self, rows: int) -> None:
-        self._top = max(0, min(self._top + rows, self._most))
-
-    def back(self) -> bool:
-        return False
-
-    def sort_key(self, key: str) -> bool:
-        return False
-
-    def click(self, row: int) -> str | None:
-        return None
 
 
 def _hints(one: Finding | None, *, live: bool) -> tuple[str, ...]:

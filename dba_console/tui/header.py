@@ -13,9 +13,11 @@ from dba_console.tui.navigator import Navigator
 def screen_header(navigator: Navigator, session: Session, width: int) -> Line:
     """The first line, in exactly `width` cells; before the first sample it names what is being opened."""
     frame = navigator.frame()
+    run, wants = navigator.runs.sign()
     if frame is None:
-        return fit_line(line(Span(session.name, "title"), f"  {navigator.label}"), width)
-    return header(frame, replace(showing(navigator, session), called=session.name), width)
+        return fit_line(line(Span(session.name, "title"), f"  {navigator.label}", Span(f"  {run}", "warn")), width)
+    told = replace(showing(navigator, session), called=session.name, run=run, run_wants=wants)
+    return header(frame, told, width)
 
 
 def showing(navigator: Navigator, session: Session) -> Showing:

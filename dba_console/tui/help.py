@@ -6,6 +6,7 @@ from dba_console.panels.cells import Line, Span, fit, line
 from dba_console.panels.cells import width as cells_of
 from dba_console.panels.wrapping import wrap
 from dba_console.tui.keys import Key, Where, groups
+from dba_console.tui.pages import Page
 from dba_console.tui.panels import panel_titles
 from dba_console.tui.view import Scene
 
@@ -14,50 +15,19 @@ _TWO_COLUMNS = 110
 """Cells from which on the groups stand beside each other."""
 
 
-class HelpView:
+class HelpView(Page):
     """The keys of `of`, scrolled where they do not fit."""
 
     hints: tuple[str, ...] = ("back", "quit")
 
     def __init__(self, of: Where) -> None:
+        super().__init__()
         self.where: Where = "detail"
         self._of = of
-        self._top = 0
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         lines = _beside(self._of, width) if width >= _TWO_COLUMNS else _below(groups(self._of), width)
-        self._top = max(0, min(self._top, len(lines) - height))
-        shown = lines[self._top : self._top + height]
-        if len(lines) > self._top + height:
-            shown[-1] = line(Span(" ↓ more", "dim"))
-        return shown
-
-    def do_row_down(self) -> None:
-        self.wheel(1)
-
-    def do_row_up(self) -> None:
-        self.wheel(-1)
-
-    def do_page_down(self) -> None:
-        self.wheel(10)
-
-    def do_page_up(self) -> None:
-        self.wheel(-10)
-
-    def do_top(self) -> None:
-        self._top = 0
-
-    def back(self) -> bool:
-        return False
-
-    def sort_key(self, key: str) -> bool:
-        return False
-
-    def click(self, row: int) -> str | None:
-        return None
-
-    def wheel(self, rows: int) -> None:
-        self._top = max(0, self._top + rows)
+        return self.scrolled(lines, height)
 
 
 def _beside(where: Where, width: int) -> list[Line]:

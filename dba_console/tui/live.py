@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dba_console.agent.client import AgentClient, ConnectionLost, NoticeMessage
-from dba_console.agent.protocol import EventMessage, Mark, Note, SampleMessage
+from dba_console.agent.protocol import EventMessage, Mark, Note, RunLines, RunRefused, RunViewMessage, SampleMessage
 from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 from dba_console.tui.archive import Archive
@@ -104,7 +104,9 @@ class LiveFeed:
 
     def _tell_attached(self, client: AgentClient) -> None:
         hello = client.hello
-        self.session = Session(hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s)
+        self.session = Session(
+            hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s, tuple(hello.runs)
+        )
         if hello.session != self._recorded_in:
             self._recorded_in = hello.session
             if self.archive is not None:
@@ -138,3 +140,5 @@ class LiveFeed:
             self.mailbox.put(EventArrived(message.event))
         elif isinstance(message, NoticeMessage):
             self.mailbox.put(NoticeArrived(message.text))
+        elif isinstance(message, RunViewMessage | RunLines | RunRefused):
+            self.mailbox.put(message)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from dba_console.agent.client import AgentClient, ConnectionLost
-from dba_console.agent.protocol import Mark, Note, Request
+from dba_console.agent.protocol import Acknowledge, Mark, Note, Request, Silence
 
 ROOM = 16
 LAST_S = 1.0
@@ -55,11 +55,13 @@ class Outbox:
                     raise ConnectionLost("not attached to an agent")
                 client.send(message)
             except ConnectionLost as lost:
-                self._lost(f"not recorded: {_what(message)} ({lost})")
+                self._lost(f"{_what(message)} ({lost})")
 
 
 def _what(message: Request) -> str:
-    """The message in a few words, for the sentence that it was lost."""
+    """What did not reach the agent, in a few words."""
     if isinstance(message, Mark | Note):
-        return message.text or "the mark"
-    return f"what was said of {message.finding}"
+        return f"not recorded: {message.text or 'the mark'}"
+    if isinstance(message, Acknowledge | Silence):
+        return f"not recorded: what was said of {message.finding}"
+    return "not sent: what was asked of the run"

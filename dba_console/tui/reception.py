@@ -5,11 +5,13 @@ Used by the screen's thread alone.
 
 from __future__ import annotations
 
+from dba_console.agent.protocol import RunLines, RunRefused, RunViewMessage
 from dba_console.clock import Clock
 from dba_console.errors import ConsoleError
 from dba_console.samples.event import Event
 from dba_console.tui.feed import Arrival, EventArrived, LinkChanged, LinkState, NoticeArrived, SampleArrived
 from dba_console.tui.present import Present
+from dba_console.tui.runs import Runs
 
 _SAID_OF_FINDINGS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
 
@@ -24,6 +26,7 @@ class Reception:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.present = Present()
+        self.runs = Runs()
         self.notice: str | None = None
         self.link: LinkState = "connecting"
         self.link_text = ""
@@ -54,9 +57,14 @@ class Reception:
                 return True
             case NoticeArrived(text):
                 self.notice = text
-            case LinkChanged(state, text, error, _):
+            case RunViewMessage() | RunLines() | RunRefused():
+                self.runs.receive(arrival)
+                self.notice = self.runs.take_refusal() or self.notice
+            case LinkChanged(state, text, error, session):
                 self.link, self.link_text = state, text
                 self.failure = error or self.failure
+                if session is not None:
+                    self.runs.attached(session.runs)
         return False
 
     def _acknowledge(self, event: Event) -> None:

@@ -1,0 +1,52 @@
+"""A page of lines longer than the screen: what all views have that are read and not worked in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.panels.cells import Line
+from dba_console.panels.evidence import part
+
+
+class Page:
+    """Scrolled by the line and by the screen. A view calls `scrolled` with all its lines and shows what it returns."""
+
+    def __init__(self) -> None:
+        self._top = 0
+        self._most = 0
+        self._page = 1
+
+    def scrolled(self, lines: Sequence[Line], height: int) -> list[Line]:
+        """The lines that fit, from the one scrolled to; the last one says how many are left below."""
+        self._page, self._most = max(1, height - 1), max(0, len(lines) - height)
+        self._top = min(self._top, self._most)
+        return part(list(lines), height, self._top)
+
+    # Keys
+
+    def do_row_up(self) -> None:
+        self.wheel(-1)
+
+    def do_row_down(self) -> None:
+        self.wheel(1)
+
+    def do_page_up(self) -> None:
+        self.wheel(-self._page)
+
+    def do_page_down(self) -> None:
+        self.wheel(self._page)
+
+    def do_top(self) -> None:
+        self._top = 0
+
+    def wheel(self, rows: int) -> None:
+        self._top = max(0, min(self._top + rows, self._most))
+
+    def back(self) -> bool:
+        return False
+
+    def sort_key(self, key: str) -> bool:
+        return False
+
+    def click(self, row: int) -> str | None:
+        return None

@@ -1,0 +1,156 @@
+"""What this console knows of runs: the newest view of each, its last output, and which of them wants something.
+
+Used by the screen's thread alone. What the agent sent last is the truth; nothing here is derived from keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from dba_console.agent.protocol import OpenRun, RunLines, RunRefused, RunViewMessage, RunWord
+from dba_console.plans.view import ENDED, OutputLine, Question, RunView
+
+LINES = 5_000
+"""Of a run's output, kept to be looked at; all of it is in the run's directory."""
+ENDED_KEPT = 8
+"""Ended runs that can still be looked at from this console."""
+
+
+class KnownRun:
+    """A run as it was last told of. `view` is None until the agent has sent one."""
+
+    def __init__(self, told: OpenRun) -> None:
+        self.run = told.run
+        self.told = told
+        self.view: RunView | None = None
+        self.yours = False
+        self.may_answer = False
+        self.why_not = ""
+        self.output: deque[OutputLine] = deque(maxlen=LINES)
+        self.dropped = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.told.state in ENDED
+
+    @property
+    def question(self) -> Question | None:
+        return None if self.view is None else self.view.question
+
+    @property
+    def asks_me(self) -> bool:
+        """There is a question that this console may answer."""
+        return self.question is not None and self.may_answer
+
+    def see(self, message: RunViewMessage) -> None:
+        """Take its newest view."""
+        view = message.view
+        self.view, self.yours = view, message.yours
+        self.may_answer, self.why_not = message.may_answer, message.why_not
+        self.told = OpenRun(
+            run=view.run, runbook=view.runbook, title=view.title, state=view.state, asks=view.question is not None
+        )
+
+    def hear(self, message: RunLines) -> None:
+        """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
+        over = max(0, len(self.output) + len(message.lines) - LINES)
+        self.output.extend(message.lines)
+        self.dropped += message.dropped + over
+
+
+class Runs:
+    """All runs told of, oldest first. `changed` counts what came; `opened` is a run this console has begun, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, KnownRun] = {}
+        self.changed = 0
+        self.refusal: RunRefused | None = None
+        """The newest refusal, until the screen has said it."""
+        self._expected = False
+        self._opened: str | None = None
+
+    # What arrives
+
+    def attached(self, open_runs: Sequence[OpenRun]) -> None:
+        """An agent was attached to, which names the runs it knows to be open: others that had not ended are not its."""
+        named = {told.run for told in open_runs}
+        self._known = {name: one for name, one in self._known.items() if one.ended or name in named}
+        for told in open_runs:
+            known = self._known.setdefault(told.run, KnownRun(told))
+            known.told, known.may_answer = told, False
+            if known.view is not None:
+                known.view = structs.replace(known.view, state=told.state, question=None, waiting=None)
+        self._expected = False
+        self.changed += 1
+
+    def receive(self, word: RunWord) -> None:
+        """Take what the agent says of a run."""
+        self.changed += 1
+        match word:
+            case RunViewMessage():
+                self._see(word)
+            case RunLines():
+                if (known := self._known.get(word.run)) is not None:
+                    known.hear(word)
+            case RunRefused():
+                self.refusal = word
+                self._expected = self._expected and bool(word.reply_to)
+
+    def _see(self, message: RunViewMessage) -> None:
+        view = message.view
+        known = self._known.get(view.run)
+        if known is None:
+            known = self._known[view.run] = KnownRun(
+                OpenRun(run=view.run, runbook=view.runbook, title=view.title, state=view.state)
+            )
+            if self._expected and message.yours:
+                self._expected, self._opened = False, view.run
+        known.see(message)
+        ended = [name for name, one in self._known.items() if one.ended]
+        for name in ended[:-ENDED_KEPT]:
+            del self._known[name]
+
+    # What is asked of it
+
+    def expect(self) -> None:
+        """A run has been asked for: the first new one of this console's is the one to be opened."""
+        self._expected = True
+
+    def take_opened(self) -> str | None:
+        """The run that was begun here and shall be shown, once."""
+        opened, self._opened = self._opened, None
+        return opened
+
+    def take_refusal(self) -> str | None:
+        """Why the last thing asked of a run was not done, once."""
+        refused, self.refusal = self.refusal, None
+        return None if refused is None else "; ".join(filter(None, (refused.text, refused.hint)))
+
+    def get(self, run: str) -> KnownRun | None:
+        return self._known.get(run)
+
+    @property
+    def all(self) -> list[KnownRun]:
+        """Every run known, those that want an answer first, then open ones, then ended ones; newest first in each."""
+        return sorted(reversed(self._known.values()), key=lambda one: (not one.asks_me, one.ended))
+
+    @property
+    def foremost(self) -> KnownRun | None:
+        """The run to look at first, None where none is known."""
+        return next(iter(self.all), None)
+
+    def sign(self) -> tuple[str, bool]:
+        """What the header says of runs, and whether something is wanted: nothing where no run is open."""
+        one = self.foremost
+        if one is None or one.ended:
+            return "", False
+        if one.asks_me:
+            return "ANSWER WANTED: w", True
+        if one.told.state == "interrupted":
+            return "RUN INTERRUPTED: w", True
+        if one.told.state == "paused":
+            return f"{one.told.runbook} paused", False
+        return f"{one.told.runbook} {'asks' if one.told.asks else 'runs'}", False
