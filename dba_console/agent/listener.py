@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from dba_console.agent.peer import Peer
+from dba_console.agent.peer import SAMPLE, Peer
 from dba_console.agent.protocol import (
     PROTOCOL,
     Bye,
@@ -31,6 +31,7 @@ from dba_console.clock import Clock
 STALLED_S = 30.0
 CONSOLES_LIMIT = 16
 _PEER = struct.Struct("3i")
+Give = Callable[[Peer], None]
 
 
 class Listener:
@@ -55,7 +56,7 @@ class Listener:
         self._selector = selectors.DefaultSelector()
         self._peers: dict[int, Peer] = {}
         self._lock = threading.Lock()
-        self._inbox: deque[tuple[bool, bytes]] = deque(maxlen=1024)
+        self._inbox: deque[Give] = deque(maxlen=1024)
         self._missed: dict[int, int] = {}
         self._closing: str | None = None
         self.slow_dropped = 0
@@ -77,8 +78,12 @@ class Listener:
 
     def broadcast(self, packed: bytes, *, sample: bool = False) -> None:
         """Send to every greeted console. Returns at once, whatever the consoles do."""
+        self.each(lambda peer: peer.push(packed, sample=sample))
+
+    def each(self, give: Give) -> None:
+        """Have `give` push what it has for each greeted console; on the listener's thread. Returns at once."""
         with self._lock:
-            self._inbox.append((sample, packed))
+            self._inbox.append(give)
         self._wake()
 
     def close(self, reason: str) -> None:
@@ -132,12 +137,12 @@ class Listener:
         except BlockingIOError:
             pass
         with self._lock:
-            messages = list(self._inbox)
+            gifts = list(self._inbox)
             self._inbox.clear()
         for peer in list(self._peers.values()):
             if peer.greeting is not None and not peer.closing:
-                for sample, packed in messages:
-                    peer.push(packed, sample=sample)
+                for give in gifts:
+                    give(peer)
                 self._flush(peer)
 
     def _serve(self, peer: Peer, events: int) -> None:
@@ -217,7 +222,7 @@ class Listener:
             if waits or silent:
                 if peer.greeting is not None:
                     self.slow_dropped += 1
-                    self._missed[peer.pid] = peer.dropped + sum(sample for sample, _ in peer.queue)
+                    self._missed[peer.pid] = peer.dropped + sum(kind == SAMPLE for kind, _ in peer.queue)
                 self._forget(peer)
 
     def _forget(self, peer: Peer) -> None:

@@ -10,6 +10,9 @@ from dba_console.agent.protocol import Deframer, Greeting, Notice, pack
 
 QUEUE_LIMIT = 4 << 20
 """Bytes queued for one console before its oldest samples are dropped: over a minute at 220 sessions."""
+SAMPLE, LINES = "sample", "lines"
+DROPPABLE = frozenset({SAMPLE, LINES})
+"""What is recorded anyway, and may be missed by who reads too slowly."""
 
 
 @dataclass(eq=False)
@@ -22,25 +25,43 @@ class Peer:
     greeting: Greeting | None = None
     deframer: Deframer = field(default_factory=Deframer)
     sending: memoryview = field(default_factory=lambda: memoryview(b""))
-    queue: deque[tuple[bool, bytes]] = field(default_factory=deque)
-    """(is a sample, packed message)."""
+    queue: deque[tuple[str, bytes]] = field(default_factory=deque)
+    """(what it is, packed message)."""
     queued: int = 0
     dropped: int = 0
+    """Samples."""
+    lines_dropped: bool = False
     moved_us: int = 0
     """When it last took something."""
     closing: bool = False
 
-    def push(self, packed: bytes, *, sample: bool) -> None:
-        """Queue a message; a full queue loses its oldest samples."""
-        self.queue.append((sample, packed))
+    def push(self, packed: bytes, *, sample: bool = False, of: str = "") -> None:
+        """Queue a message; a full queue loses its oldest samples and lines.
+
+        `of` names a thing of which only the newest word counts: an older one that still waits is taken out.
+        """
+        kind = SAMPLE if sample else of
+        if of and of not in DROPPABLE:
+            self._take_out(of)
+        self.queue.append((kind, packed))
         self.queued += len(packed)
         while self.queued > QUEUE_LIMIT:
-            index = next((i for i, (is_sample, _) in enumerate(self.queue) if is_sample), None)
+            index = next((i for i, (kind, _) in enumerate(self.queue) if kind in DROPPABLE), None)
             if index is None:
                 break
+            kind, lost = self.queue[index]
+            self.queued -= len(lost)
+            del self.queue[index]
+            if kind == SAMPLE:
+                self.dropped += 1
+            else:
+                self.lines_dropped = True
+
+    def _take_out(self, of: str) -> None:
+        index = next((i for i, (kind, _) in enumerate(self.queue) if kind == of), None)
+        if index is not None:
             self.queued -= len(self.queue[index][1])
             del self.queue[index]
-            self.dropped += 1
 
     def next_bytes(self) -> memoryview:
         """What to send now, empty when nothing waits."""
@@ -48,6 +69,10 @@ class Peer:
             if self.dropped:
                 text = f"{self.dropped} samples were not sent: this console reads too slowly"
                 self.dropped = 0
+                self.sending = memoryview(pack(Notice(kind="slow", text=text)))
+            elif self.lines_dropped:
+                text = "lines of output were not sent: this console reads too slowly"
+                self.lines_dropped = False
                 self.sending = memoryview(pack(Notice(kind="slow", text=text)))
             elif self.queue:
                 _, packed = self.queue.popleft()
