@@ -7,6 +7,7 @@ run, and it comes home by itself when the disk takes it again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import threading
@@ -353,6 +354,8 @@ class RunJournal:
         self.in_memory, self.trouble, self._starved = False, "", False
         abroad.close()
         shutil.rmtree(abroad.path.parent, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            abroad.path.parent.parent.rmdir()  # the last run that was there
 
 
 def _within(lane: Lane, call: Callable[[], T], deadline_us: int, directory: Path) -> T:
