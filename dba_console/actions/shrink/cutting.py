@@ -1,0 +1,247 @@
+"""A file made shorter from its end, by one cut after another that others on its disk do not feel.
+
+All is done through the descriptor the file was examined by; a name can be changed by somebody else meanwhile, what is
+open cannot.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dba_console.actions.action import Control
+from dba_console.actions.shrink import pace as pacing
+from dba_console.actions.shrink.pace import MIB, Coarse, Cut, Limits, Pace
+from dba_console.units import human_bytes, human_duration
+
+BASELINE = 25
+"""Commits timed before the first cut; with the pauses between them a second or so."""
+BETWEEN_S = 0.02
+COARSE_S = 2.0
+"""The kernel brings pressure figures up to date every two seconds (kernel/sched/psi.c, PSI_FREQ)."""
+TELL_S = 0.25
+DATABASE_S = 0.5
+
+
+class Senses(Protocol):
+    """What the cutting can measure."""
+
+    def commit(self) -> float:
+        """Seconds a small file's write and fsync take on the same file system now."""
+
+    def coarse(self) -> Coarse:
+        """Pressure and device since the last call."""
+
+    def database_commit(self) -> float | None:
+        """Seconds a small transaction takes to commit; None where no database is asked."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is. Bytes are those allocated, which a sparse file has fewer of than its length."""
+
+    total: int
+    freed: int = 0
+    cuts: int = 0
+    worst_s: float = 0.0
+    """The longest a commit took beside a cut."""
+    quiet_s: float | None = None
+    largest_step: int = 0
+    began_s: float = 0.0
+    held_s: float = 0.0
+    """Paused by the operator, or waiting for trouble that is not ours to pass."""
+    stopped: str = ""
+    """Why it ended before the end of the file; empty at the end."""
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+def next_length(size: int, step: int, has_data: Callable[[int], bool]) -> int:
+    """The length after the next cut. `has_data(at)`: is anything stored at `at` or after it?
+
+    A hole costs nothing to cut, so as much of one as can be told to be hole goes at once; where data begins, it goes
+    step by step.
+
+    >>> next_length(100 * MIB, 10 * MIB, lambda at: True) // MIB
+    90
+    >>> next_length(100 * MIB, 10 * MIB, lambda at: at < 30 * MIB) // MIB
+    60
+    """
+    target = _aligned(size - step)
+    if target == 0 or has_data(target):
+        return target
+    span = step
+    while target > 0:
+        further = _aligned(size - 2 * span)
+        if has_data(further):
+            return target
+        span, target = 2 * span, further
+    return 0
+
+
+def _aligned(length: int) -> int:
+    """Down to whole megabytes: a cut through a block would first write what is left of it."""
+    return max(0, length // MIB * MIB)
+
+
+class Cutting:
+    """Cuts one open file down to nothing. Raises OSError as the file system does."""
+
+    def __init__(
+        self,
+        fd: int,
+        senses: Senses,
+        control: Control,
+        limits: Limits,
+        *,
+        flags: Callable[[], str] = lambda: "",
+        seconds: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        status = os.fstat(fd)
+        self._fd = fd
+        self._senses = senses
+        self._control = control
+        self._limits = limits
+        self._flags = flags
+        self._now = seconds
+        self._size = status.st_size
+        self._sparse = status.st_blocks * 512 < status.st_size
+        self._usual = Coarse()
+        self._last = Coarse()
+        self._looked_s = self._told_s = self._asked_s = 0.0
+        self._database_quiet: float | None = None
+        self.progress = Progress(total=status.st_blocks * 512)
+
+    def measure(self) -> Pace:
+        """What is usual here while nothing is cut; the pace to begin with."""
+        self._senses.coarse()
+        self._control.tell("measuring what a commit takes here while nothing is cut")
+        baseline = []
+        for _ in range(BASELINE):
+            baseline.append(self._senses.commit())
+            if self._control.wait(BETWEEN_S):
+                break
+        self._database_quiet = self._senses.database_commit()
+        self._usual = self._last = self._senses.coarse()
+        self.progress.began_s = self._looked_s = self._asked_s = self._now()
+        return pacing.begin(tuple(baseline), self._limits)
+
+    def run(self, pace: Pace, before_first: Callable[[], str] = lambda: "") -> Progress:
+        """Cut until nothing is left, or somebody says stop. `before_first`: a last look; what it says stops it."""
+        while self._size > 0:
+            if why := self._held(pace):
+                self.progress.stopped = why
+                break
+            if self.progress.cuts == 0 and (why := before_first()):
+                self.progress.stopped = why
+                break
+            pace = self._cut(pace)
+            self.progress.quiet_s = pace.quiet_s
+            if self._size > 0 and self._pause(pace.pause_s):
+                self.progress.stopped = "stopped by the operator"
+                break
+        return self.progress
+
+    def _cut(self, pace: Pace) -> Pace:
+        quiet = self._senses.commit()
+        database_quiet = self._database_quiet
+        length = next_length(self._size, pace.step, self._has_data)
+        begun = self._now()
+        os.ftruncate(self._fd, length)
+        os.fsync(self._fd)
+        took = self._now() - begun
+        database = self._ask_database()
+        cut = Cut(self._size - length, took, quiet, database, database_quiet)
+        self._size = length
+        self._count(cut)
+        if cut.step > 2 * pace.step:  # a hole: says nothing about what data costs
+            return pace
+        pace = self._look_around(pacing.after(pace, cut, self._limits))
+        if pace.reason:
+            self.progress.reasons[pace.reason.partition(" took ")[0]] = 1
+        self._tell(pace)
+        return pace
+
+    def _has_data(self, at: int) -> bool:
+        if not self._sparse:
+            return True
+        try:
+            return os.lseek(self._fd, at, os.SEEK_DATA) < self._size
+        except OSError:  # ENXIO: nothing but a hole from here on
+            return False
+
+    def _count(self, cut: Cut) -> None:
+        progress = self.progress
+        progress.cuts += 1
+        progress.freed = progress.total - os.fstat(self._fd).st_blocks * 512
+        progress.worst_s = max(progress.worst_s, cut.took_s)
+        progress.largest_step = max(progress.largest_step, cut.step)
+
+    def _ask_database(self) -> float | None:
+        """Right after a cut; and in the next pause, so that there is something to compare it with."""
+        if self._database_quiet is None or self._now() - self._asked_s < DATABASE_S:
+            return None
+        self._asked_s = self._now()
+        return self._senses.database_commit()
+
+    def _look_around(self, pace: Pace) -> Pace:
+        if self._now() - self._looked_s < COARSE_S:
+            return pace
+        self._looked_s = self._now()
+        now = self._senses.coarse()
+        pace, self._usual = pacing.lean_back(pace, self._usual, self._last, now, self._limits)
+        self._last = now
+        if self._database_quiet is not None:
+            self._pause(pace.pause_s)
+            self._database_quiet = self._senses.database_commit()
+        return pace
+
+    def _held(self, pace: Pace) -> str:
+        """Wait while somebody wants it to, or the disk is in trouble that is not ours. Returns why to stop, if so."""
+        begun = self._now()
+        wait_s = 0.25
+        while True:
+            if self._control.stop_asked():
+                return "stopped by the operator"
+            flag = self._flags()
+            if flag.startswith("stop"):
+                return f"stopped by the file {flag.partition(' ')[2]}"
+            if self._control.pause_asked():
+                why = "paused by the operator"
+            elif flag:
+                why = f"paused until the file {flag.partition(' ')[2]} is gone"
+            else:
+                last = pace.quiet[-1] if pace.quiet and wait_s == 0.25 else self._senses.commit()
+                if not (why := pacing.trouble(last, self._limits)):
+                    break
+            self._control.tell(f"{self._so_far()}; {why}", self.progress.freed, self.progress.total, "bytes")
+            self._control.wait(wait_s)
+            wait_s = min(2.0, wait_s * 2)
+        self.progress.held_s += self._now() - begun
+        return ""
+
+    def _pause(self, seconds: float) -> bool:
+        if seconds < 0.05:
+            # Too short for anybody to say stop in, and asking costs as much.
+            time.sleep(max(0.0, seconds))
+            return False
+        return self._control.wait(seconds)
+
+    def _tell(self, pace: Pace) -> None:
+        if self._now() - self._told_s < TELL_S:
+            return
+        self._told_s = self._now()
+        text = f"{self._so_far()}; {pacing.told(pace)}"
+        self._control.tell(text, float(self.progress.freed), float(self.progress.total), "bytes")
+
+    def _so_far(self) -> str:
+        freed, total = self.progress.freed, self.progress.total
+        spent = self._now() - self.progress.began_s - self.progress.held_s
+        text = f"{human_bytes(freed)} of {human_bytes(total)} freed"
+        if freed <= 0 or spent <= 0:
+            return text
+        rate = freed / spent
+        left = human_duration((total - freed) / rate)
+        return f"{text}, {human_bytes(rate, per_s=True)}, about {left} left (estimated from the rate so far)"
