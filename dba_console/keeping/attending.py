@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -9,16 +10,19 @@ import time
 from typing import TYPE_CHECKING
 
 from dba_console.keeping.proc import group_members, io_bytes
-from dba_console.keeping.stamping import Stamper
+from dba_console.keeping.stamping import NOTHING, Stamper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dba_console.keeping.command import Command
     from dba_console.keeping.outlog import OutLog
+    from dba_console.keeping.stamping import Block
     from dba_console.masking import Masker
 
 READ = 1 << 16
+PIPE = 1 << 19
+"""Bytes the kernel holds for a command that prints while the keeper is busy; the default is an eighth of it."""
 END_OF_OUTPUT_S = 5.0
 """After the command's end, for what it started and what still holds its output open."""
 STANDING_S = 1.0
@@ -35,20 +39,20 @@ class Stream:
         self.bytes = 0
         self._show_at: float | None = None
 
-    def feed(self, raw: bytes, wall_us: int, now: float) -> bytes:
+    def feed(self, raw: bytes, wall_us: int, now: float) -> Block:
         self.bytes += len(raw)
         block = self._stamper.feed(raw if self._masker is None else self._masker.feed(raw), wall_us)
-        self.lines += block.count(b"\n")
+        self.lines += block[1]
         if not self._stamper.unshown:
             self._show_at = None
         elif self._show_at is None:
             self._show_at = now + STANDING_S
         return block
 
-    def due(self, now: float, wall_us: int) -> bytes:
+    def due(self, now: float, wall_us: int) -> Block:
         """The line that is being written, once it has stood for a while."""
         if self._show_at is None or now < self._show_at:
-            return b""
+            return NOTHING
         self._show_at = None
         return self._stamper.standing(wall_us)
 
@@ -56,11 +60,11 @@ class Stream:
     def show_at(self) -> float | None:
         return self._show_at
 
-    def close(self, wall_us: int) -> bytes:
-        block = b"" if self._masker is None else self._stamper.feed(self._masker.flush(), wall_us)
-        block += self._stamper.close(wall_us)
-        self.lines += block.count(b"\n")
-        return block
+    def close(self, wall_us: int) -> Block:
+        held = b"" if self._masker is None else self._masker.flush()
+        block, rest = self._stamper.feed(held, wall_us), self._stamper.close(wall_us)
+        self.lines += block[1] + rest[1]
+        return block[0] + rest[0], block[1] + rest[1]
 
 
 class Attendance:
@@ -105,6 +109,8 @@ class Attendance:
         poll = select.poll()
         for descriptor in (wake_read, *self.streams):
             poll.register(descriptor, select.POLLIN)
+        for descriptor in self.streams:
+            _widen(descriptor)
         if self._command.stdin >= 0:
             poll.register(self._command.stdin, select.POLLOUT)
         while not self._finished():
@@ -180,7 +186,7 @@ class Attendance:
             return
         if raw:
             block = self.streams[descriptor].feed(raw, _wall_us(), time.monotonic())
-            if block:
+            if block[1]:
                 self._log.put(block)
             return
         poll.unregister(descriptor)
@@ -198,10 +204,18 @@ class Attendance:
             poll.unregister(self._command.stdin)
             os.close(self._command.stdin)
 
-    def _each(self, block_of: Callable[[Stream], bytes]) -> None:
+    def _each(self, block_of: Callable[[Stream], Block]) -> None:
         for stream in self.streams.values():
-            if block := block_of(stream):
+            block = block_of(stream)
+            if block[1]:
                 self._log.put(block)
+
+
+def _widen(pipe: int) -> None:
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+    except OSError:
+        pass  # this user has as much in pipes as the kernel allows (pipe-user-pages-soft)
 
 
 def _wall_us() -> int:

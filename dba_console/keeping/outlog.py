@@ -10,8 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from dba_console.keeping.rolling import RollingLog
+from dba_console.keeping.stamping import NOTHING, Block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BACKLOG = 1 << 20
 """Bytes waiting to be written; the keeper stays small."""
@@ -29,9 +34,9 @@ class OutLog:
     def __init__(self, files: RollingLog) -> None:
         self._files = files
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Block] = deque()
         self._waiting_bytes = 0
-        self._rest = b""
+        self._rest: Block = NOTHING
         """What a write did not take; older than all that waits."""
         self._missing = [0, 0]
         self.dropped_lines = 0
@@ -49,13 +54,13 @@ class OutLog:
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
 
-    def put(self, block: bytes) -> None:
+    def put(self, block: Block) -> None:
         """Have a block of whole lines written. Waits only for a disk that takes what it is given."""
         with self._changed:
-            while self._waiting and self._waiting_bytes + len(block) > BACKLOG and not self._hopeless():
+            while self._waiting and self._waiting_bytes + len(block[0]) > BACKLOG and not self._hopeless():
                 self._changed.wait(PATIENCE_S / 4)
             self._waiting.append(block)
-            self._waiting_bytes += len(block)
+            self._waiting_bytes += len(block[0])
             while self._waiting_bytes > BACKLOG and len(self._waiting) > 1:
                 self._drop(self._waiting.popleft())
             self._changed.notify_all()
@@ -77,26 +82,26 @@ class OutLog:
             self._stuck = True
         return self._stuck or self._failing
 
-    def _drop(self, block: bytes) -> None:
-        self._waiting_bytes -= len(block)
+    def _drop(self, block: Block) -> None:
+        self._waiting_bytes -= len(block[0])
         self._count_missing(block)
 
-    def _count_missing(self, block: bytes) -> None:
-        lines = block.count(b"\n")
+    def _count_missing(self, block: Block) -> None:
+        text, lines = block
         self._missing[0] += lines
-        self._missing[1] += len(block)
+        self._missing[1] += len(text)
         self.dropped_lines += lines
-        self.dropped_bytes += len(block)
+        self.dropped_bytes += len(text)
 
     def _work(self) -> None:
         while (block := self._next()) is not None:
-            if block:
+            if block[1]:
                 self._write(block)
             elif self._dirty:
                 self._sync()
         self._finish()
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> Block | None:
         """What to write next, nothing where it is time to sync, None at the end."""
         with self._changed:
             while True:
@@ -106,13 +111,13 @@ class OutLog:
                         return None
                     # Whoever puts something wakes us; a full disk is not asked again for each line.
                     self._pause(RETRY_S)
-                if self._rest or self._waiting:
+                if self._rest[1] or self._waiting:
                     return self._take()
                 if closing:
                     return None
                 left = self._synced_at + SYNC_S - time.monotonic() if self._dirty else None
                 if left is not None and left <= 0:
-                    return b""
+                    return NOTHING
                 self._changed.wait(left)
 
     def _pause(self, seconds: float) -> None:
@@ -123,30 +128,28 @@ class OutLog:
     def _give_up_due(self) -> bool:
         return self._give_up_at is not None and time.monotonic() >= self._give_up_at
 
-    def _take(self) -> bytes:
+    def _take(self) -> Block:
         self._busy_since = time.monotonic()
-        if self._rest:
+        if self._rest[1]:
             return self._rest
-        said = self._say_missing()
-        block = said + b"".join(self._waiting)
+        block = _joined((self._say_missing(), *self._waiting))
         self._waiting.clear()
         self._waiting_bytes = 0
         self._changed.notify_all()
         return block
 
-    def _say_missing(self) -> bytes:
+    def _say_missing(self) -> Block:
         lines, size = self._missing
         if not lines:
-            return b""
+            return NOTHING
         self._missing = [0, 0]
         words = b"%d k missing %d lines, %d bytes: the disk of the log did not take them\n"
-        return words % (time.time_ns() // 1000, lines, size)
+        return words % (time.time_ns() // 1000, lines, size), 1
 
-    def _write(self, block: bytes) -> None:
-        done = self._files.append(block)
+    def _write(self, block: Block) -> None:
+        rest = self._files.append(*block)
         with self._changed:
-            self._rest = block[done:]
-            self._failing = bool(self._rest)
+            self._rest, self._failing = rest, bool(rest[1])
             self._returned()
 
     def _sync(self) -> None:
@@ -168,13 +171,18 @@ class OutLog:
 
     def _finish(self) -> None:
         with self._changed:
-            left = b"".join((self._rest, *self._waiting))
-            self.unwritten_end = left[-UNWRITTEN_END:]
+            left = _joined((self._rest, *self._waiting))
+            self.unwritten_end = left[0][-UNWRITTEN_END:]
             self._waiting.clear()
             self._count_missing(left)
             said = self._say_missing()
         try:
-            self._complete = self._files.append(said) == len(said) and not left
+            self._complete = not self._files.append(*said)[1] and not left[1]
             self._files.finish()
         except OSError:
             self._complete = False
+
+
+def _joined(blocks: Iterable[Block]) -> Block:
+    texts, counts = zip(*blocks, strict=True)
+    return b"".join(texts), sum(counts)

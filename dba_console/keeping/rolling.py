@@ -9,8 +9,12 @@ are never divided between files.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from dba_console.keeping.files import sync_directory, write_all
+
+if TYPE_CHECKING:
+    from dba_console.keeping.stamping import Block
 
 HEAD = "out.log"
 KEPT = 2
@@ -50,10 +54,8 @@ class RollingLog:
         """What was written and is no longer there."""
         self.trouble: OSError | None = None
 
-    def append(self, block: bytes) -> int:
-        """Write a block of whole lines; the bytes that were written, whole lines too. Where that is not all of them
-        `trouble` says why, and the rest is as if never tried.
-        """
+    def append(self, block: bytes, lines: int) -> Block:
+        """Write a block of so many whole lines. Gives what was not written, whole lines too; `trouble` says why."""
         done, self.trouble = 0, None
         while done < len(block):
             fitting = self._fitting(block, done)
@@ -70,9 +72,11 @@ class RollingLog:
                 break
             self._size += fitting - done
             self.offset += fitting - done
-            self.lines += block.count(b"\n", done, fitting)
+            written = lines if fitting == len(block) else block.count(b"\n", done, fitting)
+            self.lines += written
+            lines -= written
             done = fitting
-        return done
+        return block[done:], lines
 
     def _fitting(self, block: bytes, begin: int) -> int:
         """Where the lines end that still fit into the open file; one that fits nowhere goes into an empty segment."""

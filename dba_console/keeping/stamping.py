@@ -10,6 +10,10 @@ the time of that read.
 
 from __future__ import annotations
 
+Block = tuple[bytes, int]
+"""Stamped lines, and how many: counting them again would cost as much as stamping them."""
+NOTHING: Block = (b"", 0)
+
 LINE_LIMIT = 1 << 16
 """Bytes; a line that has not ended by then is cut into several."""
 
@@ -24,7 +28,7 @@ class Stamper:
         """The line that has not ended. A carriage return at its end may be half of a line end."""
         self._shown = b""
 
-    def feed(self, text: bytes, wall_us: int) -> bytes:
+    def feed(self, text: bytes, wall_us: int) -> Block:
         """The lines that `text` completes, stamped."""
         text = self._open + text
         if b"\r" in text:
@@ -38,17 +42,17 @@ class Stamper:
             lines = self._open if lines is None else lines + b"\n" + self._open
             self._open = b""
         if lines is None:
-            return b""
+            return NOTHING
         self._shown = b""
         if b"\r" in lines:
             lines = b"\n".join(map(_standing, lines.split(b"\n")))
         return _stamped(lines, wall_us, self._letter)
 
-    def standing(self, wall_us: int) -> bytes:
+    def standing(self, wall_us: int) -> Block:
         """The line that is still being written as it stands, stamped; nothing where it was shown so already."""
         text = self._open.rstrip(b"\r")
         if not text or text == self._shown:
-            return b""
+            return NOTHING
         self._shown = text
         return _stamped(text, wall_us, self._letter.upper())
 
@@ -57,10 +61,10 @@ class Stamper:
         """Whether `standing` would give something."""
         return self._open.rstrip(b"\r") not in (b"", self._shown)
 
-    def close(self, wall_us: int) -> bytes:
+    def close(self, wall_us: int) -> Block:
         """The stream has ended: what stood there without a line end is a line."""
         text, self._open = self._open.rstrip(b"\r"), b""
-        return _stamped(text, wall_us, self._letter) if text else b""
+        return _stamped(text, wall_us, self._letter) if text else NOTHING
 
 
 def _standing(line: bytes) -> bytes:
@@ -73,10 +77,11 @@ def _standing(line: bytes) -> bytes:
     return line[line.rfind(b"\r") + 1 :]
 
 
-def _stamped(lines: bytes, wall_us: int, letter: bytes) -> bytes:
+def _stamped(lines: bytes, wall_us: int, letter: bytes) -> Block:
     """
     >>> _stamped(b"a\\nb", 7, b"o")
-    b'7 o a\\n7 o b\\n'
+    (b'7 o a\\n7 o b\\n', 2)
     """
     stamp = b"%d %b " % (wall_us, letter)
-    return stamp + lines.replace(b"\n", b"\n" + stamp) + b"\n"
+    stamped = stamp + lines.replace(b"\n", b"\n" + stamp) + b"\n"
+    return stamped, (len(stamped) - len(lines) - 1) // len(stamp)
