@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from dba_console.target import Target
 from dba_console.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
+    from dba_console.session.loglines import LogLine
     from dba_console.session.points import Point
     from dba_console.session.recorder import Recorder
 
@@ -100,6 +101,12 @@ class RecordingSide:
                 self._early_events.append(event)
             else:
                 self._recorder.put_event(event)
+
+    def put_lines(self, lines: Sequence[LogLine]) -> None:
+        """Lines of a command's output; while there is no recording they are in the output's own file alone."""
+        with self._lock:
+            if self._recorder is not None:
+                self._recorder.put_lines(lines)
 
     def own_fields(self) -> dict[str, Any]:
         """What the part `self` says of the recording."""

@@ -36,8 +36,40 @@ KINDS = (
     "finding.unsilenced",
     "job.ended",
     "job.history",
+    "run.planned",
+    "run.started",
+    "run.paused",
+    "run.resumed",
+    "run.interrupted",
+    "run.ended",
+    "step.started",
+    "step.ended",
+    "block.started",
+    "block.seen",
+    "block.asked",
+    "block.answered",
+    "block.intent",
+    "block.result",
+    "block.settled",
+    "block.skipped",
+    "wait.began",
+    "wait.held",
+    "repeat.round",
+    "choose.taken",
+    "input.given",
+    "undo.offered",
+    "undo.began",
+    "undo.ended",
+    "deviation",
+    "person.took",
+    "journal.began",
+    "journal.reopened",
+    "journal.fallback",
+    "journal.home",
 )
-"""Kinds written today. A reader passes unknown kinds through."""
+"""Kinds written today; those from `run.planned` on are records of runs (plans/record.py).
+
+A reader passes unknown kinds through."""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):

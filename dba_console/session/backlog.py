@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from dba_console.samples.event import Event
 from dba_console.session.blockformat import Head
+from dba_console.session.loglines import LogLine
 
 BLOCK_BYTES = 4 << 20
 """Sealed blocks kept in memory: some two hours at 600 bytes a second."""
 EVENTS = 2000
 """Events, and gaps, kept in memory while the disk does not take them."""
+LINES = 5000
+"""Lines of commands' output kept in memory while the disk does not take them; the output files have them all."""
+LINES_AT_ONCE = 1000
 BLOCKS_AT_ONCE = 16
 """Blocks of one transaction, so that catching up does not make one giant write."""
 
@@ -56,9 +62,10 @@ class Batch(NamedTuple):
     rows: list[TailRow]
     events: list[Event]
     gaps: list[Gap]
+    lines: list[LogLine]
 
     def __bool__(self) -> bool:
-        return bool(self.blocks or self.rows or self.events or self.gaps)
+        return bool(self.blocks or self.rows or self.events or self.gaps or self.lines)
 
 
 class Backlog:
@@ -71,12 +78,15 @@ class Backlog:
         """Samples given up because the disk stalled for longer than the memory lasts."""
         self.dropped_events = 0
         """Events given up because more of them waited for the disk than EVENTS."""
+        self.dropped_lines = 0
+        """Lines of output given up likewise."""
         self._blocks: deque[SealedBlock] = deque()
         self._since: deque[int | None] = deque()
         """For each block the monotonic time of its first sample that is in no row on the disk; None where all are."""
         self._rows: list[TailRow] = []
         self._events: deque[Event] = deque()
         self._gaps: deque[Gap] = deque(maxlen=EVENTS)
+        self._lines: deque[LogLine] = deque()
         self._bytes = 0
 
     def put_row(self, row: TailRow) -> None:
@@ -108,6 +118,13 @@ class Backlog:
             self._gaps.append(gap)
             self.changed.notify_all()
 
+    def put_lines(self, lines: Sequence[LogLine]) -> None:
+        with self.changed:
+            room = max(0, LINES - len(self._lines))
+            self._lines.extend(lines[:room])
+            self.dropped_lines += max(0, len(lines) - room)
+            self.changed.notify_all()
+
     def close(self) -> None:
         """Nothing more will come."""
         with self.changed:
@@ -118,7 +135,8 @@ class Backlog:
         """What to write next. It stays here until `written` says it is on the disk."""
         with self.changed:
             blocks = [self._blocks[index] for index in range(min(BLOCKS_AT_ONCE, len(self._blocks)))]
-            return Batch(blocks, list(self._rows), list(self._events), list(self._gaps))
+            lines = list(islice(self._lines, LINES_AT_ONCE))
+            return Batch(blocks, list(self._rows), list(self._events), list(self._gaps), lines)
 
     def written(self, batch: Batch) -> None:
         """Forget what is durable now."""
@@ -132,6 +150,8 @@ class Backlog:
             self._rows = [row for row in self._rows if row.seq not in done]
             for _ in batch.events:
                 self._events.popleft()
+            for _ in batch.lines:
+                self._lines.popleft()
             for gap in batch.gaps:
                 if self._gaps and self._gaps[0] is gap:
                     self._gaps.popleft()
@@ -139,7 +159,7 @@ class Backlog:
 
     def empty(self) -> bool:
         with self.changed:
-            return not (self._blocks or self._rows or self._events or self._gaps)
+            return not (self._blocks or self._rows or self._events or self._gaps or self._lines)
 
     def oldest_mono_us(self) -> int | None:
         """Monotonic time of the oldest sample not on the disk, None where all are."""

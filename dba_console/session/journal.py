@@ -61,11 +61,11 @@ def tidy(event: Event) -> Event:
     """The event as it is kept: secrets out, one harmless line, details of plain JSON."""
     return Event(
         wall_us=event.wall_us,
-        kind=_word(event.kind),
+        kind=word(event.kind),
         text=one_line(redact(event.text)),
         mono_us=event.mono_us,
-        tag=_word(event.tag),
-        severity=_word(event.severity),
+        tag=word(event.tag),
+        severity=word(event.severity),
         who=None if event.who is None else one_line(event.who),
         occurred_us=event.occurred_us,
         details=_plain(event.details),
@@ -114,7 +114,8 @@ def log_line(wall_us: int, host: str, tag: str, text: str) -> str:
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """One word of a log line: no blank, no colon, of a length a log can bear."""
     return one_line(text).replace(" ", "_").replace(":", "_")[:64]
 
 

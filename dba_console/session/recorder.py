@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from dba_console.samples.sample import Sample
 from dba_console.session.backlog import Backlog, Gap
 from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import SessionLock
+from dba_console.session.loglines import LogLine
 from dba_console.session.meta import SessionMeta
 from dba_console.session.openblock import BLOCK_SAMPLES, OpenBlock
 from dba_console.session.points import Point, default_point_of
@@ -110,6 +111,10 @@ class Recorder:
         with self._awake:
             self._events.append(event)
             self._awake.notify()
+
+    def put_lines(self, lines: Sequence[LogLine]) -> None:
+        """Take lines of a command's output. Returns at once; what there is no room for is in the output's own file."""
+        self._backlog.put_lines(lines)
 
     def status(self) -> RecorderStatus:
         """How it stands now. Waits for nothing."""

@@ -20,6 +20,8 @@ WAL_BYTES = 4 << 20
 
 _TIME = "strftime('%Y-%m-%dT%H:%M:%f', wall_us / 1e6, 'unixepoch') || 'Z'"
 
+_OF_DETAILS = "CASE WHEN json_valid(details) THEN json_extract(details, '$.{}') END"
+
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS blocks (
@@ -32,15 +34,22 @@ CREATE TABLE IF NOT EXISTS gaps (
 CREATE TABLE IF NOT EXISTS journal (
     seq INTEGER PRIMARY KEY, wall_us INTEGER, mono_us INTEGER, kind TEXT, tag TEXT, severity TEXT, who TEXT,
     occurred_us INTEGER, text TEXT, details TEXT, hash TEXT);
+CREATE TABLE IF NOT EXISTS output (
+    wall_us INTEGER, tag TEXT, text TEXT, stream TEXT, run TEXT, block TEXT, execution INTEGER);
 CREATE VIEW IF NOT EXISTS events AS
     SELECT seq, {_TIME} AS time, kind, tag, severity, who, text, details FROM journal;
 CREATE VIEW IF NOT EXISTS steps AS
-    SELECT seq, {_TIME} AS time, tag AS step, substr(kind, 6) AS state, who, text, details
+    SELECT seq, {_TIME} AS time, coalesce({_OF_DETAILS.format("step")}, tag) AS step,
+        coalesce({_OF_DETAILS.format("state")}, substr(kind, 6)) AS state, who, text, details,
+        {_OF_DETAILS.format("run")} AS run
     FROM journal WHERE kind LIKE 'step.%';
 CREATE VIEW IF NOT EXISTS findings AS
     SELECT seq, {_TIME} AS time, substr(kind, 9) AS state, severity, text, details
     FROM journal WHERE kind LIKE 'finding.%';
-CREATE VIEW IF NOT EXISTS lines AS SELECT {_TIME} AS time, tag, text FROM journal;
+CREATE VIEW IF NOT EXISTS lines AS
+    SELECT {_TIME} AS time, tag, text FROM (
+        SELECT wall_us, seq, tag, text FROM journal UNION ALL SELECT wall_us, rowid, tag, text FROM output)
+    ORDER BY wall_us, seq;
 """
 
 

@@ -10,12 +10,16 @@ import hashlib
 import json
 import os
 import sqlite3
+from collections.abc import Iterable
+from heapq import merge
 from pathlib import Path
 
 from dba_console.samples.event import Event
 from dba_console.session import journal
 from dba_console.session.backlog import Batch, SealedBlock
 from dba_console.session.layout import DATABASE, LOG
+from dba_console.session.loglines import LogLine
+from dba_console.session.loglines import tidy as tidy_line
 from dba_console.session.meta import SessionMeta
 from dba_console.session.schema import create, open_for_writing
 
@@ -46,6 +50,7 @@ class Store:
         """The batch, durable as one. Raises sqlite3.Error or OSError, having written none of it."""
         connection = self._open()
         events = [self._with_digests(event) for event in batch.events]
+        lines = [tidy_line(line) for line in batch.lines]
         rows = journal.link(events, self._seq, self._head)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -56,6 +61,7 @@ class Store:
             )
             connection.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?)", batch.gaps)
             connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?)", lines)
             connection.execute("COMMIT")
         except sqlite3.Error:
             self._roll_back()
@@ -66,7 +72,9 @@ class Store:
             self._digests = {str(block.head.first_seq): digest(block.data) for block in batch.blocks}
         if rows:
             self._seq, self._head = rows[-1].seq, rows[-1].hash
-        self._unlogged += "".join(journal.log_line(row.wall_us, self._meta.host, row.tag, row.text) for row in rows)
+        self._unlogged += "".join(
+            journal.log_line(wall_us, self._meta.host, tag, text) for wall_us, tag, text in _by_time(rows, lines)
+        )
         self._write_log()
 
     def finish(self, reason: str) -> None:
@@ -139,6 +147,12 @@ _CARRIES_DIGESTS = ("heartbeat", "session.end")
 def digest(block: bytes) -> str:
     """What stands for a block in the chain: the first 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(block).hexdigest()[:16]
+
+
+def _by_time(rows: list[journal.Row], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
+    """Time, tag and text of events and lines as they happened; each of them keeps its own order."""
+    events = [(row.wall_us, row.tag, row.text) for row in rows]
+    return merge(events, [line[:3] for line in lines], key=lambda one: one[0]) if lines else events
 
 
 def _write_block(connection: sqlite3.Connection, block: SealedBlock) -> None:

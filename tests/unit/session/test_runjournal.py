@@ -203,7 +203,7 @@ def test_no_form_of_a_secret_gets_into_the_journal(tmp_path: Path) -> None:
 
 def test_what_json_cannot_say_is_written_as_text(tmp_path: Path) -> None:
     journal = begun(tmp_path)
-    written = journal.append(Record(kind="block.seen", text="saw", fields={"a": {1, 2}, "path": Path("/x"), 3: None}))
+    written = journal.append(Record(kind="block.seen", text="saw", fields={"a": {1, 2}, "path": Path("/x"), "3": None}))
     journal.close()
     assert written.fields["path"] == "/x"
     assert read_run(journal.directory).records[1] == written
