@@ -51,6 +51,8 @@ class Progress:
     quiet_s: float | None = None
     largest_step: int = 0
     began_s: float = 0.0
+    lasted_s: float = 0.0
+    """From the first look to the last cut, pauses included."""
     held_s: float = 0.0
     """Paused by the operator, or waiting for trouble that is not ours to pass."""
     stopped: str = ""
@@ -142,6 +144,7 @@ class Cutting:
             if self._size > 0 and self._pause(pace.pause_s):
                 self.progress.stopped = "stopped by the operator"
                 break
+        self.progress.lasted_s = self._now() - self.progress.began_s
         return self.progress
 
     def _cut(self, pace: Pace) -> Pace:

@@ -18,8 +18,8 @@ LEASE_UNKNOWN = frozenset((errno.EINVAL, errno.EACCES, errno.ENOLCK, errno.EOPNO
 
 
 def take_lease(fd: int) -> bool | None:
-    """True: nobody else has the file open, and whoever opens it now waits until `drop_lease` (the kernel makes them go on
-    after /proc/sys/fs/lease-break-time). False: somebody has. None: the kernel cannot say here. Raises OSError.
+    """True: nobody else has the file open, and whoever opens it now waits until `drop_lease`, at most as long as
+    /proc/sys/fs/lease-break-time says. False: somebody has. None: the kernel cannot say here. Raises OSError.
     """
     # Who opens the file is told to us by a signal, by default one that ends a process; this one is ignored by default.
     fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
