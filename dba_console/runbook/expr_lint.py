@@ -1,0 +1,167 @@
+"""Whether an expression can be evaluated at all, told before anything runs: its names, fields, functions and units."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dba_console.frames.model import PANELS
+from dba_console.runbook.amounts import numbered, unknown_unit
+from dba_console.runbook.expr import FUNCTIONS
+from dba_console.runbook.fields import ROOTS, all_fields, fields_of, is_list, row_type, structs
+from dba_console.runbook.problems import meant
+
+_NODES = (
+    ast.Expression, ast.Name, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute,
+    ast.Constant, ast.Tuple, ast.List, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
+_RECKON = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_VERDICTS = (ast.Compare, ast.BoolOp)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What an expression names, and what is wrong with it."""
+
+    names: set[str] = field(default_factory=set)
+    """Inputs and results."""
+    panels: list[str] = field(default_factory=list)
+    findings: set[str] = field(default_factory=set)
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+    """Sentence and hint."""
+
+
+def read_expression(text: str, known: Collection[str], *, verdict: bool = True) -> Reading:
+    """What the expression names; `known` are inputs and results declared. `verdict`: it must be true or false."""
+    reading = Reading()
+    if not text.strip():
+        reading.wrong.append(("the expression is empty", "as in memory.free_bytes > 1GB"))
+        return reading
+    if unit := unknown_unit(text):
+        reading.wrong.append((f"{unit} has no known unit", "write 64kB 10MB 1GB, 250ms 5s 10m 2h 3d, or 10%"))
+        return reading
+    try:
+        tree = ast.parse(" ".join(numbered(text).split()), mode="eval")
+    except SyntaxError:
+        reading.wrong.append(_unreadable(text))
+        return reading
+    if verdict and not _is_verdict(tree.body, known):
+        reading.wrong.append(
+            (f"{text.strip()!r} compares nothing", "a check is true or false: compare it, as in … > 10MB")
+        )
+    _walk(tree.body, reading, known)
+    return reading
+
+
+def _unreadable(text: str) -> tuple[str, str]:
+    for sign, word in (("&&", "and"), ("||", "or"), ("<>", "!=")):
+        if sign in text:
+            return f"{text.strip()!r} is no expression", f"write {word} for {sign}"
+    if " = " in text:
+        return f"{text.strip()!r} is no expression", "== compares"
+    if "%(" in text or "$RB_" in text:
+        return f"{text.strip()!r} is no expression", "an input is named by its bare name here"
+    return f"{text.strip()!r} is no expression", "one expression over fields, as in memory.free_bytes > 1GB and …"
+
+
+def _is_verdict(node: ast.expr, known: Collection[str]) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in ("known", "finding")
+    # A field, a result or an input may be true or false itself; only when it is read does it show.
+    return isinstance(node, (*_VERDICTS, ast.Attribute)) or (
+        isinstance(node, ast.Name) and (node.id in known or node.id in ("true", "false"))
+    )
+
+
+def _walk(node: ast.AST, reading: Reading, known: Collection[str]) -> None:
+    if not isinstance(node, _NODES) or (isinstance(node, ast.operator) and not isinstance(node, _RECKON)):
+        said = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__.lower()
+        reading.wrong.append((f"{said} is not part of expressions", "fields, numbers and texts, + - * /, comparisons, "
+                              "in, and, or, not"))  # fmt: skip
+        return
+    if isinstance(node, ast.Call):
+        _call(node, reading, known)
+    elif isinstance(node, (ast.Attribute, ast.Name)):
+        _name(node, reading, known)
+    else:
+        for child in ast.iter_child_nodes(node):
+            _walk(child, reading, known)
+
+
+def _call(node: ast.Call, reading: Reading, known: Collection[str]) -> None:
+    name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+    if name not in FUNCTIONS:
+        reading.wrong.append((f"{name} is no function", meant(name, FUNCTIONS, what="there are")))
+    elif not node.args or node.keywords or (len(node.args) > 1 and name not in ("min", "max")):
+        reading.wrong.append((f"{name} takes one value", f"as in {name}(…)"))
+    if name == "finding":
+        reading.findings.update(str(one.value) for one in node.args if isinstance(one, ast.Constant))
+    for argument in node.args:
+        _walk(argument, reading, known)
+
+
+def _name(node: ast.Attribute | ast.Name, reading: Reading, known: Collection[str]) -> None:
+    """A dotted name: `panel.field`, `panel.list.column`, `panel.list[key].column`, `result.value`, an input."""
+    parts = list(_parts(node, reading, known))
+    root = parts[0]
+    if root in known:
+        reading.names.add(root)
+        return
+    if root in ("true", "false"):
+        return
+    if root not in ROOTS:
+        said = ".".join(part for part in parts if part != "[]")
+        names = all_fields() if len(parts) > 1 else [*known, *all_fields()]
+        hint = meant(said, names, what="inputs and results here:") or "`dba-console show --json` gives every field"
+        reading.wrong.append((f"{said} is neither a field nor an input nor a result", hint))
+        return
+    if root in PANELS and root not in reading.panels:
+        reading.panels.append(root)
+    if wrong := _unknown_part(parts):
+        reading.wrong.append(wrong)
+
+
+def _parts(node: ast.AST, reading: Reading, known: Collection[str]) -> Iterator[str]:
+    if isinstance(node, ast.Attribute):
+        yield from _parts(node.value, reading, known)
+        yield node.attr
+    elif isinstance(node, ast.Subscript):
+        yield from _parts(node.value, reading, known)
+        yield "[]"
+        _walk(node.slice, reading, known)
+    elif isinstance(node, ast.Name):
+        yield node.id
+    else:
+        yield ast.unparse(node)
+
+
+def _unknown_part(parts: list[str]) -> tuple[str, str] | None:
+    """The first part of a dotted name that the registry does not know."""
+    struct = structs()[parts[0]]
+    said = parts[0]
+    if len(parts) == 1:
+        return f"{said} is a whole panel", f"name a field of it, as in {said}.{next(iter(fields_of(struct)))}"
+    annotation: Any = None
+    for part in parts[1:]:
+        if part == "[]":
+            said += "[…]"
+            if not is_list(annotation) and "dict" not in str(annotation):
+                return f"{said} picks a row, and there are none", f"{said.removesuffix('[…]')} is one value"
+            continue
+        if annotation is not None:
+            rows = row_type(annotation)
+            if rows is None:
+                if "dict" in str(annotation):
+                    return None
+                return f"{said} has no field {part}", f"{said} is one value"
+            struct = rows
+        names = fields_of(struct)
+        if part not in names:
+            close = meant(part, names, what=f"{said} has") or "`dba-console show --json` gives every field"
+            return f"{said} has no field {part}", close
+        said, annotation = f"{said}.{part}", names[part]
+    return None

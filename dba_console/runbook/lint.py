@@ -1,0 +1,48 @@
+"""The rules a plan is held to before it may run, each for something that went wrong somewhere.
+
+A rule is a function that yields problems; its docstring says what it refuses and why, and is printed in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from dba_console.plans.plan import Plan
+from dba_console.runbook import lint_acts, lint_course, lint_findings, lint_shell, lint_sql
+from dba_console.runbook.problems import Problem
+
+Rule = Callable[[Plan], Iterator[Problem]]
+
+RULES: Mapping[str, Rule] = {
+    "masked-error": lint_shell.masked_error,
+    "pipefail": lint_shell.pipefail,
+    "guessed-file": lint_shell.guessed_file,
+    "pasted-value": lint_shell.pasted_value,
+    "pasted-sql": lint_sql.pasted_value,
+    "writing-check": lint_sql.writing_check,
+    "several-statements": lint_sql.several_statements,
+    "unconfirmed": lint_acts.unconfirmed,
+    "nothing-to-count": lint_acts.nothing_to_count,
+    "undo-past-no-return": lint_acts.undo_past_no_return,
+    "half-an-undo": lint_acts.half_an_undo,
+    "guarded-by-nothing": lint_acts.read_only_role,
+    "preview-unused": lint_acts.preview_unused,
+    "unbounded-wait": lint_course.unbounded_wait,
+    "endless-repeat": lint_course.endless_repeat,
+    "no-such-step": lint_course.no_such_step,
+    "unreached": lint_course.unreached,
+    "empty-step": lint_course.empty_step,
+    "no-such-finding": lint_findings.no_such_finding,
+}
+"""Name -> rule. `action` stands for what needs the actions that exist, and is asked apart."""
+
+
+def lint(plan: Plan, actions: Mapping[str, Any] | None, lines: Mapping[str, int]) -> Iterator[Problem]:
+    """What the rules say of a plan; `lines` are those of the keys of its head."""
+    for name, rule in RULES.items():
+        for problem in rule(plan):
+            line = problem.line or lines.get("answers", 1)
+            yield Problem(line=line, text=problem.text, hint=problem.hint, rule=name)
+    if actions is not None:
+        yield from lint_acts.no_such_action(plan, actions)

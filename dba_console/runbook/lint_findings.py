@@ -1,0 +1,31 @@
+"""Whether the findings a runbook names are raised by any rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dba_console.findings.registry import RULES
+from dba_console.plans.plan import Plan, Test
+from dba_console.runbook.problems import Problem, meant
+
+_FINDING = re.compile(r"\bfinding\(\s*['\"]([^'\"]*)['\"]\s*\)")
+
+
+def no_such_finding(plan: Plan) -> Iterator[Problem]:
+    """A finding that no rule raises would never offer the runbook, and never hold in a check."""
+    known = sorted({rule.name for rule in RULES})
+    for name in plan.answers:
+        if name not in known:
+            yield Problem(line=0, text=f"no rule raises the finding {name!r} it answers",
+                          hint=meant(name, known) or "`dba-console findings rules` lists them")  # fmt: skip
+    for _, block in plan.blocks():
+        texts = [test.text for test in (block.when, block.done) if test is not None and test.language == "expr"]
+        texts += [Test(**one).text for name in ("until", "while") if isinstance(one := block.settings.get(name), dict)]
+        texts += [block.body] if block.language == "expr" else []
+        for text in texts:
+            for match in _FINDING.finditer(text):
+                name = match[1].partition(":")[0]
+                if name not in known:
+                    yield Problem(line=block.line, text=f"no rule raises the finding {match[1]!r}",
+                                  hint=meant(name, known) or "`dba-console findings rules` lists them")  # fmt: skip

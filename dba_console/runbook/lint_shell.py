@@ -1,0 +1,127 @@
+"""What a command in a runbook may not do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dba_console.plans.plan import Block, Plan
+from dba_console.runbook.problems import Problem
+
+_MASKS = (
+    (re.compile(r"\|\|\s*(?:true\b|:(?=\s|;|$|\)))"), "|| true"),
+    (re.compile(r"\|\|\s*(?:echo|printf)\b"), "|| echo"),
+    (re.compile(r"\|\|\s*exit\s+0\b"), "|| exit 0"),
+    (re.compile(r"(?:2|&)>>?\s*/dev/null"), "2>/dev/null"),
+    (re.compile(r">>?\s*/dev/null\s+2>&1"), "2>/dev/null"),
+    (re.compile(r"2>&-"), "2>&-"),
+    (re.compile(r";\s*(?:true|:)\s*$", re.MULTILINE), "; true"),
+    (re.compile(r"^\s*(?:exit\s+0|true|:)\s*\Z", re.MULTILINE), "exit 0 at its end"),
+    (re.compile(r"\bset\s+\+(?:e|o\s+errexit)"), "set +e"),
+)
+_PIPE = re.compile(r"(?<![|>])\|(?![|])")
+_PIPEFAIL = re.compile(r"\bset\s+(?:-\w+\s+)*-\w*o\s+pipefail\b")
+_NEWEST = re.compile(r"\bls\b[^|\n]*\s-\w*[tSr]\w*\b[^\n]*\|\s*(?:head|tail)\b")
+_CODE = re.compile(r"\beval\b|\b(?:ba|da|z|k)?sh\s+(?:-\w+\s+)*-\w*c\b")
+_SQL_TEXT = re.compile(r"(?:\s-\w*c|\s--command)[=\s]*\"[^\"]*\$\{?RB_\w+")
+_QUOTED = re.compile(r"'[^']*'")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+_DOUBLE = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
+
+
+def masked_error(plan: Plan) -> Iterator[Problem]:
+    """A check or measurement that hides its own error (`|| true`, `|| echo`, `2>/dev/null`) can only pass. A failover
+    was once let through by a lag that was always 0, because the query for it never worked."""
+    for block in _shells(plan):
+        if block.kind in ("check", "measure"):
+            yield from _masks(block)
+
+
+def _masks(block: Block) -> Iterator[Problem]:
+    for line, text in _lines(block):
+        for pattern, sign in _MASKS[:-2]:
+            if pattern.search(text):
+                yield Problem(line=line, text=f"the {block.kind} hides its error: {sign}",
+                              hint="a check that cannot fail says nothing; let the error be seen")  # fmt: skip
+                break
+    code = _without_comments(block.body).rstrip()
+    for pattern, sign in _MASKS[-2:]:
+        if pattern.search(code):
+            yield Problem(line=block.line, text=f"the {block.kind} hides its error: {sign}",
+                          hint="its exit code is the answer")  # fmt: skip
+
+
+def pipefail(plan: Plan) -> Iterator[Problem]:
+    """A pipeline without `set -o pipefail` succeeds when its first command has failed: a dump cut short looks whole."""
+    for block in _shells(plan):
+        if _PIPEFAIL.search(_without_comments(block.body)):
+            continue
+        for line, text in _lines(block):
+            if _PIPE.search(_bare(text)):
+                yield Problem(line=line, text="a pipeline without pipefail hides that its first command failed",
+                              hint="begin the block with: set -euo pipefail")  # fmt: skip
+                break
+
+
+def guessed_file(plan: Plan) -> Iterator[Problem]:
+    """A file picked by its age (`ls -t | head -1`) is not always the one that was meant; a restore took a cut dump."""
+    for block in _shells(plan):
+        for line, text in _lines(block):
+            if _NEWEST.search(text):
+                yield Problem(line=line, text="a file is picked by its age or size",
+                              hint="name it by an input, or by the result of the step that made it")  # fmt: skip
+
+
+def pasted_value(plan: Plan) -> Iterator[Problem]:
+    """A value reaches a command as an argument or through the environment, in double quotes. Pasted into code, a name
+    with a quote in it becomes a command."""
+    for block in _shells(plan):
+        for line, text in _lines(block):
+            if pasted := _pasted(text):
+                yield Problem(line=line, text=pasted[0], hint=pasted[1])
+
+
+def _pasted(text: str) -> tuple[str, str] | None:
+    if "{{" in text:
+        return "a value is pasted into the command: {{…}}", 'write "$RB_name"'
+    if match := re.search(r"%\((\w+)\)s", text):
+        return f"%({match[1]})s is not put into a command", f'write "$RB_{match[1]}"'
+    if "$" not in text or "RB_" not in text:
+        return None
+    if _CODE.search(text):
+        return "a value becomes part of code that is run", "give it as an argument, not in the text of eval or sh -c"
+    if _SQL_TEXT.search(text):
+        return "a value is pasted into SQL", "use a block of SQL with %(name)s, or psql -v and :'name' in a file"
+    outside = _DOUBLE.sub('""', _QUOTED.sub("''", text))
+    if match := re.search(r"\$\{?RB_(\w+)", outside):
+        return f"$RB_{match[1]} stands outside double quotes", f'write "$RB_{match[1]}": it may hold blanks or signs'
+    return None
+
+
+def _shells(plan: Plan) -> Iterator[Block]:
+    for _, block in plan.blocks():
+        if block.language == "sh":
+            yield block
+
+
+def _lines(block: Block) -> Iterator[tuple[int, str]]:
+    """Lines of its code with their numbers, comments left out, continued lines joined."""
+    held, start = "", 0
+    for at, text in enumerate(_without_comments(block.body).splitlines(), start=block.line + 1):
+        start = start if held else at
+        if text.endswith("\\"):
+            held += text[:-1] + " "
+            continue
+        yield start, held + text
+        held = ""
+    if held:
+        yield start, held
+
+
+def _without_comments(body: str) -> str:
+    return _COMMENT.sub("", body)
+
+
+def _bare(text: str) -> str:
+    """The line without what stands in quotes; what a command in quotes does is its own."""
+    return re.sub(r"\[\[.*?\]\]", "", _DOUBLE.sub('""', _QUOTED.sub("''", text)))

@@ -1,0 +1,86 @@
+"""What SQL in a runbook may not do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dba_console.plans.plan import Block, Plan, Test
+from dba_console.runbook.problems import Problem
+from dba_console.runbook.schema import ACTING
+
+_WRITES = re.compile(
+    r"\b(?:insert\s+into|update\s+(?:only\s+)?[\w\".]+\s+set|delete\s+from|truncate|drop|alter|create|grant|revoke|"
+    r"vacuum|reindex|cluster|checkpoint|pg_terminate_backend|pg_cancel_backend|pg_drop_replication_slot|"
+    r"pg_reload_conf|pg_switch_wal|pg_promote|pg_wal_replay_(?:pause|resume)|pg_rotate_logfile|set_config|"
+    r"pg_stat_reset\w*|pg_logical_slot_get_changes|lo_unlink)\b",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_TEXT = re.compile(r"(?<![\w$])(?:[eE]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
+_NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
+_PSQL = re.compile(r"(?<![:\w]):'?\"?([a-z_]\w*)", re.IGNORECASE)
+
+
+def pasted_value(plan: Plan) -> Iterator[Problem]:
+    """A value reaches SQL as a bound parameter, `%(name)s`, or a quoted identifier, `%(name)I`; never as part of the
+    text, where a quote in it would end what was meant."""
+    for block, line, text in _statements(plan):
+        for found, hint in _pasted(text):
+            yield Problem(line=line if block.language != "sql" else _line(block, found, line),
+                          text=f"a value is pasted into SQL: {found}", hint=hint)  # fmt: skip
+
+
+def _pasted(text: str) -> Iterator[tuple[str, str]]:
+    bare = _COMMENT.sub(" ", text)
+    if match := re.search(r"\{\{.*?\}\}|\$\{?RB_\w+\}?", bare):
+        yield match[0], "write %(name)s for a value, %(name)I for an identifier"
+    for literal in _TEXT.finditer(bare):
+        if match := re.search(r"%\((\w+)\)[sIR]", literal[0]):
+            yield match[0], f"it stands within a text: take the quotes away; it is bound as it is, %({match[1]})s"
+    for name in _NAMED.finditer(_TEXT.sub("''", bare)):
+        if match := re.search(r"%\((\w+)\)[sIR]", name[0]):
+            yield match[0], f"write %({match[1]})I without quotes"
+    if match := _PSQL.search(_NAMED.sub('""', _TEXT.sub("''", bare))):
+        yield match[0], f"that is psql's way; write %({match[1]})s"
+    if match := re.search(r"%s\b", _TEXT.sub("''", bare)):
+        yield match[0], "name it: %(name)s"
+
+
+def writing_check(plan: Plan) -> Iterator[Problem]:
+    """What only looks is really run in a rehearsal, and asked again and again: it may change nothing."""
+    for block, line, text in _statements(plan):
+        looks = block.kind not in (*ACTING, "undo") or text is not block.body
+        bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text)))
+        if looks and (match := _WRITES.search(bare)):
+            what = "test" if text is not block.body else block.kind
+            yield Problem(line=line if text is not block.body else _line(block, match[0], line),
+                          text=f"the {what} would change something: {' '.join(match[0].split())}",
+                          hint="put it into a block change")  # fmt: skip
+
+
+def several_statements(plan: Plan) -> Iterator[Problem]:
+    """One block holds one statement: of several nobody could say which was the last that took effect."""
+    for _, line, text in _statements(plan):
+        bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip().rstrip(";")
+        if ";" in bare:
+            yield Problem(line=line, text="the block holds several statements", hint="a block for each")
+
+
+def _statements(plan: Plan) -> Iterator[tuple[Block, int, str]]:
+    """Every piece of SQL with its block and the line it begins at."""
+    for _, block in plan.blocks():
+        if block.language == "sql":
+            yield block, block.line + 1, block.body
+        tests = [block.when, block.done]
+        tests += [Test(**one) for name in ("until", "while") if isinstance(one := block.settings.get(name), dict)]
+        for test in tests:
+            if test is not None and test.language == "sql":
+                yield block, block.line, test.text
+
+
+def _line(block: Block, found: str, otherwise: int) -> int:
+    for at, text in enumerate(block.body.splitlines(), start=block.line + 1):
+        if found.split()[0] in text:
+            return at
+    return otherwise

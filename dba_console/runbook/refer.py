@@ -1,0 +1,175 @@
+"""What blocks refer to: inputs, results of earlier blocks, fields, steps. Names that lead nowhere are problems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from dba_console.frames.model import PANELS
+from dba_console.plans.plan import Block, Plan, Step, Test
+from dba_console.runbook.bound import bound_preview
+from dba_console.runbook.expr import measure_lines
+from dba_console.runbook.expr_lint import Reading, read_expression
+from dba_console.runbook.problems import Problems, meant
+from dba_console.runbook.reading import RESULT
+from dba_console.runbook.uses import in_settings, in_shell, in_sql
+
+TESTS = ("until", "while")
+"""Settings that are tests."""
+
+
+def referred(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> Plan:
+    """The plan with `uses` of its blocks, panels of its steps, and measurements that repeat earlier ones.
+
+    `lines` are those of its inputs.
+    """
+    plan = _compared(plan, problems)
+    known: dict[str, str] = {one.name: "input" for one in plan.inputs}
+    used: set[str] = set()
+    steps: list[Step] = []
+    for step in plan.steps:
+        panels: list[str] = []
+        blocks = tuple(_block(plan, step, block, known, panels, problems) for block in step.blocks)
+        undo = tuple(_block(plan, step, block, known, panels, problems) for block in step.undo)
+        used.update(name for block in (*blocks, *undo) for name in block.uses)
+        for panel in step.panels:
+            if panel not in PANELS:
+                problems.add(step.line, f"there is no panel {panel!r}", meant(panel, PANELS))
+        steps.append(replace(step, blocks=blocks, undo=undo, panels=step.panels or tuple(panels)))
+    for one in plan.inputs:
+        if one.name not in used:
+            problems.add(lines.get(one.name, 1), f"input {one.name} is asked for and never used",
+                         f"%({one.name})s in SQL, \"$RB_{one.name}\" in a command, {one.name} in an expression",
+                         "unused-input")  # fmt: skip
+    return replace(plan, steps=tuple(steps))
+
+
+def _compared(plan: Plan, problems: Problems) -> Plan:
+    """Measurements taken against an earlier one get its lines where they have none of their own."""
+    earlier: dict[str, Block] = {}
+    steps = []
+    for step in plan.steps:
+        blocks = []
+        for block in step.blocks:
+            if block.kind == "measure":
+                block = _against(block, earlier, problems)
+                if block.name:
+                    earlier[block.name] = block
+            blocks.append(block)
+        steps.append(replace(step, blocks=tuple(blocks)))
+    return replace(plan, steps=tuple(steps))
+
+
+def _against(block: Block, earlier: dict[str, Block], problems: Problems) -> Block:
+    name = block.settings.get("against")
+    if name is None:
+        if not block.body.strip():
+            problems.add(block.line, "the measurement takes nothing", "a field on each line, or against=NAME")
+        return block
+    if name not in earlier:
+        problems.add(block.line, f"there is no measurement {name!r} before this one",
+                     meant(name, earlier, what="there are") or "the earlier one needs as=NAME")  # fmt: skip
+        return block
+    if block.body.strip():
+        return block
+    return replace(block, body=earlier[name].body, language=earlier[name].language)
+
+
+def _block(plan: Plan, step: Step, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Block:
+    """The block with the names it uses; its own result is known from then on."""
+    names = list(dict.fromkeys(_names(plan, block, known, panels, problems)))
+    if block.name:
+        if block.name in known and known[block.name] == "input":
+            problems.add(block.line, f"{block.name} is the name of an input already", "call the result otherwise")
+        known[block.name] = block.kind
+    return replace(block, uses=tuple(names))
+
+
+def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Iterator[str]:
+    for test in (block.when, block.done, *_tests(block)):
+        if test is not None:
+            yield from _of_test(test, block, known, panels, problems)
+    if block.language == "sql":
+        yield from _of_sql(plan, block, known, problems)
+    elif block.language == "sh":
+        yield from _of_shell(block, known, problems)
+    elif block.language == "expr":
+        yield from _of_expression(block, known, panels, problems)
+    for name in in_settings(block.settings):
+        if name in known:
+            yield name
+        elif not _is_column(plan, block, name):
+            _undeclared(block, name, known, problems)
+
+
+def _tests(block: Block) -> Iterator[Test]:
+    for name in TESTS:
+        value: Any = block.settings.get(name)
+        if isinstance(value, dict):
+            yield Test(**value)
+
+
+def _of_test(test: Test, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Iterator[str]:
+    if test.language == "sql":
+        for name in in_sql(test.text):
+            if name not in known:
+                _undeclared(block, name, known, problems)
+            yield name
+        return
+    yield from _read(read_expression(test.text, known), block.line, panels, problems)
+
+
+def _of_expression(block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Iterator[str]:
+    if block.kind != "measure":
+        yield from _read(read_expression(block.body, known), block.line + 1, panels, problems)
+        return
+    seen: set[str] = set()
+    for name, text in measure_lines(block.body):
+        if not RESULT.fullmatch(name) or name in seen:
+            said = "is taken twice" if name in seen else "is no name"
+            problems.add(block.line, f"measured: {name!r} {said}", "write name = expression")
+        seen.add(name)
+        line = block.line + next((at for at, said in enumerate(block.body.splitlines(), 1) if text in said), 1)
+        yield from _read(read_expression(text, known, verdict=False), line, panels, problems)
+
+
+def _read(reading: Reading, line: int, panels: list[str], problems: Problems) -> Iterator[str]:
+    panels.extend(panel for panel in reading.panels if panel not in panels)
+    for text, hint in reading.wrong:
+        problems.add(line, text, hint, "expression")
+    yield from sorted(reading.names)
+
+
+def _of_sql(plan: Plan, block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:
+    for name in in_sql(block.body):
+        if name in known:
+            yield name
+        elif not _is_column(plan, block, name):
+            _undeclared(block, name, known, problems)
+
+
+def _of_shell(block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:
+    names, strange = in_shell(block.body, known)
+    yield from names
+    for name in strange:
+        _undeclared(block, name, known, problems)
+
+
+def _is_column(plan: Plan, block: Block, name: str) -> bool:
+    """Whether it may be a column of the preview the block is bound to: only the server knows its columns."""
+    if block.kind not in ("change", "action"):
+        return False
+    preview = bound_preview(plan, block)
+    if preview is None:
+        return False
+    if name == "rows":
+        return True
+    return bool(block.settings.get("each")) and re.search(rf"\b{re.escape(name)}\b", preview.body) is not None
+
+
+def _undeclared(block: Block, name: str, known: dict[str, str], problems: Problems) -> None:
+    hint = meant(name, known, what="here there are") or "declare it under [inputs.…], or give an earlier block as=NAME"
+    problems.add(block.line, f"{name} is neither an input nor a result of an earlier block", hint, "undeclared")

@@ -1,0 +1,206 @@
+"""What may stand in a runbook, declared once: the reader checks against it, the reference page and the JSON Schema are
+made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from dba_console.plans.plan import Kind
+from dba_console.runbook.values import TYPES
+
+Shape = Literal[
+    "text", "name", "flag", "int", "number", "duration", "size", "texts", "names", "test", "confirm", "switch", "any",
+    "exits", "options",
+]  # fmt: skip
+"""How a value is read; `test` is an expression, or SQL after `sql:`; `switch` is written yes or no."""
+
+SHAPES: dict[str, str] = {
+    "text": "text",
+    "name": "name: small letters, digits, `-` and `_`",
+    "flag": "alone, without a value",
+    "int": "whole number",
+    "number": "number",
+    "duration": "duration, as in `30s`",
+    "size": "size, as in `10MB`",
+    "texts": "list of texts",
+    "names": "names, separated by commas",
+    "test": "expression, or SQL after `sql:`",
+    "confirm": '`ack`, `yes`, `type:target`, `type:count` or `type:"a phrase"`',
+    "switch": "`yes` or `no`",
+    "any": "as the type of the input has it",
+    "exits": "whole numbers, separated by commas",
+    "options": "list of tables with `key`, `text` and `goto`",
+}
+
+Language = Literal["sql", "sh", "expr", "toml"]
+LANGUAGES: tuple[str, ...] = get_args(Language)
+ALIASES: dict[str, str] = {
+    "bash": "sh", "shell": "sh", "zsh": "sh", "console": "sh", "psql": "sql", "postgresql": "sql", "pgsql": "sql",
+    "expression": "expr", "yaml": "toml", "json": "toml", "ini": "toml",
+}  # fmt: skip
+RUNNABLE: frozenset[str] = frozenset({*LANGUAGES, "bash", "shell", "zsh", "psql", "postgresql", "pgsql"})
+"""A fence of these languages within a step looks as if it would run."""
+
+
+class Key(Struct, frozen=True):
+    """One key of a table, or one attribute between braces."""
+
+    name: str
+    shape: Shape
+    help: str
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    to: str = ""
+    """Name of the value in the compiled plan, where it differs."""
+    reference: bool = False
+    """`%(input)s` may stand for the value."""
+    kinds: frozenset[str] = frozenset()
+    """Of an attribute: the kinds that take it; empty: all."""
+
+
+class KindOf(Struct, frozen=True):
+    """A kind of block."""
+
+    name: str
+    languages: tuple[str, ...]
+    help: str
+    keys: tuple[Key, ...] = ()
+    """Of its table, with language toml."""
+    free: bool = False
+    """The table is checked elsewhere: settings of an action."""
+
+
+ACTING = frozenset({"change", "run", "action"})
+CONFIRMED = frozenset({"change", "run", "action", "confirm", "undo"})
+SQL_KINDS = frozenset({"check", "measure", "preview", "change", "undo"})
+NAMED = frozenset({"measure", "preview", "change", "run", "action", "input", "manual"})
+
+RUNBOOK: tuple[Key, ...] = (
+    Key("id", "name", "what it is called on the command line and in findings; the name of its file", required=True),
+    Key("answers", "texts", "rules of the findings it is offered for"),
+    Key("needs", "texts", "`root`, `server`, `superuser`, `pg_monitor`, `pg_signal_backend` or another role of the "
+        "server's, or a program on the path: looked at before anything else"),
+    Key("strict", "switch", "`true`: no step may be skipped, none jumped to"),
+    Key("tag", "text", "tag of its lines in session.log; else the id in capitals"),
+    Key("min_version", "int", "lowest major version of the server it is for"),
+    Key("max_version", "int", "highest major version of the server it is for"),
+    Key("inputs", "any", "tables `[inputs.NAME]`: values asked for before the start"),
+)  # fmt: skip
+"""Of the block `toml {runbook}` before the first step."""
+
+INPUT: tuple[Key, ...] = (
+    Key("type", "text", "what is taken", required=True, choices=tuple(TYPES)),
+    Key("help", "text", "what it is for, in a few words; asked with it"),
+    Key("default", "any", "the value where none is given"),
+    Key(
+        "required", "switch", "`false`: it may be left out, and is unknown then; else one without default is asked for"
+    ),
+    Key("choices", "texts", "with type `choice`: what it can be"),
+    Key("min", "any", "lowest value, written as the type is", to="minimum"),
+    Key("max", "any", "highest value, written as the type is", to="maximum"),
+    Key("pattern", "text", "regular expression the whole text has to match"),
+)
+"""Of a table `[inputs.NAME]`, and of a block `input` (which has a name besides)."""
+
+STEP: tuple[Key, ...] = (
+    Key("point_of_no_return", "flag", "what was done before it can no longer be taken back once it has begun"),
+    Key("branch", "flag", "reached by a decision only; passed over when walked onto from above"),
+    Key("then", "name", "id of the later step that follows it, or `end`"),
+    Key("panels", "names", "panels in view while it runs; else those its expressions name"),
+)
+"""Between braces after the heading of a step."""
+
+ATTRIBUTES: tuple[Key, ...] = (
+    Key("title", "text", "what the block is for, in a few words"),
+    Key("when", "test", "it applies only if this holds; else the block is skipped"),
+    Key("done", "test", "what it is for is already there: the block is skipped; also settles an act of unknown end"),
+    Key("timeout", "duration", "how long it may take", to="timeout_s"),
+    Key("on", "text", "`primary`, `standby` or a target of the configuration; else the target of the run"),
+    Key("role", "text", "`monitor`: over a connection that can only read; `operator`: over the one that acts",
+        choices=("monitor", "operator")),
+    Key("confirm", "confirm", "what a person has to say before it runs", kinds=CONFIRMED),
+    Key("people", "int", "`2`: a second person confirms as well, from another login", kinds=CONFIRMED),
+    Key("usual", "duration", "what it takes as a rule", to="usual_s"),
+    Key("urgent", "flag", "shown as what must not wait"),
+    Key("as", "name", "name of its result for later blocks", to="name", kinds=NAMED),
+    Key("host", "flag", "touches this host only: no server has to be identified first", kinds=frozenset({"run"})),
+    Key("tag", "text", "tag of its lines", kinds=frozenset({"run", "undo"})),
+    Key("undo", "text", "`none`: nothing of it has to be taken back, or nothing can be", choices=("none",),
+        kinds=ACTING),
+    Key("transaction", "switch", "`no`: outside a transaction, as VACUUM needs", kinds=frozenset({"change", "undo"})),
+    Key("lock_timeout", "duration", "how long it may wait for a lock; else 2s", to="lock_timeout_s",
+        kinds=frozenset({"change", "undo"})),
+    Key("each", "flag", "executed once for each row of the preview, its columns as values",
+        kinds=frozenset({"change"})),
+    Key("of", "name", "name of the preview it is bound to; else the one before it in the step", to="rows_from",
+        kinds=frozenset({"change"})),
+    Key("at_most", "int", "more rows than this and it fails", kinds=frozenset({"preview"})),
+    Key("empty", "text", "what no row means: the change after it is skipped, or the preview fails",
+        choices=("skip", "fail"), kinds=frozenset({"preview"})),
+    Key("against", "name", "name of an earlier measurement it is compared with; without lines of its own it takes the "
+        "same fields again", kinds=frozenset({"measure"})),
+    Key("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),
+)  # fmt: skip
+"""Between braces after the kind of a block."""
+
+KINDS: tuple[KindOf, ...] = (
+    KindOf("check", ("expr", "sql", "sh"), "Must hold; reads only. SQL: the first column of its one row is true. A "
+           "command: it exits with 0. An error, or a value that is not known, fails it."),
+    KindOf("measure", ("expr", "sql"), "Takes numbers, to be compared later: lines `field` or `name = expression`, or "
+           "SQL whose one row names them by its columns."),
+    KindOf("preview", ("sql",), "Shows the rows that the next `change` of the step acts on, and on no others."),
+    KindOf("change", ("sql",), "Changes the server, in a transaction of its own. `%(rows)s` is the preview's rows as "
+           "JSON; with `each`, every column of a row is a value."),
+    KindOf("run", ("sh", "toml"), "Runs a command: a script for bash, or with toml an argv.", (
+        Key("argv", "texts", "program and arguments; an argument that is `%(name)s` is that value", required=True),
+    )),
+    KindOf("action", ("toml",), "One of the console's own actions, `{action NAME}`, with its settings: "
+           "[actions.md](actions.md).", free=True),
+    KindOf("wait", ("toml",), "Waits until something holds, showing value, trend and what is left.", (
+        Key("until", "test", "what it waits for"),
+        Key("hold_for", "duration", "how long that has to hold without a break; alone: simply lets that time pass",
+            to="hold_for_s", reference=True),
+        Key("until_time", "text", "a time, `03:30` or RFC 3339", reference=True),
+        Key("every", "duration", "how often to look; else 5s", to="every_s", reference=True),
+        Key("timeout", "duration", "when to ask what to do; needed with `until`", to="timeout_s", reference=True),
+    )),
+    KindOf("confirm", ("toml",), "Asks a person for a word, `{confirm yes}`, `{confirm type:target}`; covers the "
+           "acting blocks after it in the step.", (
+        Key("text", "text", "what is asked"),
+    )),
+    KindOf("choose", ("toml",), "A decision: each option leads to a later step.", (
+        Key("question", "text", "what is asked", required=True),
+        Key("options", "options", "`key` is typed, `text` says what it means, `goto` is the id of a later step, `next` "
+            "or `end`", required=True),
+    )),
+    KindOf("manual", ("toml",), "A person does it, and says what they saw.", (
+        Key("text", "text", "what has to be done", required=True),
+        Key("evidence", "text", "what is asked for afterwards; else what was seen"),
+    )),
+    KindOf("input", ("toml",), "Asks for a value that is known only now; named by `as`.", INPUT),
+    KindOf("repeat", ("toml",), "Goes back to a step, round after round.", (
+        Key("from", "name", "id of the step each round begins with; else this one"),
+        Key("every", "duration", "time between two rounds", to="every_s", required=True, reference=True),
+        Key("times", "int", "how many rounds there are at most", reference=True),
+        Key("while", "test", "goes on as long as this holds"),
+        Key("ask", "switch", "`true`: asks before each round"),
+    )),
+    KindOf("undo", ("sql", "sh"), "Takes its step back; offered when a run is aborted, never done by itself."),
+)  # fmt: skip
+
+BY_NAME: Mapping[str, KindOf] = {kind.name: kind for kind in KINDS}
+SPECIAL: tuple[str, ...] = ("runbook", "example")
+"""Words that may stand in place of a kind: the head of the document, and a fence that is only shown."""
+
+assert set(BY_NAME) == set(get_args(Kind))
+
+
+def attributes_of(kind: str) -> Iterator[Key]:
+    """The attributes a kind takes."""
+    for key in ATTRIBUTES:
+        if not key.kinds or kind in key.kinds:
+            yield key

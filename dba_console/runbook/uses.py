@@ -1,0 +1,41 @@
+"""Which inputs and results a piece of code refers to, and in which form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from dba_console.runbook.values import REFERENCE, WHOLE
+
+SHELL = re.compile(r"\$(?:RB_(\w+)|\{RB_(\w+)[^}]*\})")
+"""`$RB_name`, `${RB_name}`, `${RB_name:-…}`."""
+
+
+def in_sql(text: str) -> list[str]:
+    """Names of bound values and identifiers, each once, in their order."""
+    return list(dict.fromkeys(match[1] for match in REFERENCE.finditer(text)))
+
+
+def in_shell(text: str, known: Collection[str]) -> tuple[list[str], list[str]]:
+    """Names it takes from the environment, and those that are none: `RB_copy_exit` is `exit` of the result `copy`."""
+    names: list[str] = []
+    strange: list[str] = []
+    for match in SHELL.finditer(text):
+        said = match[1] or match[2]
+        owner = next((name for name in known if said == name or said.startswith(f"{name}_")), None)
+        (strange if owner is None else names).append(owner or said)
+    return list(dict.fromkeys(names)), list(dict.fromkeys(strange))
+
+
+def in_settings(settings: Any) -> Iterator[str]:
+    """Names of references that are a whole value."""
+    if isinstance(settings, str):
+        if match := WHOLE.fullmatch(settings):
+            yield match[1]
+    elif isinstance(settings, dict):
+        for value in settings.values():
+            yield from in_settings(value)
+    elif isinstance(settings, (list, tuple)):
+        for value in settings:
+            yield from in_settings(value)

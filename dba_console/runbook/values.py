@@ -1,0 +1,246 @@
+"""Values of inputs and results, and the only ways by which they reach SQL and commands: bound parameters, quoted
+identifiers, arguments of their own, environment. Nothing is ever pasted into text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dba_console.errors import ConsoleError, UsageError
+from dba_console.plans.plan import Block, Input, Plan
+from dba_console.runbook.problems import meant
+from dba_console.units import parse_duration, parse_size
+
+REFERENCE = re.compile(r"%\((\w+)\)([sIR])")
+"""In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema."""
+WHOLE = re.compile(r"%\((\w+)\)s")
+"""In settings and arguments: the whole text, or nothing of it."""
+BOUND_KINDS = frozenset({"wait", "repeat"})
+IDENTIFIER_BYTES = 63
+LONGEST_TEXT = 10_000
+
+_TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def typed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every input of the plan with its value: what was given, else its default, else None where it may be left out.
+
+    Values given are as people write them. Raises UsageError naming the input.
+    """
+    known = {one.name: one for one in plan.inputs}
+    for name in given:
+        if name not in known:
+            raise UsageError(f"runbook {plan.id} has no input {name!r}",
+                             hint=meant(name, known, what="it has") or "it has none")  # fmt: skip
+    values: dict[str, Any] = {}
+    missing = []
+    for name, one in known.items():
+        if name in given and given[name] is not None:
+            values[name] = value_of(one, given[name])
+        elif one.default is not None or not one.required:
+            values[name] = one.default
+        else:
+            missing.append(name)
+    if missing:
+        names = ", ".join(missing)
+        raise UsageError(f"runbook {plan.id} needs {names}", hint=f"--input {missing[0]}=…")
+    return values
+
+
+def value_of(one: Input, text: Any) -> Any:
+    """The value of an input as it was written. Raises UsageError: the sentence names the input and what it takes."""
+    said = text if isinstance(text, str) else _written(text)
+    if "\0" in said or len(said) > LONGEST_TEXT:
+        raise UsageError(f"{one.name}: that is too long, or no text")
+    try:
+        value = _READERS[one.type](said.strip() if one.type != "secret" else said)
+    except (ValueError, ConsoleError) as error:
+        what = TYPES.get(one.type, one.type)
+        shown = "that" if one.secret else repr(said)
+        hint = error.hint if isinstance(error, ConsoleError) else None
+        raise UsageError(f"{one.name}: {shown} is not {what}", hint=hint or one.help or None) from None
+    _within(one, value)
+    return value
+
+
+def bound(plan: Plan, values: Mapping[str, Any]) -> Plan:
+    """The plan with inputs put into the settings of its waits and repetitions, where a reference stands for a value."""
+
+    def filled_in(block: Block) -> Block:
+        if block.kind not in BOUND_KINDS:
+            return block
+        settings = filled(block.settings, values)
+        timeout = settings.get("timeout_s", block.timeout_s)
+        return msgspec.structs.replace(block, settings=settings, timeout_s=timeout)
+
+    steps = tuple(
+        msgspec.structs.replace(step, blocks=tuple(map(filled_in, step.blocks)), undo=tuple(map(filled_in, step.undo)))
+        for step in plan.steps
+    )
+    return msgspec.structs.replace(plan, steps=steps)
+
+
+def filled(settings: Any, values: Mapping[str, Any]) -> Any:
+    """Settings or arguments with each text that is wholly a reference replaced by its value. Raises KeyError."""
+    if isinstance(settings, str):
+        match = WHOLE.fullmatch(settings)
+        return values[match[1]] if match else settings
+    if isinstance(settings, dict):
+        return {key: filled(value, values) for key, value in settings.items()}
+    if isinstance(settings, (list, tuple)):
+        return [filled(value, values) for value in settings]
+    return settings
+
+
+def arguments(argv: Iterable[str], values: Mapping[str, Any]) -> list[str]:
+    """The argv of a command, each reference an argument of its own. Raises UsageError for a value not known."""
+    found = []
+    for argument in argv:
+        match = WHOLE.fullmatch(argument)
+        if match and values.get(match[1]) is None:
+            raise UsageError(f"{match[1]} has no value: {argument} cannot be given to the command")
+        found.append(_written(values[match[1]]) if match else argument)
+    return found
+
+
+def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """SQL for the driver with its parameters: identifiers quoted, every other `%` doubled. Raises UsageError.
+
+    >>> statement("select %(n)s from %(t)I where x like 'a%'", {"n": 1, "t": 'a"b'})
+    ('select %(n)s from "a""b" where x like \\'a%%\\'', {'n': 1})
+    """
+    pieces: list[str] = []
+    params: dict[str, Any] = {}
+    at = 0
+    for match in REFERENCE.finditer(text):
+        name, form = match[1], match[2]
+        pieces.append(text[at : match.start()].replace("%", "%%"))
+        at = match.end()
+        if name not in values:
+            raise UsageError(f"{name} has no value: the statement that names it cannot run")
+        if form == "s":
+            params[name] = values[name]
+            pieces.append(f"%({name})s")
+        else:
+            pieces.append(quoted(values[name], schema=form == "R").replace("%", "%%"))
+    pieces.append(text[at:].replace("%", "%%"))
+    return "".join(pieces), params
+
+
+def quoted(name: Any, *, schema: bool = False) -> str:
+    """A name as SQL takes it, always in quotes. Raises UsageError for what cannot be one.
+
+    >>> quoted("order"), quoted("s.order", schema=True)
+    ('"order"', '"s"."order"')
+    """
+    parts = _parted(name) if schema and isinstance(name, str) else [name]
+    for part in parts:
+        if not isinstance(part, str) or not part or "\0" in part or len(part.encode()) > IDENTIFIER_BYTES:
+            raise UsageError(f"{name!r} is not a name of the server's")
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def environment(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
+    """`RB_name` of each value that is known: numbers plain, sizes in bytes, durations in seconds, yes and no as 1
+    and 0, everything else as text; results with their parts as `RB_copy_exit`.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, Mapping):
+            found.update({f"RB_{name}_{key}": _written(part) for key, part in value.items() if part is not None})
+        elif value is not None:
+            found[f"RB_{name}"] = _written(value)
+    return found
+
+
+def _parted(name: str) -> list[str]:
+    """A name with its schema in parts; within double quotes a dot is part of the name, as the server writes it."""
+    if not re.fullmatch(r'(?:"(?:[^"]|"")*"|[^".]+)(?:\.(?:"(?:[^"]|"")*"|[^".]+))?', name):
+        return [""]
+    found = re.findall(r'"((?:[^"]|"")*)"|([^".]+)', name)
+    return [inner.replace('""', '"') if inner else plain for inner, plain in found]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    return value if isinstance(value, str) else str(value)
+
+
+def _within(one: Input, value: Any) -> None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if one.minimum is not None and value < one.minimum:
+            raise UsageError(f"{one.name}: not below {_written(one.minimum)}", hint=one.help or None)
+        if one.maximum is not None and value > one.maximum:
+            raise UsageError(f"{one.name}: not above {_written(one.maximum)}", hint=one.help or None)
+    if one.choices and value not in one.choices:
+        raise UsageError(f"{one.name}: {value!r} is none of {', '.join(one.choices)}")
+    if one.pattern is not None and re.fullmatch(one.pattern, str(value)) is None:
+        raise UsageError(f"{one.name}: {'that' if one.secret else repr(value)} does not have the form {one.pattern}",
+                         hint=one.help or None)  # fmt: skip
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError
+    return value
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in _TRUE:
+        raise ValueError
+    return _TRUE[text.lower()]
+
+
+def _identifier(text: str) -> str:
+    quoted(text)
+    return text
+
+
+def _relation(text: str) -> str:
+    quoted(text, schema=True)
+    return text
+
+
+def _path(text: str) -> str:
+    if not text.startswith("/") or any(part == ".." for part in text.split("/")):
+        raise UsageError("not a path", hint="an absolute path without `..`, as in /var/backups/old.tar")
+    return text
+
+
+TYPES: dict[str, str] = {
+    "text": "text",
+    "int": "a whole number",
+    "number": "a number",
+    "duration": "a duration",
+    "size": "a size",
+    "bool": "yes or no",
+    "choice": "one of the choices",
+    "identifier": "a name of the server's",
+    "relation": "a table's name, with or without its schema",
+    "database": "a database's name",
+    "role": "a role's name",
+    "path": "an absolute path",
+    "secret": "a secret",
+}
+"""Types of inputs, and how a sentence calls them."""
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "text": _text, "int": int, "number": _number, "duration": parse_duration, "size": parse_size, "bool": _bool,
+    "choice": _text, "identifier": _identifier, "relation": _relation, "database": _identifier, "role": _identifier,
+    "path": _path, "secret": _text,
+}  # fmt: skip
