@@ -20,6 +20,8 @@ from dba_console.session.listing import list_sessions, pin, row_of
 from dba_console.session.recording import Recording
 from dba_console.session.resolve import resolve
 from dba_console.session.retention import Candidate, candidates, prune
+from dba_console.session.runlisting import row_of as run_row
+from dba_console.session.runplaces import run_directories
 from dba_console.session.verify import verify
 from dba_console.units import parse_duration, parse_size
 
@@ -54,11 +56,12 @@ def show(name: Name = "last", json: Json = False, sessions: SessionsOption = Non
         gaps, events = recording.gaps(), recording.events(limit=None if json else 10)
     finally:
         recording.close()
+    runs = [run_row(directory) for directory in run_directories(path)]
     if json:
         whole: dict[str, Any] = msgspec.to_builtins(row)
-        put_json({**whole, "gaps": [gap._asdict() for gap in gaps], "events": events})
+        put_json({**whole, "gaps": [gap._asdict() for gap in gaps], "events": events, "runs": runs})
     else:
-        put("\n".join(show_lines(row, gaps, events)))
+        put("\n".join(show_lines(row, gaps, events, runs)))
     return ExitCode.OK
 
 

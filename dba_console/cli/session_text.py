@@ -9,6 +9,7 @@ from dba_console.panels.cells import clean
 from dba_console.samples.event import Event
 from dba_console.session.backlog import Gap
 from dba_console.session.listing import SessionRow
+from dba_console.session.runlisting import RunRow
 from dba_console.session.verify import Verification
 from dba_console.units import UNKNOWN, human_bytes, human_duration
 
@@ -25,8 +26,8 @@ def list_row(row: SessionRow) -> list[str]:
     ]  # fmt: skip
 
 
-def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event]) -> list[str]:
-    """`session show`: the facts, the gaps, the last events."""
+def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event], runs: Sequence[RunRow] = ()) -> list[str]:
+    """`session show`: the facts, the gaps, the runs, the last events."""
     end = "" if row.end_us is None else f" to {local_time(row.end_us)}"
     lines = [
         f"{row.target or UNKNOWN} on {row.host}, {row.state}{', pinned' if row.pinned else ''}",
@@ -42,6 +43,8 @@ def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event]) ->
     lines += [
         f"  {local_time(gap.from_us)} {human_duration((gap.to_us - gap.from_us) / 1e6)}: {gap.reason}" for gap in gaps
     ]
+    if runs:
+        lines += ["", "runs", *(f"  {run_line(run)}" for run in runs)]
     lines += ["", "last events"]
     lines += [f"  {local_time(event.wall_us)} {event.tag}: {event.text}" for event in events]
     return [clean(one) for one in lines]
@@ -53,7 +56,21 @@ def verify_lines(name: str, found: Verification) -> list[str]:
     lines = [f"{name}: {verdict}", f"{found.events} events in the chain, {found.blocks} blocks"]
     if found.head:
         lines.append(f"newest event's hash {found.head}")
-    return [clean(one) for one in [*lines, *(f"note: {note}" for note in found.notes)]]
+    lines += [f"note: {note}" for note in found.notes]
+    for run in found.runs:
+        said = "unchanged" if run.ok else f"NOT what was written: {run.first_bad}"
+        lines += [f"run {run.run}: {said}, {run.records} records", *(f"note: {note}" for note in run.notes)]
+    return [clean(one) for one in lines]
+
+
+def run_line(row: RunRow) -> str:
+    """One run in a few words: what, how it ended, when, how long."""
+    if row.began_us is None:
+        return f"{row.run}: {row.state}: {row.note}"
+    lasted = None if row.ended_us is None else (row.ended_us - row.began_us) / 1e6
+    took = "" if lasted is None else f", {human_duration(lasted)}"
+    note = f"; {row.note}" if row.note else ""
+    return f"{local_time(row.began_us)} {row.run}: {row.state}{took}{': ' + row.ending if row.ending else ''}{note}"
 
 
 def local_time(wall_us: int) -> str:

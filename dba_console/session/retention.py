@@ -1,4 +1,5 @@
-"""Old sessions go, by age and by bytes. Never a pinned one, never one being written, never anything that is not ours.
+"""Old sessions go, by age and by bytes. Never a pinned one, never one being written or with a run that came to no end
+in it, never anything that is not ours.
 
 What counts as ours: a directory of this user, named as we name sessions, holding nothing but our files. A directory
 somebody put a file of their own into stays.
@@ -16,6 +17,8 @@ from dba_console.errors import SessionError
 from dba_console.session.layout import DATABASE, LOCK, is_ours, parse_name, session_directories
 from dba_console.session.listing import is_pinned, size_of
 from dba_console.session.liveness import SessionLock, is_live
+from dba_console.session.runplaces import is_open, run_directories
+from dba_console.session.runread import is_finished
 
 
 class Candidate(Struct, frozen=True):
@@ -35,11 +38,11 @@ class Pruned(Struct, frozen=True):
 
 def candidates(sessions: Path, *, keep_s: float | None, max_bytes: int | None, now_us: int) -> list[Candidate]:
     """Sessions that would go, oldest first: ended longer than `keep_s` ago, then the oldest while all together take
-    more than `max_bytes`. None sets no bound. Pinned and live ones count towards the bytes and stay.
+    more than `max_bytes`. None sets no bound. Those that stay whatever comes count towards the bytes.
     """
     every = [(path, size_of(path)) for path in session_directories(sessions) if is_ours(path)]
     total = sum(size for _, size in every)
-    free = [(path, size) for path, size in every if not is_pinned(path) and not is_live(path)]
+    free = [(path, size) for path, size in every if not is_pinned(path) and not _is_wanted(path)]
     chosen: list[Candidate] = []
     for path, size in free:
         if keep_s is not None and now_us - _ended_us(path) > keep_s * 1e6:
@@ -66,7 +69,8 @@ def prune(sessions: Path, *, keep_s: float | None, max_bytes: int | None, now_us
 
 
 def remove(directory: Path) -> None:
-    """Remove one session. Raises SessionError where it is pinned, being written, not ours, or cannot be removed.
+    """Remove one session. Raises SessionError where it is pinned, being written, holds a run that came to no end, is
+    not ours, or cannot be removed.
 
     The database goes last, so that what a crash leaves behind is still known as ours.
     """
@@ -74,6 +78,11 @@ def remove(directory: Path) -> None:
         raise SessionError(f"not removed: {directory} is not a session, or holds files that are not ours")
     if is_pinned(directory):
         raise SessionError(f"not removed: {directory.name} is pinned", hint="unpin it first")
+    if (run := unfinished_run(directory)) is not None:
+        raise SessionError(
+            f"not removed: the run {run.name} in {directory.name} came to no end",
+            hint=f"`dba-console runbook resume {run.name}` goes on with it, or ends it",
+        )
     lock = SessionLock(directory)
     try:
         for entry in os.listdir(directory):
@@ -91,6 +100,15 @@ def remove(directory: Path) -> None:
         raise SessionError(f"cannot remove {directory}: {error.strerror}") from error
     finally:
         lock.release()
+
+
+def unfinished_run(directory: Path) -> Path | None:
+    """A run of this session that came to no end, or that an agent has open; None where there is none."""
+    return next((run for run in run_directories(directory) if is_open(run) or not is_finished(run)), None)
+
+
+def _is_wanted(directory: Path) -> bool:
+    return is_live(directory) or unfinished_run(directory) is not None
 
 
 def _ended_us(directory: Path) -> int:

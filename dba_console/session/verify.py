@@ -1,4 +1,5 @@
-"""Whether a recording is what was written: the chain of event hashes, the checksum and the digest of every block.
+"""Whether a recording is what was written: the chain of event hashes, the checksum and the digest of every block, the
+journals of its runs.
 
 A checksum tells accident; the chain tells tampering with events, and, through the digests that heartbeats carry, with
 blocks. Neither can tell that the end was cut off before the session was closed; that it was not closed is said.
@@ -10,12 +11,13 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dba_console.session import blockformat
 from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row, chained, event_of, first_hash
 from dba_console.session.recording import Recording
+from dba_console.session.runverify import RunVerification, verify_runs
 from dba_console.session.store import digest
 
 
@@ -31,6 +33,8 @@ class Verification(Struct, frozen=True):
     """What could not be checked, or is worth knowing."""
     head: str | None
     """Hash of the newest event: compare it with one noted elsewhere."""
+    runs: list[RunVerification] = []
+    """Each run that lies in the session, or that its events speak of."""
 
 
 def verify(path: str | Path) -> Verification:
@@ -57,8 +61,11 @@ def _verify(recording: Recording) -> Verification:
         problems += _cut_end(rows, closed)
     elif recording.state == "crashed":
         notes.append("the session was not closed: a cut end could not be told from a crash")
+    runs = verify_runs(recording.directory, (event_of(row) for row in rows))
+    problems += [f"run {run.run}: {run.first_bad}" for run in runs if not run.ok]
     head = rows[-1].hash if rows else None
-    return Verification(not problems, len(rows), blocks, problems[0] if problems else None, notes + problems[1:], head)
+    found = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs)
+    return structs.replace(found, first_bad=problems[0]) if problems else found
 
 
 def _rows(recording: Recording, problems: list[str]) -> list[Row]:
