@@ -1,0 +1,259 @@
+"""A journal becomes the state of its run: one record after the other, by the same function that the walk applies to the
+records it writes. So what a resumed run knows is what the one that was killed knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dba_console.plans.plan import ACTS, Block, Plan
+from dba_console.runbook.fold_acts import came_to, intended, item_done
+from dba_console.runbook.fold_state import FINISHED, Asked, BlockState, Failure, RunState, UndoPlan
+from dba_console.runbook.fold_tables import table_of
+from dba_console.runbook.fold_ways import decided, deviated, leave, round_began
+from dba_console.runbook.requests import Record
+
+LEADING_FRESH_S = 60.0
+"""Checks made before the start are made again in their step if the start was answered later than this: what they said
+need not be so any more."""
+
+
+def fold(plan: Plan, records: Iterable[Record]) -> RunState:
+    """The state of a run after these records."""
+    state = RunState(plan)
+    for record in records:
+        apply(state, record)
+    return state
+
+
+def apply(state: RunState, record: Record) -> None:
+    """Take in one record. Kinds that are not known, of a later version, change nothing."""
+    state.records += 1
+    known = APPLY.get(record.kind)
+    if known is None or (record.block and record.block not in state.blocks):
+        return
+    if record.step and record.step in state.steps:
+        machine, human = seconds(record, "machine_s"), seconds(record, "human_s")
+        state.steps[record.step].machine_s += machine
+        state.steps[record.step].human_s += human
+        if record.block:
+            state.blocks[record.block].machine_s += machine
+            state.blocks[record.block].human_s += human
+    known(state, record)
+
+
+def seconds(record: Record, name: str) -> float:
+    value = record.fields.get(name, 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _planned(state: RunState, record: Record) -> None:
+    given = record.fields
+    state.run, state.mode = str(given.get("run", "")), str(given.get("mode", "run"))
+    state.target, state.identity = str(given.get("target", "")), str(given.get("identity", ""))
+    state.who, state.planned_us = record.who or "", record.wall_us
+    state.values.update(given.get("inputs") or {})
+
+
+def _started(state: RunState, record: Record) -> None:
+    state.started, state.started_us, state.asked = True, record.wall_us, None
+    state.start_human_s += seconds(record, "human_s")
+    if seconds(record, "human_s") > LEADING_FRESH_S:
+        _forget_leading(state)
+
+
+def _paused(state: RunState, record: Record) -> None:
+    state.paused, state.asked = record.text or "paused", None
+
+
+def _interrupted(state: RunState, record: Record) -> None:
+    state.interrupted = True
+
+
+def _resumed(state: RunState, record: Record) -> None:
+    state.paused, state.interrupted, state.asked = "", False, None
+    _forget_stale(state)
+
+
+def _forget_stale(state: RunState) -> None:
+    """What was seen and confirmed for an act that has not begun is too old to act on: it is seen and asked again."""
+    if not state.started:
+        _forget_leading(state)
+    step = state.step_under_way
+    seen: list[BlockState] = []
+    for block in step.blocks if step is not None else ():
+        known = state.blocks[block.id]
+        if known.status == "ok" and block.kind in ("check", "preview"):
+            seen.append(known)
+        elif block.kind in ACTS:
+            known.confirmed, known.sight = "", None
+            if known.status == "pending" and known.row == 0:
+                for one in seen:
+                    one.reset()
+                return
+            seen.clear()
+
+
+def _forget_leading(state: RunState) -> None:
+    for _, block in state.plan.blocks():
+        if block.leading and state.blocks[block.id].status == "ok":
+            state.blocks[block.id].reset()
+
+
+def _ended(state: RunState, record: Record) -> None:
+    state.ended, state.ending, state.ended_us = record.state or "done", record.text, record.wall_us
+    state.asked, state.failure, state.paused, state.interrupted = None, None, "", False
+    step = state.step_under_way
+    if step is not None:
+        states = {state.blocks[block.id].status for block in step.blocks}
+        left = "unknown" if states & {"running", "unknown"} else "failed" if "failed" in states else "skipped"
+        state.steps[step.id].status, state.steps[step.id].ended_us = left, record.wall_us
+        state.steps[step.id].note = state.steps[step.id].note or "the run was ended here"
+
+
+def _step_started(state: RunState, record: Record) -> None:
+    step = state.steps[record.step]
+    step.status, step.note, step.round = "running", "", step.round + 1
+    step.started_us = step.started_us or record.wall_us
+    if state.goto == record.step:
+        state.goto = ""
+
+
+def _step_ended(state: RunState, record: Record) -> None:
+    step = state.steps[record.step]
+    walked = step.status == "running"
+    step.status, step.ended_us = record.state or "ok", record.wall_us
+    step.note = str(record.fields.get("reason", step.note))
+    if step.status == "ok":
+        step.passed = state.records
+    leave(state, record.step, walked)
+
+
+def _seen(state: RunState, record: Record) -> None:
+    block = state.blocks[record.block]
+    given = record.fields
+    if record.state == "sight":
+        block.sight = given.get("sight") or {}
+        return
+    block.status, block.note = record.state, str(given.get("note", record.text))
+    block.timed_out = bool(given.get("timed_out"))
+    if "rows" in given:
+        block.rows = tuple(given["rows"])
+        block.table = table_of(block.rows)
+    _, plan_block = state.plan.block(record.block)
+    values = given.get("values")
+    if values is not None and record.state == "ok":
+        if plan_block.kind == "measure":
+            state.measures.setdefault(plan_block.name or plan_block.id, []).append(values)
+        if plan_block.name:
+            state.values[plan_block.name] = values
+    # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
+    if record.state not in FINISHED and state.mode == "run":
+        state.failure = Failure(record.block, str(given.get("item", "")))
+
+
+def _wait_began(state: RunState, record: Record) -> None:
+    until = record.fields.get("until_us")
+    state.blocks[record.block].due_us = until if isinstance(until, int) else None
+
+
+def _asked(state: RunState, record: Record) -> None:
+    kind = str(record.fields.get("question", ""))
+    state.asked = Asked(kind, record.text, record.step, record.block, record.wall_us)
+
+
+def _answered(state: RunState, record: Record) -> None:
+    question = str(record.fields.get("question", ""))
+    state.asked = None
+    if question == "start":
+        state.start_human_s += seconds(record, "human_s")
+    if question == "undo" and state.undo is not None:
+        state.undo.chosen = tuple(record.fields.get("steps", ()))
+    if not record.block:
+        return
+    block = state.blocks[record.block]
+    _, plan_block = state.plan.block(record.block)
+    if question in ("ack", "yes", "type"):
+        _confirmed(state, record, block, plan_block)
+    if question == "manual":
+        block.status, block.note = "ok", str(record.fields.get("answer", ""))
+        state.steps[record.step].passed = state.records
+        if plan_block.name:
+            state.values[plan_block.name] = block.note
+
+
+def _confirmed(state: RunState, record: Record, block: BlockState, plan_block: Block) -> None:
+    if record.state == "declined":
+        block.status, block.note = "failed", record.text
+        state.failure = Failure(record.block, str(record.fields.get("item", "")))
+    elif plan_block.kind == "confirm":
+        block.status, block.note = "ok", record.text
+    else:
+        block.confirmed = record.who or "?"
+
+
+def _skipped(state: RunState, record: Record) -> None:
+    block = state.blocks[record.block]
+    block.status, block.note = "skipped", str(record.fields.get("reason", record.text))
+    item = record.fields.get("item")
+    if item:
+        item_done(state, str(item), "skipped")
+
+
+def _given(state: RunState, record: Record) -> None:
+    block = state.blocks[record.block]
+    _, plan_block = state.plan.block(record.block)
+    block.status, block.note, state.asked = "ok", record.text, None
+    if plan_block.name and "value" in record.fields:
+        state.values[plan_block.name] = record.fields["value"]
+
+
+def _undo_offered(state: RunState, record: Record) -> None:
+    given = record.fields
+    offered, reason = tuple(given.get("steps", ())), str(given.get("reason", ""))
+    state.undo = UndoPlan(record.state or "aborted", reason, record.who, offered)
+    state.failure, state.asked, state.paused = None, None, ""
+
+
+def _undo_began(state: RunState, record: Record) -> None:
+    if state.undo is not None:
+        state.undo.under_way, state.undo.items = record.step, {}
+        for block in state.plan.step(record.step).undo:
+            state.blocks[block.id].reset()
+
+
+def _undo_ended(state: RunState, record: Record) -> None:
+    if state.undo is None:
+        return
+    state.undo.under_way = ""
+    state.undo.finished[record.step] = record.state
+    if record.state == "undone":
+        state.steps[record.step].status = "undone"
+
+
+APPLY: dict[str, Callable[[RunState, Record], None]] = {
+    "run.planned": _planned,
+    "run.started": _started,
+    "run.paused": _paused,
+    "run.interrupted": _interrupted,
+    "run.resumed": _resumed,
+    "run.ended": _ended,
+    "step.started": _step_started,
+    "step.ended": _step_ended,
+    "block.seen": _seen,
+    "block.asked": _asked,
+    "block.answered": _answered,
+    "block.intent": intended,
+    "block.result": came_to,
+    "block.settled": came_to,
+    "block.skipped": _skipped,
+    "wait.began": _wait_began,
+    "wait.held": _seen,
+    "repeat.round": round_began,
+    "choose.taken": decided,
+    "input.given": _given,
+    "undo.offered": _undo_offered,
+    "undo.began": _undo_began,
+    "undo.ended": _undo_ended,
+    "deviation": deviated,
+}

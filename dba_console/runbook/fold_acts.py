@@ -1,0 +1,69 @@
+"""Records of acts folded: an intent opens an execution, its result or its settlement closes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.plans.plan import Block
+from dba_console.runbook.bound import bound_preview, for_each
+from dba_console.runbook.fold_state import BlockState, Execution, Failure, RunState
+from dba_console.runbook.requests import Record
+
+
+def intended(state: RunState, record: Record) -> None:
+    block = state.blocks[record.block]
+    item = str(record.fields.get("item", ""))
+    block.status, block.executions = "running", max(block.executions, record.execution)
+    if not item:
+        state.steps[record.step].passed = state.records
+    if "row" not in record.fields:
+        block.confirmed = ""
+    state.executions.append(Execution(record.block, record.execution, record, item))
+
+
+def came_to(state: RunState, record: Record) -> None:
+    """The end of an execution, as it was told or as it was settled; an end that is unknown leaves it open."""
+    execution = next(
+        (one for one in state.executions if (one.block, one.number) == (record.block, record.execution)), None
+    )
+    if execution is None:
+        return
+    given = record.fields
+    execution.state, execution.text, execution.undo = record.state, record.text, given.get("undo", execution.undo)
+    block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
+    block.note, block.sight = str(given.get("note", record.text)), None
+    if record.state == "unknown":
+        block.status = "unknown"
+        return
+    if record.state != "ok":
+        block.status, state.failure = "failed", Failure(record.block, execution.item, acted=True)
+        return
+    state.asked = None
+    if plan_block.name and not execution.item:
+        state.values[plan_block.name] = given.get("values", {})
+    if execution.item:
+        block.status = "ok"
+        item_done(state, execution.item, "ok")
+    else:
+        row_done(state, plan_block, block, execution.intent)
+
+
+def row_done(state: RunState, plan_block: Block, block: BlockState, intent: Record | None) -> None:
+    """One execution came to its end; a change for each row has one for every row."""
+    rows = rows_of(state, plan_block) if for_each(plan_block) else None
+    if rows is None:
+        block.status = "ok"
+        return
+    done = intent.fields.get("row_index", block.row) if intent is not None else block.row
+    block.row = int(done) + 1
+    block.status = "ok" if block.row >= len(rows) else "pending"
+
+
+def rows_of(state: RunState, plan_block: Block) -> tuple[dict[str, Any], ...] | None:
+    preview = bound_preview(state.plan, plan_block)
+    return None if preview is None else state.blocks[preview.id].rows
+
+
+def item_done(state: RunState, item: str, how: str) -> None:
+    if state.undo is not None:
+        state.undo.items[item] = how

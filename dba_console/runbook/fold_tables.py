@@ -1,0 +1,56 @@
+"""Rows as a table of text, of a size a screen can show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dba_console.plans.view import Table
+
+MOST_ROWS = 200
+MOST_CHARACTERS = 200
+"""Of a cell."""
+
+
+def cell(value: Any) -> str:
+    """A value as text, cut to what a cell holds; unknown is `?`."""
+    if value is None:
+        return "?"
+    if isinstance(value, float):
+        value = f"{value:.6g}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    text = text.strip('"') if not isinstance(value, str) else text
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> Table | None:
+    """The rows with the columns of the first; None for none."""
+    if not rows:
+        return None
+    columns = tuple(rows[0])
+    shown = tuple(tuple(cell(row.get(column)) for column in columns) for row in rows[:MOST_ROWS])
+    return Table(columns=columns, rows=shown, total=len(rows))
+
+
+def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | None:
+    """What was measured first and last, and the change where both are numbers. Measured once: `after` is empty."""
+    lines: list[tuple[str, ...]] = []
+    for name, taken in measures.items():
+        first, last = taken[0], taken[-1] if len(taken) > 1 else None
+        for key, before in first.items():
+            after = last.get(key) if last is not None else None
+            lines.append(
+                (f"{name}.{key}", cell(before), cell(after) if last is not None else "", _change(before, after))
+            )
+    if not lines:
+        return None
+    return Table(columns=("value", "before", "after", "change"), rows=tuple(lines[:MOST_ROWS]), total=len(lines))
+
+
+def _change(before: Any, after: Any) -> str:
+    if isinstance(before, bool) or isinstance(after, bool):
+        return ""
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        return ""
+    return f"{after - before:+.6g}"

@@ -1,0 +1,106 @@
+"""Records of ways folded: rounds that begin again, decisions that lead elsewhere, and what a person did otherwise."""
+
+from __future__ import annotations
+
+from dba_console.plans.plan import ACTS, Step
+from dba_console.runbook.bound import bound_preview, for_each
+from dba_console.runbook.fold_acts import item_done, row_done
+from dba_console.runbook.fold_state import FINISHED, RunState
+from dba_console.runbook.requests import Record
+
+
+def leave(state: RunState, step_id: str, walked: bool) -> None:
+    """What follows a step that is the end of a branch: only for who came along it."""
+    then = state.plan.step(step_id).then
+    if walked and then and not state.goto:
+        state.goto = then
+
+
+def round_began(state: RunState, record: Record) -> None:
+    _go_back(state, str(record.fields.get("back_to", record.step)), record.step)
+
+
+def _go_back(state: RunState, first: str, last: str) -> None:
+    """Steps from the first to the last are to be walked again; their executions are counted on."""
+    ids = [step.id for step in state.plan.steps]
+    for step in state.plan.steps[ids.index(first) : ids.index(last) + 1]:
+        state.steps[step.id].status, state.steps[step.id].note = "pending", ""
+        for block in step.blocks:
+            state.blocks[block.id].reset()
+    state.goto, state.asked, state.failure = first, None, None
+
+
+def decided(state: RunState, record: Record) -> None:
+    goto = str(record.fields.get("goto", ""))
+    block = state.blocks[record.block]
+    block.status, block.note = "ok", record.text
+    if goto:
+        state.goto = goto
+        _give_up_rest(state, state.plan.step(record.step), record.text)
+
+
+def _give_up_rest(state: RunState, step: Step, reason: str) -> None:
+    for block in step.blocks:
+        if state.blocks[block.id].status not in FINISHED:
+            state.blocks[block.id].status, state.blocks[block.id].note = "skipped", reason
+
+
+def deviated(state: RunState, record: Record) -> None:
+    state.deviations.append(record)
+    what, reason = record.fields.get("what"), str(record.fields.get("reason", record.text))
+    if what == "retry":
+        _retry(state, record)
+    elif what == "skip" and record.block:
+        _skip_block(state, record, reason)
+    elif what == "skip":
+        state.failure, state.asked = None, None
+        _give_up_rest(state, state.plan.step(record.step), reason)
+        _skip_step(state, record.step, reason, record.wall_us)
+    elif what == "jump":
+        _jump(state, record, reason)
+
+
+def _retry(state: RunState, record: Record) -> None:
+    """Again, from the look at what it acts on; rows that are done stay done."""
+    block, (step, plan_block) = state.blocks[record.block], state.plan.block(record.block)
+    item = state.failure.item if state.failure is not None else ""
+    state.failure, state.asked = None, None
+    if for_each(plan_block) and not item:
+        block.status, block.note = "pending", ""
+        return
+    block.reset()
+    preview = bound_preview(state.plan, plan_block)
+    if preview is not None and preview in step.blocks and plan_block.kind in ACTS and not item:
+        state.blocks[preview.id].reset()
+
+
+def _skip_block(state: RunState, record: Record, reason: str) -> None:
+    block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
+    failure, state.failure, state.asked = state.failure, None, None
+    if failure is not None and failure.item:
+        block.status, block.note = "skipped", reason
+        item_done(state, failure.item, "skipped")
+        return
+    if failure is not None and failure.acted and for_each(plan_block):
+        block.rows_left_out += 1
+        row_done(state, plan_block, block, None)
+        return
+    block.status, block.note = "skipped", reason
+
+
+def _skip_step(state: RunState, step_id: str, reason: str, wall_us: int) -> None:
+    step = state.steps[step_id]
+    walked = step.status == "running"
+    step.status, step.note, step.ended_us = "skipped", reason, wall_us
+    leave(state, step_id, walked)
+
+
+def _jump(state: RunState, record: Record, reason: str) -> None:
+    to = str(record.fields.get("to", ""))
+    state.failure, state.asked = None, None
+    if record.fields.get("back"):
+        _go_back(state, to, record.step)
+        return
+    _give_up_rest(state, state.plan.step(record.step), reason)
+    state.goto = to
+    _skip_step(state, record.step, reason, record.wall_us)

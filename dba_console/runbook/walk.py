@@ -1,0 +1,220 @@
+"""The walk through a plan: a generator of requests, driven by who can fulfil them.
+
+    course = walk(plan, fold(plan, records), inputs=…, now=…)
+    request = next(course)
+    while True: request = course.send(reply)        # StopIteration.value is the Ending
+
+It looks at the state, does the next thing, and by the records it writes the state becomes another; nothing else is kept
+from one thing to the next. So it does not matter whether it goes on or is begun again with the records it had written:
+an act whose intent is on record is settled before anything else, a question is put again, a look is taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from msgspec import Struct
+
+from dba_console.plans.plan import Block, Plan, Step
+from dba_console.plans.view import Option
+from dba_console.runbook.fold_state import FINISHED, RunState
+from dba_console.runbook.requests import Reply, Request
+from dba_console.runbook.walk_acts import act, settle, wanted
+from dba_console.runbook.walk_course import Course, Interrupted, Turn
+from dba_console.runbook.walk_give_up import end, give_up
+from dba_console.runbook.walk_interrupts import heed
+from dba_console.runbook.walk_looks import check, measure, preview
+from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, stand
+from dba_console.runbook.walk_questions import PAUSED, NotAnAnswer, after_failure, chosen, place, started
+from dba_console.runbook.walk_rehearse import rehearse
+from dba_console.runbook.walk_undo import taking_back
+from dba_console.runbook.walk_waits import repeat, wait
+from dba_console.units import human_duration
+
+
+class Ending(Struct, frozen=True):
+    """How a run ended."""
+
+    state: str
+    """done, failed or aborted."""
+    text: str
+
+
+BLOCKS: dict[str, Callable[[Course, Block], Turn[None]]] = {
+    "check": check,
+    "measure": measure,
+    "preview": preview,
+    "wait": wait,
+    "repeat": repeat,
+    "confirm": stand,
+    "choose": choose,
+    "manual": manual,
+    "input": ask_value,
+    "change": act,
+    "run": act,
+    "action": act,
+}
+
+
+def walk(
+    plan: Plan, state: RunState, *, inputs: dict[str, Any] | None = None, now: Callable[[], int]
+) -> Generator[Request, Reply, Ending]:
+    """Go on from `state` to the end of the run. `state` is changed in place by each record written; `inputs` has the
+    values of all inputs and is given those that are asked for on the way; `now` is the wall clock in microseconds.
+    """
+    course = Course(plan, state, now, {} if inputs is None else inputs)
+    asked_anew = state.mode == "rehearse"
+    while not state.ended:
+        try:
+            if not asked_anew and state.started and state.open_execution is None and state.undo is None:
+                yield from forgotten_secrets(course)
+                asked_anew = True
+            yield from _turn(course)
+        except Interrupted as wish:
+            yield from heed(course, wish.interrupt)
+    state.current = ""
+    return Ending(state.ended, state.ending)
+
+
+def _turn(course: Course) -> Turn[None]:
+    """The next thing."""
+    state = course.state
+    if state.paused:
+        yield from _paused(course)
+    elif state.mode == "rehearse":
+        yield from rehearse(course)
+    elif (execution := state.open_execution) is not None:
+        yield from settle(course, execution)
+    elif state.failure is not None:
+        yield from _decide(course)
+    elif state.undo is not None:
+        yield from taking_back(course, state.undo)
+    elif not state.started:
+        yield from _before_start(course)
+    else:
+        yield from _walk_on(course)
+
+
+def _paused(course: Course) -> Turn[None]:
+    """Held still until a person says otherwise."""
+    under_way = course.state.step_under_way
+    answer = yield from course.ask("choose", f"{course.state.paused}. Go on?", options=PAUSED)
+    try:
+        option, reason = chosen(PAUSED, answer.text)
+    except NotAnAnswer as why:
+        yield from course.reject(str(why))
+        return
+    step = under_way.id if under_way is not None else ""
+    if option.key == "continue":
+        text = f"{answer.who} goes on"
+        yield from course.write("run.resumed", text, step=step, who=answer.who, human_s=answer.human_s)
+    else:
+        yield from course.answered("choose", answer, f"{answer.who} ends the run", answer=option.key, reason=reason)
+        yield from give_up(course, "aborted", reason or "while it was paused", answer.who)
+
+
+def _before_start(course: Course) -> Turn[None]:
+    """The checks that stand before the first act, then the question. No is the default, and leaves all as it is."""
+    for _, block in course.plan.blocks():
+        if block.leading and course.state.blocks[block.id].status not in FINISHED:
+            yield from _run(course, block)
+            return
+    blocks = [block for step in course.plan.steps for block in step.blocks]
+    usual = sum(block.usual_s or 0.0 for block in blocks)
+    about = f", usually about {human_duration(usual)}" if usual else ""
+    on = f" on {course.state.target}" if course.state.target else ""
+    text = f"Start {course.plan.title}{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
+    answer = yield from course.ask("start", text, expects="yes")
+    try:
+        yes = started(answer.text)
+    except NotAnAnswer as why:
+        yield from course.reject(str(why))
+        return
+    if yes:
+        text = f"started by {answer.who}"
+        yield from course.write("run.started", text, who=answer.who, human_s=answer.human_s)
+    else:
+        yield from course.answered("start", answer, f"not started: {answer.who} said no", answer="no")
+        yield from end(course, "aborted", "it was not started", answer.who)
+
+
+def _decide(course: Course) -> Turn[None]:
+    """Something failed: a person decides. Each way but the end is a deviation, and is listed as one."""
+    failure = course.state.failure
+    if failure is None:
+        return
+    _, block = course.plan.block(failure.block)
+    known = course.state.blocks[block.id]
+    may_skip = not course.plan.strict or bool(failure.item)
+    options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip)
+    text = f"{block.id} failed: {known.note}"
+    while True:
+        answer = yield from course.ask("failed", text, block=block, options=options)
+        try:
+            option, reason = chosen(options, answer.text)
+            break
+        except NotAnAnswer as why:
+            yield from course.reject(str(why))
+    said = f"{block.id}: {answer.who} decided: {answer.text.strip()}"
+    yield from course.answered("failed", answer, said, block=block, answer=option.key, reason=reason)
+    if option.key == "abort":
+        why_not = f"{block.id}: {known.note}" + (f" ({reason})" if reason else "")
+        yield from give_up(course, "failed", why_not, answer.who)
+        return
+    what = "skip" if option.key == "skip" else "retry"
+    text = f"{block.id}: {option.text}, by {answer.who}" + (f": {reason}" if reason else "")
+    yield from course.write(
+        "deviation", text, block=block, who=answer.who, what=what, answer=option.key, reason=reason or known.note
+    )
+
+
+def _walk_on(course: Course) -> Turn[None]:
+    """The first step that has not ended, and in it the first block that has not."""
+    state = course.state
+    for step in course.plan.steps:
+        known = state.steps[step.id]
+        if known.status in FINISHED:
+            continue
+        if known.status == "pending" and (why := _passed_over(state, step)):
+            text = f"step {step.id}: skipped, {why}"
+            yield from course.write("step.ended", text, step=step.id, state="skipped", reason=why)
+            return
+        if known.status == "pending":
+            yield from course.write("step.started", f"step {step.id}: {step.title}", step=step.id)
+            return
+        yield from _within(course, step)
+        return
+    yield from end(course, "done", "")
+
+
+def _passed_over(state: RunState, step: Step) -> str:
+    """Why a step is not walked; empty where it is."""
+    if state.goto and state.goto != step.id:
+        return f"on to {place(state.goto)}"
+    if step.branch and state.goto != step.id:
+        return "reached by a decision only"
+    return ""
+
+
+def _within(course: Course, step: Step) -> Turn[None]:
+    for block in step.blocks:
+        if course.state.blocks[block.id].status not in FINISHED:
+            yield from _run(course, block)
+            return
+    known = [course.state.blocks[block.id] for block in step.blocks]
+    skipped = bool(known) and all(one.status == "skipped" for one in known)
+    reason = "; ".join(dict.fromkeys(one.note for one in known if one.status == "skipped"))
+    state = "skipped" if skipped else "ok"
+    text = f"step {step.id}: {state}" + (f" ({reason})" if reason else "")
+    yield from course.write("step.ended", text, step=step.id, state=state, reason=reason)
+
+
+def _run(course: Course, block: Block) -> Turn[None]:
+    """One block. An act asks by itself whether it is wanted, for it may be in the middle of its rows; a wait or round
+    whose end is fixed has been asked before."""
+    course.state.current = block.id
+    going_on = course.state.blocks[block.id].due_us is not None
+    if BLOCKS[block.kind] is not act and not going_on and not (yield from wanted(course, block)):
+        return
+    yield from BLOCKS[block.kind](course, block)

@@ -1,0 +1,223 @@
+"""An act: whether it applies, what it would do, the word of a person, its intent on disk, and only then the doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.plans.plan import Block, Confirmation
+from dba_console.runbook.bound import bound_preview, for_each, parameters
+from dba_console.runbook.fold_state import Execution
+from dba_console.runbook.requests import Do, Outcome, Seen, Settle
+from dba_console.runbook.undo import Item
+from dba_console.runbook.walk_course import Course, Turn
+from dba_console.runbook.walk_give_up import give_up
+from dba_console.runbook.walk_questions import SETTLING, NotAnAnswer, chosen, confirms, expected, wording
+
+UNDO_CONFIRMATION = Confirmation(level="yes")
+"""Of an undo whose author asks for nothing else."""
+
+
+def wanted(course: Course, block: Block, item: str = "") -> Turn[bool]:
+    """Whether the block is to run at all. A test that cannot tell is a failure: it is taken neither for yes nor no."""
+    if block.when is not None:
+        seen = yield from course.look(block, "when", block.when)
+        if seen.holds is None or seen.error:
+            yield from _cannot_tell(course, block, "whether it applies", seen, item)
+            return False
+        if not seen.holds:
+            yield from skip(course, block, f"not applicable: {seen.text or block.when.text}", item)
+            return False
+    if block.done is not None:
+        seen = yield from course.look(block, "done", block.done)
+        if seen.holds is None or seen.error:
+            yield from _cannot_tell(course, block, "whether it is done already", seen, item)
+            return False
+        if seen.holds:
+            yield from skip(course, block, f"already so: {seen.text or block.done.text}", item)
+            return False
+    return True
+
+
+def skip(course: Course, block: Block, reason: str, item: str = "") -> Turn[None]:
+    """Say that a block is left out, and why."""
+    yield from course.write("block.skipped", f"{block.id}: skipped, {reason}", block=block, reason=reason, item=item)
+
+
+def _cannot_tell(course: Course, block: Block, what: str, seen: Seen, item: str) -> Turn[None]:
+    note = f"it cannot be told {what}: {seen.error or seen.text or 'unknown'}"
+    yield from fail(course, block, note, item, machine_s=seen.machine_s)
+
+
+def fail(course: Course, block: Block, note: str, item: str = "", **fields: Any) -> Turn[None]:
+    """Say that a block failed before anything was done."""
+    text = f"{block.id}: failed, {note}"
+    yield from course.write("block.seen", text, block=block, state="failed", note=note, item=item, **fields)
+
+
+def act(course: Course, block: Block, item: Item | None = None) -> Turn[None]:
+    """One act. Of a change for each row: the next row."""
+    key = item.key if item is not None else ""
+    known = course.state.blocks[block.id]
+    going_on = known.row > 0 and not key
+    # An action's own undo is not what its `when` and `done` speak of.
+    asks = item is None or item.key == block.id
+    if asks and not going_on and not known.confirmed and not (yield from wanted(course, block, key)):
+        return
+    rows: tuple[dict[str, Any], ...] | None = None
+    if not key and (preview := bound_preview(course.plan, block)) is not None:
+        rows = course.state.blocks[preview.id].rows
+        if not rows:
+            why = "the preview gave no rows" if rows is not None else "its preview was not run"
+            yield from skip(course, block, f"nothing to act on: {why}")
+            return
+    if block.kind == "action" and not key and known.sight is None and not (yield from _sight(course, block)):
+        return
+    if not (yield from _confirmed(course, block, item, rows)):
+        return
+    yield from _execute(course, block, item, rows)
+
+
+def _sight(course: Course, block: Block) -> Turn[bool]:
+    """What an action would do, before the question about it. False: it will not be done."""
+    seen = yield from course.look(block, "preview")
+    sight = seen.values.get("sight") or {}
+    refusal = seen.error or sight.get("refusal")
+    if refusal:
+        hint = sight.get("hint")
+        note = f"refused: {refusal}" + (f" ({hint})" if hint else "")
+        yield from fail(course, block, note, machine_s=seen.machine_s)
+        return False
+    if sight.get("done"):
+        yield from skip(course, block, f"already so: {sight.get('text') or seen.text}")
+        return False
+    text = f"{block.id}: {sight.get('text') or seen.text}"
+    yield from course.write("block.seen", text, block=block, state="sight", sight=sight, machine_s=seen.machine_s)
+    return True
+
+
+def _count(course: Course, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
+    known = course.state.blocks[block.id]
+    if rows is not None:
+        return len(rows) - (known.row if for_each(block) else 0)
+    count = (known.sight or {}).get("count")
+    return count if isinstance(count, int) else None
+
+
+def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[bool]:
+    confirmation = block.confirm if item is None else (block.confirm or UNDO_CONFIRMATION)
+    if confirmation is None or course.state.blocks[block.id].confirmed:
+        return True
+    count = _count(course, block, rows)
+    return (yield from confirm(course, block, confirmation, count=count, item=item.key if item is not None else ""))
+
+
+def confirm(
+    course: Course, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
+) -> Turn[bool]:
+    """Ask until it is confirmed or declined."""
+    expects = expected(confirmation, course.state, count)
+    if not expects:
+        yield from fail(course, block, "it is not known what would have to be typed to confirm it", item)
+        return False
+    text = ("Take it back: " if item else "") + wording(block, confirmation, expects, course.state.target)
+    while True:
+        answer = yield from course.ask(
+            confirmation.level, text, block=block, expects=expects, people=confirmation.people
+        )
+        try:
+            yes = confirms(confirmation, expects, answer.text)
+        except NotAnAnswer as why:
+            yield from course.reject(str(why))
+            continue
+        if yes and confirmation.people > 1 and not answer.second:
+            yield from course.reject("a second person has to confirm it")
+            continue
+        people = f"{answer.who} and {answer.second}" if answer.second else answer.who
+        said = f"{block.id}: {'confirmed' if yes else 'declined'} by {people}"
+        state = "" if yes else "declined"
+        # Not `ask`'s business to keep: what was typed is what was expected, or no.
+        yield from course.answered(
+            confirmation.level, answer, said, block=block, state=state, answer=answer.text.strip(), item=item
+        )
+        return yes
+
+
+def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[None]:
+    known = course.state.blocks[block.id]
+    fields: dict[str, Any] = {"params": parameters(course.state, block)}
+    if known.sight is not None:
+        fields["sight"] = known.sight
+    if item is not None:
+        fields |= {"item": item.key}
+    elif rows is not None and for_each(block):
+        fields |= {"row": rows[known.row], "row_index": known.row}
+    elif rows is not None:
+        fields |= {"rows": rows}
+    number = known.executions + 1
+    intent = yield from course.write(
+        "block.intent", f"{block.id}: intent recorded", block=block, execution=number, **fields
+    )
+    reply = yield Do(block=block, execution=number, intent=intent, undo_of=item.undo_of if item is not None else None)
+    yield from _ended(course, "block.result", block, number, _outcome(reply))
+
+
+def _outcome(reply: object) -> Outcome:
+    if not isinstance(reply, Outcome):
+        raise TypeError(f"the walk was told {type(reply).__name__}, not Outcome")
+    return reply
+
+
+def _ended(
+    course: Course, kind: str, block: Block, number: int, outcome: Outcome, *, who: str | None = None
+) -> Turn[None]:
+    yield from course.write(
+        kind,
+        f"{block.id}: {outcome.state}, {outcome.text}",
+        block=block,
+        state=outcome.state,
+        execution=number,
+        who=who,
+        note=outcome.text,
+        values=outcome.values,
+        undo=outcome.undo,
+        evidence=outcome.evidence,
+        machine_s=outcome.machine_s,
+    )
+
+
+def settle(course: Course, execution: Execution) -> Turn[None]:
+    """An execution whose end nobody saw: evidence first, then the word of a person with a reason. Never a guess."""
+    _, block = course.plan.block(execution.block)
+    course.state.current = block.id
+    outcome = _outcome((yield Settle(block=block, execution=execution.number, intent=execution.intent)))
+    if outcome.state == "unknown" and block.done is not None and not execution.item:
+        seen = yield from course.look(block, "done", block.done)
+        if seen.holds and not seen.error:
+            evidence = f"done: {seen.text or block.done.text}"
+            outcome = Outcome(state="ok", text="what it was for is so", evidence=evidence, machine_s=seen.machine_s)
+    if outcome.state != "unknown":
+        yield from _ended(course, "block.settled", block, execution.number, outcome)
+        return
+    if execution.state != "unknown":
+        yield from _ended(course, "block.settled", block, execution.number, outcome)
+    yield from _ask_end(course, block, execution, outcome)
+
+
+def _ask_end(course: Course, block: Block, execution: Execution, outcome: Outcome) -> Turn[None]:
+    text = f"{block.id}: how execution {execution.number} ended is not known: {outcome.text}. What is so?"
+    while True:
+        answer = yield from course.ask("settle", text, block=block, options=SETTLING)
+        try:
+            option, reason = chosen(SETTLING, answer.text)
+            break
+        except NotAnAnswer as why:
+            yield from course.reject(str(why))
+    said = f"{block.id}: {answer.who} says {option.key}" + (f": {reason}" if reason else "")
+    yield from course.answered("settle", answer, said, block=block, answer=option.key, reason=reason)
+    if option.key == "abort":
+        yield from give_up(course, "failed", reason or f"the end of {block.id} is not known", answer.who)
+    elif option.key in ("ok", "failed"):
+        settled = Outcome(
+            state="ok" if option.key == "ok" else "failed", text=reason, evidence=f"the word of {answer.who}"
+        )
+        yield from _ended(course, "block.settled", block, execution.number, settled, who=answer.who)

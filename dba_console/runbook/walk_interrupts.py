@@ -1,0 +1,88 @@
+"""What the operator may want instead of what was asked: hold still, leave a step out, go elsewhere, end the run."""
+
+from __future__ import annotations
+
+from dba_console.runbook.fold_state import END
+from dba_console.runbook.requests import Interrupt
+from dba_console.runbook.undo import passed
+from dba_console.runbook.walk_course import Course, Turn
+from dba_console.runbook.walk_give_up import give_up
+from dba_console.runbook.walk_questions import place
+
+
+def heed(course: Course, wish: Interrupt) -> Turn[None]:
+    """Do what was asked for, or say why not; then the walk goes on with its next thing."""
+    if wish.verb == "pause":
+        yield from _pause(course, wish)
+    elif wish.verb in ("abort", "undo"):
+        state = "failed" if course.state.failure is not None or course.state.open_execution is not None else "aborted"
+        yield from give_up(course, state, wish.reason or f"ended by {wish.who}", wish.who)
+    else:
+        why = _why_not(course, wish)
+        if why:
+            yield from course.reject(why)
+        elif wish.verb == "skip":
+            yield from _skip(course, wish)
+        else:
+            yield from _jump(course, wish)
+
+
+def _pause(course: Course, wish: Interrupt) -> Turn[None]:
+    if course.state.paused:
+        yield from course.reject("the run is paused already")
+        return
+    text = f"paused by {wish.who}" + (f": {wish.reason}" if wish.reason else "")
+    yield from course.write("run.paused", text, who=wish.who, reason=wish.reason)
+
+
+def _why_not(course: Course, wish: Interrupt) -> str:
+    """Why a step may not be skipped or left for another; empty where it may."""
+    state, plan = course.state, course.plan
+    if plan.strict:
+        return "this runbook is strict: its steps are walked in order, none is left out"
+    if state.mode == "rehearse":
+        return "a rehearsal goes through all steps"
+    if not state.started:
+        return "the run has not been started; there is no step to leave"
+    if state.undo is not None:
+        return "the run is being ended; answer the question"
+    if state.open_execution is not None:
+        return f"how {state.open_execution.block} ended has to be settled first"
+    if state.step_under_way is None:
+        return "no step is under way"
+    if not wish.reason.strip():
+        return f"a {wish.verb} needs a reason"
+    return _why_not_there(course, wish) if wish.verb == "jump" else ""
+
+
+def _why_not_there(course: Course, wish: Interrupt) -> str:
+    ids = [step.id for step in course.plan.steps]
+    here = course.state.step_under_way
+    if wish.step == END or here is None:
+        return ""
+    if wish.step not in ids:
+        return f"there is no step {wish.step!r}"
+    if wish.step == here.id:
+        return f"step {wish.step} is under way"
+    between = course.plan.steps[ids.index(wish.step) : ids.index(here.id) + 1]
+    final = [step.id for step in between if step.point_of_no_return and passed(course.state, step)]
+    return f"step {final[-1]} was a point of no return: there is no way back past it" if final else ""
+
+
+def _skip(course: Course, wish: Interrupt) -> Turn[None]:
+    step = course.state.step_under_way
+    if step is not None:
+        text = f"step {step.id}: left out by {wish.who}: {wish.reason}"
+        yield from course.write("deviation", text, step=step.id, who=wish.who, what="skip", reason=wish.reason)
+
+
+def _jump(course: Course, wish: Interrupt) -> Turn[None]:
+    step = course.state.step_under_way
+    if step is None:
+        return
+    ids = [one.id for one in course.plan.steps]
+    back = wish.step != END and ids.index(wish.step) < ids.index(step.id)
+    text = f"step {step.id}: left by {wish.who} for {place(wish.step)}: {wish.reason}"
+    yield from course.write(
+        "deviation", text, step=step.id, who=wish.who, what="jump", to=wish.step, back=back, reason=wish.reason
+    )

@@ -1,0 +1,57 @@
+"""Blocks that only look: a check must hold, a measure keeps its values, a preview gives the rows to act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.plans.plan import Block
+from dba_console.runbook.requests import Seen
+from dba_console.runbook.walk_acts import fail
+from dba_console.runbook.walk_course import Course, Turn
+
+MOST_ROWS = 1000
+"""Of a preview: more than a person can confirm with open eyes."""
+
+
+def check(course: Course, block: Block) -> Turn[None]:
+    """It passes only if it is known to hold."""
+    seen = yield from course.look(block, "check")
+    if seen.holds is True and not seen.error:
+        yield from _ok(course, block, seen, f"holds: {seen.text}" if seen.text else "holds")
+        return
+    what = "does not hold" if seen.holds is False and not seen.error else "it cannot be told whether it holds"
+    note = f"{what}: {seen.error or seen.text or 'unknown'}"
+    yield from fail(course, block, note, machine_s=seen.machine_s)
+
+
+def measure(course: Course, block: Block) -> Turn[None]:
+    """Values now; with those taken later they are before and after."""
+    seen = yield from course.look(block, "measure")
+    if seen.error:
+        yield from fail(course, block, seen.error, machine_s=seen.machine_s)
+        return
+    yield from _ok(course, block, seen, seen.text or "measured")
+
+
+def preview(course: Course, block: Block) -> Turn[None]:
+    """The exact set the next change may act on. Too many rows are a failure: nobody has seen what they confirm."""
+    seen = yield from course.look(block, "preview")
+    most = block.settings.get("at_most")
+    most = min(most, MOST_ROWS) if isinstance(most, int) else MOST_ROWS
+    if seen.error:
+        yield from fail(course, block, seen.error, machine_s=seen.machine_s)
+    elif len(seen.rows) > most:
+        note = f"{len(seen.rows)} rows, and {most} are the most that may be acted on"
+        yield from fail(course, block, note, machine_s=seen.machine_s)
+    elif not seen.rows and block.settings.get("empty") == "fail":
+        yield from fail(course, block, "it gave no rows", machine_s=seen.machine_s)
+    else:
+        note = f"{len(seen.rows)} row{'s' if len(seen.rows) != 1 else ''}"
+        values = {**seen.values, "count": len(seen.rows), "rows": seen.rows}
+        yield from _ok(course, block, seen, note, rows=seen.rows, values=values)
+
+
+def _ok(course: Course, block: Block, seen: Seen, note: str, **fields: Any) -> Turn[None]:
+    fields = {"values": seen.values, **fields}
+    text = f"{block.id}: {note}"
+    yield from course.write("block.seen", text, block=block, state="ok", note=note, machine_s=seen.machine_s, **fields)

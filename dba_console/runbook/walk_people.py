@@ -1,0 +1,99 @@
+"""Blocks a person does: decisions, manual steps with their evidence, values asked for on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dba_console.errors import UsageError
+from dba_console.plans.plan import Block, Confirmation, Input
+from dba_console.runbook.values import value_of
+from dba_console.runbook.walk_acts import confirm
+from dba_console.runbook.walk_course import Course, Turn
+from dba_console.runbook.walk_questions import NotAnAnswer, chosen, decisions, leads_to, place
+
+
+def stand(course: Course, block: Block) -> Turn[None]:
+    """A `confirm` of its own."""
+    yield from confirm(course, block, block.confirm or Confirmation(level="yes"))
+
+
+def choose(course: Course, block: Block) -> Turn[None]:
+    """A decision; what it jumps over is skipped, and told so."""
+    options = decisions(block)
+    text = str(block.settings.get("question") or block.title or "Which way?")
+    while True:
+        answer = yield from course.ask("choose", text, block=block, options=options)
+        try:
+            option, _ = chosen(options, answer.text)
+            break
+        except NotAnAnswer as why:
+            yield from course.reject(str(why))
+    goto = leads_to(block, option.key)
+    said = f"decision: {option.key}" + (f", on to {place(goto)}" if goto else "")
+    yield from course.answered(
+        "choose", answer, f"{block.id}: {answer.who} chose {option.key}", block=block, answer=option.key
+    )
+    yield from course.write("choose.taken", said, block=block, who=answer.who, answer=option.key, goto=goto)
+
+
+def manual(course: Course, block: Block) -> Turn[None]:
+    """Something a human does; what shows that it was done is asked for, and may not be empty."""
+    what = str(block.settings.get("text") or block.title or block.body or "do as it is written")
+    evidence = str(block.settings.get("evidence") or "what shows that it is done")
+    while True:
+        answer = yield from course.ask("manual", f"{what}\nEvidence ({evidence}):", block=block)
+        if answer.text.strip():
+            break
+        yield from course.reject("say what shows that it is done")
+    said = answer.text.strip()
+    yield from course.answered(
+        "manual", answer, f"{block.id}: done by {answer.who}: {said}", block=block, state="ok", answer=said
+    )
+
+
+def declared(block: Block) -> Input:
+    """The input a block declares."""
+    known = {name: value for name, value in block.settings.items() if name in Input.__struct_fields__}
+    return msgspec.convert({"type": "text", **known, "name": block.name or str(known.get("name", block.id))}, Input)
+
+
+def ask_value(course: Course, block: Block) -> Turn[None]:
+    """A value. A secret one is kept in the memory of this process and nowhere else."""
+    one = declared(block)
+    text = one.help or block.title or f"Value of {one.name}"
+    while True:
+        answer = yield from course.ask("input", text, block=block, secret=one.secret)
+        try:
+            value = _value(one, answer.text)
+            break
+        except UsageError as error:
+            yield from course.reject(error.message)
+    course.inputs[one.name] = value
+    shown: dict[str, Any] = {} if one.secret else {"value": value}
+    told = "a secret" if one.secret else str(value)
+    text = f"{block.id}: {answer.who} gave {told}"
+    yield from course.write(
+        "input.given", text, block=block, who=answer.who, name=one.name, human_s=answer.human_s, **shown
+    )
+
+
+def _value(one: Input, text: str) -> Any:
+    if text.strip():
+        return value_of(one, text)
+    if one.default is not None:
+        return value_of(one, one.default)
+    if one.required:
+        raise UsageError(f"{one.name} is needed")
+    return None
+
+
+def forgotten_secrets(course: Course) -> Turn[None]:
+    """After a resume: secrets that were given on the way are asked for anew, for no file knows them."""
+    for _, block in course.plan.blocks():
+        if block.kind != "input" or course.state.blocks[block.id].status != "ok":
+            continue
+        one = declared(block)
+        if one.secret and one.name not in course.inputs:
+            yield from ask_value(course, block)

@@ -1,0 +1,119 @@
+"""Questions put in words, and answers read: nothing is taken for an answer that does not say plainly what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dba_console.plans.plan import Block, Confirmation
+from dba_console.plans.view import Option
+from dba_console.runbook.fold_state import END, RunState
+
+ACKNOWLEDGED = "y"
+"""The letter of an `ack`."""
+DECLINED = frozenset({"n", "no"})
+YES = "yes"
+
+GO_ON = Option(key="continue", text="go on")
+GIVE_UP = Option(key="abort", text="end the run here")
+PAUSED = (GO_ON, GIVE_UP)
+
+
+class NotAnAnswer(Exception):
+    """What was typed does not do, and why."""
+
+
+def chosen(options: Iterable[Option], text: str) -> tuple[Option, str]:
+    """The option that is meant, and the reason given. Raises NotAnAnswer."""
+    key, _, reason = text.strip().partition(" ")
+    known = {option.key: option for option in options}
+    option = known.get(key)
+    if option is None:
+        raise NotAnAnswer(f"{key or 'nothing'!r} is none of {', '.join(known)}")
+    reason = reason.strip()
+    if option.needs_reason and not reason:
+        raise NotAnAnswer(f"{key} needs a reason: {key} REASON")
+    return option, reason
+
+
+def confirms(confirmation: Confirmation, expects: str, text: str) -> bool:
+    """True: confirmed; False: declined. Raises NotAnAnswer."""
+    said = text.strip()
+    wanted = {"ack": ACKNOWLEDGED, "yes": YES, "type": expects}[confirmation.level]
+    if not wanted:
+        raise NotAnAnswer("it is not known what would have to be typed, so nothing confirms it")
+    if said == wanted or (confirmation.level == "ack" and said.lower() in (ACKNOWLEDGED, YES)):
+        return True
+    if said.lower() in DECLINED:
+        return False
+    raise NotAnAnswer(
+        f"{said!r} is not {wanted!r}; nothing was done" if said else "nothing was typed; nothing was done"
+    )
+
+
+def started(text: str) -> bool:
+    """Whether to start. Raises NotAnAnswer."""
+    said = text.strip().lower()
+    if said == YES:
+        return True
+    if said in DECLINED:
+        return False
+    raise NotAnAnswer("type yes to start, no to leave everything as it is")
+
+
+def expected(confirmation: Confirmation, state: RunState, count: int | None) -> str:
+    """The text that has to be typed; empty where it cannot be told, and then nothing confirms."""
+    if confirmation.level == "ack":
+        return ACKNOWLEDGED
+    if confirmation.level == "yes":
+        return YES
+    if confirmation.text == "target":
+        return state.target
+    if confirmation.text == "count":
+        return "" if count is None else str(count)
+    return confirmation.text
+
+
+def wording(block: Block, confirmation: Confirmation, expects: str, target: str) -> str:
+    """What is asked before a block runs."""
+    what = block.title or str(block.settings.get("text", "")) or f"run {block.id}"
+    where = f" on {target}" if target and block.kind != "confirm" else ""
+    if confirmation.level == "ack":
+        how = f"Press {ACKNOWLEDGED} to go on, n to stop here"
+    else:
+        how = f"Type {expects or '?'} to go on, no to stop here"
+    return f"{what}{where}? {how}" + ("; a second person types it too" if confirmation.people > 1 else "")
+
+
+def after_failure(*, timed_out: bool, may_skip: bool) -> tuple[Option, ...]:
+    """What can be done about a block that failed."""
+    options = [Option(key="retry", text="look and try again")]
+    if timed_out:
+        options.append(Option(key="wait", text="wait as long again"))
+    if may_skip:
+        options.append(Option(key="skip", text="leave it out", needs_reason=True))
+    return (*options, GIVE_UP)
+
+
+SETTLING = (
+    Option(key="again", text="look for evidence again"),
+    Option(key="ok", text="it was done", needs_reason=True),
+    Option(key="failed", text="it was not done", needs_reason=True),
+    GIVE_UP,
+)
+
+
+def decisions(block: Block) -> tuple[Option, ...]:
+    """The options of a `choose`."""
+    return tuple(
+        Option(key=str(one["key"]), text=str(one.get("text", ""))) for one in block.settings.get("options", ())
+    )
+
+
+def leads_to(block: Block, key: str) -> str:
+    """The step an option leads to, or the end; empty: what follows."""
+    goto = next((str(one.get("goto") or "") for one in block.settings.get("options", ()) if one["key"] == key), "")
+    return "" if goto == "next" else goto
+
+
+def place(goto: str) -> str:
+    return "the end" if goto == END else goto

@@ -1,0 +1,170 @@
+"""A rehearsal: what only looks really runs, what acts is told and not done, nobody is asked anything.
+
+What an act would have given is not known, so what depends on it is told as unknown and never made up; every branch is
+gone through, for the decision is not made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.plans.plan import ACTS, READS, Block, Plan
+from dba_console.runbook.bound import bound_preview
+from dba_console.runbook.fold_state import FINISHED, RunState
+from dba_console.runbook.requests import Seen
+from dba_console.runbook.walk_course import Course, Purpose, Turn
+from dba_console.runbook.walk_give_up import end
+from dba_console.runbook.walk_looks import MOST_ROWS
+from dba_console.runbook.walk_waits import test_of
+
+CAVEAT = "that a rehearsal passes does not promise that the run will succeed"
+
+
+def rehearse(course: Course) -> Turn[None]:
+    """The next thing of a rehearsal."""
+    for step in course.plan.steps:
+        known = course.state.steps[step.id]
+        if known.status in (*FINISHED, "failed"):
+            continue
+        if known.status == "pending":
+            yield from course.write("step.started", f"step {step.id}: rehearsed", step=step.id)
+        for block in step.blocks:
+            if course.state.blocks[block.id].status == "pending":
+                yield from _block(course, block)
+        failed = any(course.state.blocks[block.id].status == "failed" for block in step.blocks)
+        state = "failed" if failed else "ok"
+        yield from course.write("step.ended", f"step {step.id}: rehearsed, {state}", step=step.id, state=state)
+        return
+    yield from _end(course)
+
+
+def _end(course: Course) -> Turn[None]:
+    states = course.state.blocks
+    failed = [block.id for _, block in course.plan.blocks() if states[block.id].status == "failed"]
+    looks = sum(1 for _, block in course.plan.blocks() if block.kind in READS and states[block.id].status == "ok")
+    acts = sum(1 for step in course.plan.steps for block in step.blocks if block.kind in ACTS)
+    told = f"{looks} looks taken, {acts} acts told and not done; {CAVEAT}"
+    if failed:
+        yield from end(course, "failed", f"{', '.join(failed)} failed; {told}")
+    else:
+        yield from end(course, "done", told)
+
+
+def _unknown(state: RunState, plan: Plan, block: Block) -> list[str]:
+    """Names of results it goes by that nobody has, because nothing was done."""
+    given = {one.name for _, one in plan.blocks() if one.name}
+    return [name for name in block.uses if name in given and name not in state.values]
+
+
+def _block(course: Course, block: Block) -> Turn[None]:
+    missing = _unknown(course.state, course.plan, block)
+    if missing:
+        yield from _told(course, block, f"unknown until it is really run: needs {', '.join(missing)}")
+        return
+    if not (yield from _applies(course, block)):
+        return
+    if block.kind in ("check", "measure", "preview"):
+        yield from _look(course, block)
+    elif block.kind == "wait":
+        yield from _wait(course, block)
+    elif block.kind in ACTS:
+        yield from _act(course, block)
+    else:
+        yield from _told(course, block, f"would ask or tell a person: {_asks(block)}")
+
+
+def _asks(block: Block) -> str:
+    settings = block.settings
+    return str(block.title or settings.get("question") or settings.get("text") or settings.get("help") or block.kind)
+
+
+def _told(course: Course, block: Block, note: str, **fields: Any) -> Turn[None]:
+    text = f"{block.id}: {note}"
+    yield from course.write("block.skipped", text, block=block, state="rehearsed", reason=note, **fields)
+
+
+def _applies(course: Course, block: Block) -> Turn[bool]:
+    for purpose, test in (("when", block.when), ("done", block.done)):
+        if test is None:
+            continue
+        seen = yield from course.look(block, "when" if purpose == "when" else "done", test)
+        if seen.holds is None or seen.error:
+            yield from _told(course, block, f"`{purpose}` is unknown: {seen.error or seen.text or test.text}")
+            return False
+        if seen.holds is (purpose == "done"):
+            why = "already so" if purpose == "done" else "not applicable"
+            yield from _told(course, block, f"{why}: {seen.text or test.text}")
+            return False
+    return True
+
+
+def _look(course: Course, block: Block) -> Turn[None]:
+    purpose: Purpose = "check" if block.kind == "check" else "measure" if block.kind == "measure" else "preview"
+    seen = yield from course.look(block, purpose)
+    good = not seen.error and (block.kind != "check" or seen.holds is True)
+    note = _note(block, seen)
+    if good:
+        fields: dict[str, Any] = {"values": seen.values}
+        if block.kind == "preview":
+            rows = seen.rows[:MOST_ROWS]
+            fields = {"rows": rows, "values": {**seen.values, "count": len(seen.rows), "rows": rows}}
+        yield from _seen(course, block, "ok", note, seen, **fields)
+    elif _after_an_act(course.plan, block):
+        yield from _told(course, block, f"{note}; what comes before it was not done", machine_s=seen.machine_s)
+    else:
+        yield from _seen(course, block, "failed", note, seen)
+
+
+def _note(block: Block, seen: Seen) -> str:
+    if seen.error:
+        return seen.error
+    if block.kind == "check":
+        word = {True: "holds", False: "does not hold", None: "it cannot be told whether it holds"}[seen.holds]
+        return f"{word}: {seen.text}" if seen.text else word
+    if block.kind == "preview":
+        return f"{len(seen.rows)} rows"
+    return seen.text or "measured"
+
+
+def _seen(course: Course, block: Block, state: str, note: str, seen: Seen, **fields: Any) -> Turn[None]:
+    text = f"{block.id}: {note}"
+    yield from course.write("block.seen", text, block=block, state=state, note=note, machine_s=seen.machine_s, **fields)
+
+
+def _after_an_act(plan: Plan, block: Block) -> bool:
+    """Whether anything that would have changed the world stands before it."""
+    for _, one in plan.blocks():
+        if one.id == block.id:
+            return False
+        if one.kind in ACTS or one.kind == "manual":
+            return True
+    return False
+
+
+def _wait(course: Course, block: Block) -> Turn[None]:
+    test = test_of(block.settings.get("until"))
+    if test is None:
+        yield from _told(course, block, "would let time pass")
+        return
+    seen = yield from course.look(block, "until", test)
+    now = "it is so now" if seen.holds and not seen.error else "it is not so now"
+    yield from _told(course, block, f"would wait until {test.text}; {now}: {seen.error or seen.text}")
+
+
+def _act(course: Course, block: Block) -> Turn[None]:
+    """What would be done, verbatim."""
+    if block.kind == "action":
+        seen = yield from course.look(block, "preview")
+        sight = seen.values.get("sight") or {}
+        refusal = seen.error or sight.get("refusal")
+        if refusal:
+            yield from _told(course, block, f"would be refused now: {refusal}", refused=refusal)
+        else:
+            exact = sight.get("exact") or seen.text
+            yield from _told(course, block, f"would do: {exact}", exact=exact, sight=sight)
+        return
+    preview = bound_preview(course.plan, block)
+    rows = course.state.blocks[preview.id].rows if preview is not None else None
+    on = f" on {len(rows)} rows" if rows is not None else ""
+    exact = block.body.strip() or " ".join(str(word) for word in block.settings.get("argv", ()))
+    yield from _told(course, block, f"would run{on}: {exact}", exact=exact)
