@@ -17,6 +17,8 @@ class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """libpq connection string or URI."""
     host_panels: bool | None = None
     """True: the server runs on this host although it cannot be proven; False: it does not; unset: find out."""
+    read_only: bool = False
+    """True: nothing is changed on it from this console."""
 
     def __repr__(self) -> str:
         # Somebody will put a password into the connection string.
@@ -51,6 +53,15 @@ class ScreenConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """Draw with ASCII signs only."""
 
 
+class ActionsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What may be changed from here. Looking is always allowed; rehearsals are."""
+
+    allow: bool = True
+    """False: nothing is changed, by no runbook and no key."""
+    deny: list[str] = []
+    """Names of actions that are refused; `change` and `run` are a runbook's own SQL and commands."""
+
+
 class RunbooksConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     path: list[str] = []
 
@@ -62,4 +73,5 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     screen: ScreenConfig = field(default_factory=ScreenConfig)
     runbooks: RunbooksConfig = field(default_factory=RunbooksConfig)
+    actions: ActionsConfig = field(default_factory=ActionsConfig)
     findings: Limits = field(default_factory=Limits)

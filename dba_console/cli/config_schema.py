@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dba_console.actions.policy import COMMAND, SQL
+from dba_console.actions.registry import ACTIONS
 from dba_console.cli.config_figures import check_figure, check_off, out_of_order
 from dba_console.config import Config
 from dba_console.errors import UsageError
@@ -113,6 +115,12 @@ def _colours(text: str) -> None:
         raise UsageError(f"{text!r} is none of {', '.join(COLOURS)}", hint=_nearest(text, COLOURS))
 
 
+def _deny(names: list[str]) -> None:
+    for name in names:
+        if name not in (known := (*ACTIONS, SQL, COMMAND)):
+            raise UsageError(f"{name!r} is no action", hint=_did_you_mean(name, known))
+
+
 _MEANINGS: dict[str, Callable[[Any], object]] = {
     "agent.grace": _grace,
     "agent.interval": _interval,
@@ -123,6 +131,7 @@ _MEANINGS: dict[str, Callable[[Any], object]] = {
     "recording.max_size": parse_size,
     "screen.colours": _colours,
     "findings.off": check_off,
+    "actions.deny": _deny,
 }
 
 

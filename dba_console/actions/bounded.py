@@ -1,0 +1,128 @@
+"""A connection of the driver whose every wait has an end: the driver's own would wait as long as the server likes.
+
+The watching connection goes without the driver's classes; this one carries what a runbook's author wrote, so it needs
+the driver's knowledge of types. Only the waiting is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.adapt import Loader
+from psycopg.rows import DictRow, dict_row
+from psycopg.waiting import Ready, Wait
+
+from dba_console.clock import Clock
+from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.conninfo import monitor_conninfo
+from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.resolving import resolved
+
+LOOK_S = 0.2
+"""How often whoever watches a statement is asked while it runs."""
+CANCEL_S = 5.0
+"""For a cancel request to get through, and for the server to obey."""
+_TEXTS = (0, 18, 19, 25, 705, 1042, 1043)
+"""Types the driver does not know, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
+
+T = TypeVar("T")
+
+
+class Late(Exception):
+    """The server did not answer by the deadline; the connection is closed."""
+
+
+class Bounded(psycopg.Connection[DictRow]):
+    """In autocommit, rows as dictionaries. `until_us` is the deadline of everything it does."""
+
+    clock: Clock
+    until_us: int | None = None
+    """None: as long as it takes."""
+    watch: Callable[[], bool] | None = None
+    """Asked while a statement runs; True has it cancelled, once."""
+    stopping: bool = False
+
+    def wait(self, gen: PQGen[T], interval: float = LOOK_S, timeout: float | None = None) -> T:
+        """Drive the driver's generator to its end. Raises Late at the deadline, and the driver's own errors."""
+        try:
+            wanted = next(gen)
+            while True:
+                ready = self._ready(wanted)
+                if ready == Ready.NONE:
+                    self._look(gen)
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    def _ready(self, wanted: Wait) -> Ready:
+        poller = select.poll()
+        asked = (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
+        poller.register(self.pgconn.socket, asked)
+        left_us = int(LOOK_S * 1e6)
+        if self.until_us is not None:
+            left_us = min(left_us, self.until_us - self.clock.mono_us())
+        if not (events := poller.poll(max(1, left_us // 1000))):
+            return Ready.NONE
+        seen = events[0][1]
+        ready = (Ready.W if seen & select.POLLOUT else Ready.NONE) | (Ready.R if seen & ~select.POLLOUT else Ready.NONE)
+        return Ready(ready)
+
+    def _look(self, gen: PQGen[Any]) -> None:
+        if self.until_us is not None and self.clock.mono_us() >= self.until_us:
+            gen.close()
+            self.pgconn.finish()
+            raise Late
+        if self.watch is not None and not self.stopping and self.watch():
+            self.stopping = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """Ask the server to cancel what runs. It may not get through: then the deadline decides."""
+        self.until_us = self.clock.mono_us() + int(2 * CANCEL_S * 1e6)
+        try:
+            self.cancel_safe(timeout=CANCEL_S)
+        except psycopg.Error:
+            pass  # nothing more can be done from here; what runs ends, or is late
+
+
+def connect(conninfo: str, *, application: str, database: str | None, timeout_s: float, clock: Clock) -> Bounded:
+    """A connection that acts. Raises ConnectFailed; nothing is left open then."""
+    overrides = {"application_name": application, "client_encoding": "UTF8"}
+    if database is not None:
+        overrides["dbname"] = database
+    opened = open_connection(monitor_conninfo(resolved(_given(conninfo)), **overrides), timeout_s, clock)
+    try:
+        opened.nonblocking = 1
+        connection = Bounded(opened, row_factory=dict_row)
+        connection.clock = clock
+        connection.autocommit = True
+        # Nothing stays prepared: behind a pooler the next transaction may be on another backend.
+        connection.prepare_threshold = None
+        for oid in _TEXTS:
+            connection.adapters.register_loader(oid, _Text)
+    except BaseException:
+        opened.finish()
+        raise
+    return connection
+
+
+class _Text(Loader):
+    """Text of any database: another session's statement comes in the encoding of its own database."""
+
+    def load(self, data: Any) -> str:
+        return bytes(data).decode("utf-8", "replace")
+
+
+def _given(conninfo: str) -> dict[str, str]:
+    """What the operator wrote, as libpq reads it. Raises ConnectFailed without repeating it."""
+    try:
+        options = psycopg.pq.Conninfo.parse(os.fsencode(conninfo))
+    except psycopg.Error:
+        raise ConnectFailed("other", "not a connection string that libpq can read") from None
+    return {option.keyword.decode(): os.fsdecode(option.val) for option in options if option.val is not None}

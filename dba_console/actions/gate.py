@@ -1,0 +1,200 @@
+"""The gate all changes pass: may it be done here, is this the server, is the world as it was shown, was it confirmed?
+
+Whoever acts asks `admit` first and acts on what the permit holds, on nothing else. A refusal changes nothing and says
+what would have to be otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from dba_console.actions.action import Sight
+from dba_console.actions.identity import HostIdentity, Identity, host_identity, other_host
+from dba_console.actions.link import ServerLink
+from dba_console.actions.operator import refuse_other
+from dba_console.actions.policy import policy_refusal
+from dba_console.actions.registry import ACTIONS
+from dba_console.config import ActionsConfig
+from dba_console.errors import Refused
+from dba_console.plans.plan import Confirmation
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """What somebody is about to do."""
+
+    kind: Literal["action", "change", "run"]
+    target: str
+    """Name of the target, as it has to be typed."""
+    action: str = ""
+    confirm: Confirmation | None = None
+    answer: str | None = None
+    """What the operator typed; None where nobody was asked."""
+    people: tuple[str, ...] = ()
+    """Who confirmed."""
+    count: int | None = None
+    """Things it acts on, as they were shown; what `type:count` asks for."""
+    undo: bool = False
+    """It takes something back: the question about the undo was its confirmation."""
+    server: bool = True
+    """It acts on the server, or by way of it."""
+    host: bool = False
+    """It acts on this host."""
+
+    @property
+    def name(self) -> str:
+        """As the policy calls it."""
+        return self.action or self.kind
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """What the run was begun on, as its journal has it."""
+
+    server: Identity | None = None
+    """None: a run without a server."""
+    host: HostIdentity | None = None
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where it would be done now."""
+
+    link: ServerLink | None = None
+    here: bool = True
+    """The server of the run is proven to run on this host, or the run has none."""
+    config: ActionsConfig = field(default_factory=ActionsConfig)
+    read_only: bool = False
+    """Of the target."""
+
+
+class Permit(Struct, frozen=True, kw_only=True):
+    """It may be done, to this."""
+
+    server: Identity | None = None
+    host: HostIdentity | None = None
+    sight: Sight | None = None
+    """The fresh look, which is what has to be acted on."""
+
+
+def admit(
+    errand: Errand,
+    planned: Planned,
+    place: Place,
+    *,
+    look: Callable[[], Sight] | None = None,
+    shown: Sight | None = None,
+    proc: str = "/proc",
+) -> Permit:
+    """The permit, or Refused. `look` and `shown` belong to an action: what it sees now, and what was shown to whoever
+    confirmed it.
+
+    Restarted is a refusal that may be lifted: whoever hears from the operator that the restart was meant takes the
+    identity of now for the planned one, and asks again. Raises ConnectError where the server cannot be asked.
+    """
+    if told := policy_refusal(
+        place.config, errand.name, list(ACTIONS), target=errand.target, read_only=place.read_only
+    ):
+        raise Refused(told)
+    server = _server(errand, planned, place)
+    host = _host(errand, planned, place, proc)
+    sight = None if look is None else look()
+    if sight is not None:
+        refuse_changed(sight, shown, may_shrink=getattr(ACTIONS[errand.action], "may_shrink", False), undo=errand.undo)
+    if told := unconfirmed(errand):
+        raise Refused(told, hint="the default is No: nothing was done")
+    return Permit(server=server, host=host, sight=sight)
+
+
+def _server(errand: Errand, planned: Planned, place: Place) -> Identity | None:
+    if not errand.server:
+        return None
+    if place.link is None or planned.server is None:
+        raise Refused(
+            "it would act on a server, and this run was begun without one", hint="begin it anew with --dsn DSN"
+        )
+    now = place.link.identity()
+    refuse_other(planned.server, now)
+    return now
+
+
+def _host(errand: Errand, planned: Planned, place: Place, proc: str) -> HostIdentity | None:
+    if not errand.host:
+        return None
+    now = host_identity(proc)
+    if planned.host is not None and (told := other_host(planned.host, now)):
+        raise Refused(told, hint="nothing was done; begin a run anew on the host that is meant")
+    if not place.here:
+        raise Refused(
+            f"it would act on this host, {now.name}, and {errand.target} is not proven to run here",
+            hint="run it on the server's own host; host_panels = true says that this is it",
+        )
+    return now
+
+
+def refuse_changed(now: Sight, shown: Sight | None, *, may_shrink: bool = False, undo: bool = False) -> None:
+    """Raises Refused where an action would not do what was shown, and nothing but that.
+
+    A set that has only lost members passes where the action says that the rest is still meant.
+    """
+    if now.refusal is not None:
+        raise Refused(now.refusal, hint=now.hint)
+    if now.done or undo:
+        return
+    if shown is None:
+        raise Refused("nobody was shown what would be done")
+    before, after = _members(shown.rows), _members(now.rows)
+    if grown := after - before:
+        raise Refused(
+            f"{len(grown)} of {len(after)} it would act on were not there when it was confirmed",
+            hint="look again, and confirm what is there now",
+        )
+    shrunk = len(before - after)
+    if shrunk and not may_shrink:
+        raise Refused(
+            f"{shrunk} of {len(before)} it was confirmed for are there no more, or have changed",
+            hint="look again, and confirm what is there now",
+        )
+    if not shrunk and now.exact != shown.exact:
+        raise Refused(f"it would do something else than was shown: {now.exact}", hint=f"shown was: {shown.exact}")
+
+
+def unconfirmed(errand: Errand) -> str | None:
+    """Why what was typed is no confirmation of this; None where it is one."""
+    confirm, answer = errand.confirm, errand.answer
+    if errand.undo:
+        return None
+    if confirm is None:
+        return None if errand.kind == "run" else f"{errand.name} has no confirmation, and nothing acts without one"
+    if answer is None:
+        return "nobody has confirmed it"
+    if len(set(errand.people)) < confirm.people:
+        return f"it takes {confirm.people} people to confirm it, and {len(set(errand.people))} did"
+    wanted = _wanted(errand, confirm)
+    if wanted is None:
+        return "how many things it acts on is not known, so their number cannot have been confirmed"
+    return None if answer.strip() in wanted else "what was typed does not confirm it"
+
+
+def _wanted(errand: Errand, confirm: Confirmation) -> tuple[str, ...] | None:
+    """What may be typed. An empty phrase can never be."""
+    match confirm.level, confirm.text:
+        case "ack", _:
+            return ("y", "yes")
+        case "yes", _:
+            return ("yes",)
+        case _, "target":
+            return (errand.target,)
+        case _, "count":
+            return None if errand.count is None else (str(errand.count),)
+        case _, phrase:
+            return (phrase,) if phrase else ()
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def _members(rows: tuple[dict[str, Any], ...]) -> set[bytes]:
+    """Rows as they compare, whether or not they have been written down and read back."""
+    return {_encode(row) for row in rows}

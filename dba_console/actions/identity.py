@@ -1,0 +1,123 @@
+"""Which server a connection has reached, and whether it is still the one that was meant.
+
+A name, an address or a port proves nothing: a clone answers to all of them, a virtual address moves, a standby is
+promoted. A copy of the files even has the system identifier of its original; then the data directory, the port and the
+start of the server tell the two apart.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from dba_console.samples.postgres import Server
+
+PRIMARY, STANDBY = "primary", "standby"
+
+
+class Identity(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who a server is. None is what this role may not read."""
+
+    system_identifier: str | None = None
+    role: str = PRIMARY
+    timeline: int | None = None
+    server_start_us: int = 0
+    version_num: int = 0
+    data_directory: str | None = None
+    port: int | None = None
+    """As configured, not the one connected to."""
+    address: str | None = None
+    """At which the server was reached; None by a unix socket."""
+    database: str = ""
+    user: str = ""
+
+    def words(self) -> str:
+        """As it is shown beside the name of the target.
+
+        >>> Identity(system_identifier="7412", timeline=1, version_num=150018).words()
+        'system identifier 7412, primary, timeline 1, PG 15.18'
+        """
+        version = f"PG {self.version_num // 10000}.{self.version_num % 10000}"
+        identifier, timeline = self.system_identifier or "?", self.timeline or "?"
+        return f"system identifier {identifier}, {self.role}, timeline {timeline}, {version}"
+
+
+class HostIdentity(Struct, frozen=True, kw_only=True):
+    """Which host, and which of its lives."""
+
+    name: str
+    boot_id: str
+
+
+def identity_of(server: Server) -> Identity:
+    """The identity in a reading of the watching connection."""
+    settings = {setting.name: setting.value for setting in server.settings}
+    port = settings.get("port", "")
+    return Identity(
+        system_identifier=server.system_identifier,
+        role=STANDBY if server.in_recovery else PRIMARY,
+        timeline=server.timeline,
+        server_start_us=server.start_us,
+        version_num=server.version_num,
+        data_directory=server.data_directory,
+        port=int(port) if port.isdigit() else None,
+        address=server.server_address,
+        database=server.database,
+        user=server.current_user,
+    )
+
+
+def host_identity(proc: str = "/proc") -> HostIdentity:
+    """This host, now."""
+    try:
+        with open(f"{proc}/sys/kernel/random/boot_id") as file:
+            boot_id = file.read().strip()
+    except OSError:
+        boot_id = ""
+    return HostIdentity(name=os.uname().nodename, boot_id=boot_id)
+
+
+def other_server(planned: Identity, now: Identity) -> str | None:
+    """Why `now` is not the server the run was begun on, in a sentence; None where nothing speaks against it.
+
+    A restart alone is not told here: see `restarted`.
+    """
+    for was, is_now, told in (
+        (planned.system_identifier, now.system_identifier, "another cluster answers: system identifier {1}, not {0}"),
+        (planned.role, now.role, "the server is a {1} now; the run was begun on a {0}"),
+        (planned.timeline, now.timeline, "the server is on timeline {1} now; the run was begun on timeline {0}"),
+        (planned.data_directory, now.data_directory, "a server with data directory {1} answers, not the one with {0}"),
+        (planned.port, now.port, "the server that answers is configured for port {1}, not for {0}"),
+    ):
+        if was is not None and is_now is None:
+            return f"it cannot be told any more whether this is the same server: {_unreadable(told)} cannot be read"
+        if was is not None and was != is_now:
+            return told.format(was, is_now)
+    return None
+
+
+def restarted(planned: Identity, now: Identity) -> str | None:
+    """When the server was started anew since, in a sentence; None where it was not."""
+    if planned.server_start_us == now.server_start_us:
+        return None
+    start = datetime.fromtimestamp(now.server_start_us / 1e6, UTC)
+    return f"the server was started at {start:%Y-%m-%d %H:%M:%S} UTC, after this run was planned"
+
+
+def other_host(planned: HostIdentity, now: HostIdentity) -> str | None:
+    """Why this is not the host the run was begun on; None where it is.
+
+    >>> other_host(HostIdentity(name="db1", boot_id="a"), HostIdentity(name="db2", boot_id="b"))
+    'this host is db2; the run was begun on db1'
+    """
+    if planned.name != now.name:
+        return f"this host is {now.name}; the run was begun on {planned.name}"
+    if planned.boot_id != now.boot_id:
+        return "this host was booted since the run was begun"
+    return None
+
+
+def _unreadable(told: str) -> str:
+    return next((name for name in ("system identifier", "timeline", "data directory", "port") if name in told), "role")

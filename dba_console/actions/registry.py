@@ -1,0 +1,80 @@
+"""Every action there is, by the name a runbook calls it. A module is loaded when its action is asked for.
+
+A new action is a line here; its reference page is printed from it by `python -m dba_console.actions`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from dba_console.actions.action import Action
+from dba_console.errors import UsageError
+
+_PLACES = {
+    "drop-caches": "drop_caches:DropCaches",
+    "drop-slot": "drop_slot:DropSlot",
+    "rollback-prepared": "rollback_prepared:RollbackPrepared",
+    "set-parameter": "set_parameter:SetParameter",
+    "shrink-file": "shrink_file:ShrinkFile",
+    "signal-backend": "signal_backend:SignalBackend",
+    "sysctl": "sysctl:Sysctl",
+    "vacuum": "vacuum:Vacuum",
+}
+"""Module and class."""
+
+
+class _Actions(Mapping[str, Action]):
+    """Made when first asked for; actions keep nothing, so one of each is enough."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Action] = {}
+
+    def __getitem__(self, name: str) -> Action:
+        if name not in self._made:
+            module, _, kind = _PLACES[name].partition(":")
+            made = getattr(importlib.import_module(f"dba_console.actions.{module}"), kind)()
+            self._made[name] = cast("Action", made)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(_PLACES))
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _PLACES  # without loading it
+
+
+ACTIONS: Mapping[str, Action] = _Actions()
+
+
+def action(name: str) -> Action:
+    """The action of this name. Raises UsageError saying what was probably meant."""
+    if name in ACTIONS:
+        return ACTIONS[name]
+    near = difflib.get_close_matches(name, ACTIONS, 1)
+    there = f"did you mean {near[0]}?" if near else f"there are {', '.join(ACTIONS)}"
+    raise UsageError(f"there is no action {name!r}", hint=there)
+
+
+def settings_of(name: str, values: Mapping[str, Any]) -> Any:
+    """The settings of an action from what a runbook says. Raises UsageError naming the setting that cannot be meant."""
+    kind = action(name).Settings
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    for given in values:
+        if given not in known:
+            near = difflib.get_close_matches(given, known, 1)
+            there = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise UsageError(f"{name} has no setting {given!r}", hint=there)
+    try:
+        return msgspec.convert(dict(values), kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"settings of {name}: {error}", hint="python -m dba_console.actions prints the reference"
+        ) from None

@@ -1,0 +1,57 @@
+"""The statements of signal-backend: who the sessions are, the signal itself, and who is left.
+
+SEEN and SIGNAL share the same judgement, word for word: what the operator was shown is what the server decides by in
+the statement that signals.
+"""
+
+from __future__ import annotations
+
+_MEANT = """
+  SELECT w.pid, timestamptz 'epoch' + w.start_us * interval '1 microsecond' AS backend_start
+    FROM pg_catalog.unnest(%(pids)s::int4[], %(starts)s::int8[]) AS w (pid, start_us)
+"""
+_JUDGED = f"""
+  SELECT a.pid, a.backend_start, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start,
+         CASE
+           WHEN a.pid = pg_catalog.pg_backend_pid()
+             OR (a.usename = current_user AND a.application_name ~ '^dba-console($|:)') THEN 'own'
+           WHEN a.backend_type IS NULL OR a.query = '<insufficient privilege>' THEN 'hidden'
+           WHEN a.backend_type = 'walsender' THEN 'walsender'
+           WHEN a.backend_type = 'autovacuum worker' AND a.query LIKE '%%(to prevent wraparound)%%' THEN 'wraparound'
+           WHEN a.backend_type NOT IN ('client backend', 'autovacuum worker') THEN 'background'
+           WHEN coalesce(r.rolsuper, true) AND a.backend_type = 'client backend'
+                AND a.usename <> current_user AND NOT %(superusers)s::bool THEN 'superuser'
+           WHEN NOT me.rolsuper AND coalesce(r.rolsuper, true) THEN 'role'
+           WHEN NOT me.rolsuper AND NOT pg_catalog.pg_has_role(a.usesysid, 'USAGE')
+                AND NOT pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') THEN 'role'
+           WHEN %(cancel)s::bool AND a.state <> 'active' THEN 'idle'
+           ELSE 'may'
+         END AS verdict
+    FROM ({_MEANT}) w
+    JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.backend_start
+    LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
+    JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+"""
+SEEN = f"""
+SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
+       j.state, j.query_start,
+       (EXTRACT(epoch FROM j.backend_start - timestamptz 'epoch') * 1000000)::int8 AS start_us,
+       EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
+  FROM ({_JUDGED}) j
+"""
+LEFT = f"""
+SELECT a.pid, a.state, a.query_start
+  FROM ({_MEANT}) w
+  JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.backend_start
+"""
+
+
+def _signal(function: str) -> str:
+    # Materialized: judged for all of them first, and the signal goes to none that the judgement did not name.
+    return f"""
+WITH judged AS MATERIALIZED ({_JUDGED})
+SELECT j.pid, pg_catalog.{function}(j.pid) AS sent FROM judged j WHERE j.verdict = 'may'
+"""
+
+
+SIGNAL = {"cancel": _signal("pg_cancel_backend"), "terminate": _signal("pg_terminate_backend")}
