@@ -34,13 +34,14 @@ COMMANDS = {
     "replay": Command("replay", "SESSION", "the console on a recording; with --show, text"),
     "session": Command("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
     "findings": Command("findings", "list|show|ack|…", "what is wrong: list, show, ack, silence, unsilence, rules"),
+    "runbook": Command("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new; walk through one"),
     "check": Command("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),
     "doctor": Command("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
     "config": Command("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
     "version": Command("", "", "the version"),
 }
 
-LATER = ("runbook", "stamp")
+LATER = ("stamp",)
 """Names that are kept for commands to come."""
 
 

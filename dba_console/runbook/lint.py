@@ -20,6 +20,7 @@ RULES: Mapping[str, Rule] = {
     "guessed-file": lint_shell.guessed_file,
     "pasted-value": lint_shell.pasted_value,
     "pasted-sql": lint_sql.pasted_value,
+    "unbound-command": lint_sql.unbound_command,
     "writing-check": lint_sql.writing_check,
     "several-statements": lint_sql.several_statements,
     "unconfirmed": lint_acts.unconfirmed,

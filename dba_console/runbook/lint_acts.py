@@ -27,10 +27,6 @@ def unconfirmed(plan: Plan) -> Iterator[Problem]:
                 yield Problem(line=block.line, text=f"the {block.kind} changes something without a confirmation",
                               hint="confirm=ack, confirm=yes or confirm=type:target"
                               + ("; role=monitor if it only reads" if block.kind == "run" else ""))  # fmt: skip
-        for block in step.undo:
-            if block.confirm is None:
-                yield Problem(line=block.line, text="the undo changes something without a confirmation",
-                              hint="confirm=yes, or confirm=type:target")  # fmt: skip
 
 
 def nothing_to_count(plan: Plan) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ _WRITES = re.compile(
     r"pg_stat_reset\w*|pg_logical_slot_get_changes|lo_unlink)\b",
     re.IGNORECASE,
 )
+_BINDS = frozenset({"select", "insert", "update", "delete", "merge", "values", "with", "table", ""})
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXT = re.compile(r"(?<![\w$])(?:[eE]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
 _NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
@@ -36,15 +37,27 @@ def _pasted(text: str) -> Iterator[tuple[str, str]]:
     if match := re.search(r"\{\{.*?\}\}|\$\{?RB_\w+\}?", bare):
         yield match[0], "write %(name)s for a value, %(name)I for an identifier"
     for literal in _TEXT.finditer(bare):
-        if match := re.search(r"%\((\w+)\)[sIR]", literal[0]):
+        if match := re.search(r"%\((\w+)\)[sIRL]", literal[0]):
             yield match[0], f"it stands within a text: take the quotes away; it is bound as it is, %({match[1]})s"
     for name in _NAMED.finditer(_TEXT.sub("''", bare)):
-        if match := re.search(r"%\((\w+)\)[sIR]", name[0]):
+        if match := re.search(r"%\((\w+)\)[sIRL]", name[0]):
             yield match[0], f"write %({match[1]})I without quotes"
     if match := _PSQL.search(_NAMED.sub('""', _TEXT.sub("''", bare))):
         yield match[0], f"that is psql's way; write %({match[1]})s"
     if match := re.search(r"%s\b", _TEXT.sub("''", bare)):
         yield match[0], "name it: %(name)s"
+
+
+def unbound_command(plan: Plan) -> Iterator[Problem]:
+    """The server binds values in SELECT, INSERT, UPDATE, DELETE and the like only; a command such as ALTER takes them as
+    quoted literals, `%(name)L`."""
+    for block, line, text in _statements(plan):
+        bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip()
+        first = re.match(r"[a-z]*", bare, re.IGNORECASE)
+        word = first[0].lower() if first else ""
+        if word not in _BINDS and (match := re.search(r"%\((\w+)\)s", bare)):
+            yield Problem(line=_line(block, match[0], line), text=f"{word.upper()} takes no bound value: {match[0]}",
+                          hint=f"write %({match[1]})L, a quoted literal")  # fmt: skip
 
 
 def writing_check(plan: Plan) -> Iterator[Problem]:

@@ -100,8 +100,8 @@ INPUT: tuple[Key, ...] = (
         "required", "switch", "`false`: it may be left out, and is unknown then; else one without default is asked for"
     ),
     Key("choices", "texts", "with type `choice`: what it can be"),
-    Key("min", "any", "lowest value, written as the type is", to="minimum"),
-    Key("max", "any", "highest value, written as the type is", to="maximum"),
+    Key("minimum", "any", "lowest value, written as the type is"),
+    Key("maximum", "any", "highest value, written as the type is"),
     Key("pattern", "text", "regular expression the whole text has to match"),
 )
 """Of a table `[inputs.NAME]`, and of a block `input` (which has a name besides)."""

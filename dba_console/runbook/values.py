@@ -15,8 +15,9 @@ from dba_console.plans.plan import Block, Input, Plan
 from dba_console.runbook.problems import meant
 from dba_console.units import parse_duration, parse_size
 
-REFERENCE = re.compile(r"%\((\w+)\)([sIR])")
-"""In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema."""
+REFERENCE = re.compile(r"%\((\w+)\)([sIRL])")
+"""In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema, `%(name)L`
+a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …)."""
 WHOLE = re.compile(r"%\((\w+)\)s")
 """In settings and arguments: the whole text, or nothing of it."""
 BOUND_KINDS = frozenset({"wait", "repeat"})
@@ -126,7 +127,8 @@ def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
             params[name] = values[name]
             pieces.append(f"%({name})s")
         else:
-            pieces.append(quoted(values[name], schema=form == "R").replace("%", "%%"))
+            made = literal(values[name]) if form == "L" else quoted(values[name], schema=form == "R")
+            pieces.append(made.replace("%", "%%"))
     pieces.append(text[at:].replace("%", "%%"))
     return "".join(pieces), params
 
@@ -142,6 +144,23 @@ def quoted(name: Any, *, schema: bool = False) -> str:
         if not isinstance(part, str) or not part or "\0" in part or len(part.encode()) > IDENTIFIER_BYTES:
             raise UsageError(f"{name!r} is not a name of the server's")
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def literal(value: Any) -> str:
+    """A value as SQL writes it, whatever signs it holds. Raises UsageError for what cannot be written.
+
+    >>> literal(5), literal("it's"), literal(None), literal("a\\b")
+    ('5', "'it''s'", 'NULL', "E'a\\\\b'")
+    """
+    if value is None or isinstance(value, bool):
+        return "NULL" if value is None else str(value).lower()
+    if isinstance(value, (int, float)):
+        # In parentheses a sign cannot join the one before it to a comment.
+        return f"({value!r})" if value < 0 else repr(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise UsageError(f"{value!r} cannot be written as SQL")
+    text = value.replace("'", "''")
+    return "E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
 
 
 def environment(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:

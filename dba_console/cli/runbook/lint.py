@@ -1,0 +1,55 @@
+"""`dba-console runbook lint`: what keeps a document from being run, with file, line and what was meant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dba_console.cli.options import Json
+from dba_console.cli.output import put_json
+from dba_console.cli.runbook.common import actions, directories
+from dba_console.cli.stdout import put
+from dba_console.errors import ExitCode
+from dba_console.harmless import clean
+from dba_console.runbook.compile import Checked
+from dba_console.runbook.library import Found, entries, find
+from dba_console.runbook.outline import counted
+
+
+def lint(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME|FILE]…", help="Runbooks or files; default: every runbook there is."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Check documents without touching anything. Exit code 2 where one of them could not be run."""
+    configured = directories()
+    wanted = names or [entry.id for entry in entries(configured)]
+    worst = ExitCode.OK
+    for name in wanted:
+        found = find(name, configured)
+        checked = found.checked(actions())
+        if checked.problems:
+            worst = ExitCode.USAGE
+        _tell(found, checked, json)
+    return worst
+
+
+def _tell(found: Found, checked: Checked, json: bool) -> None:
+    for problem in checked.problems:
+        if json:
+            put_json(
+                {
+                    "file": found.source,
+                    "line": problem.line,
+                    "text": problem.text,
+                    "hint": problem.hint or None,
+                    "rule": problem.rule or "format",
+                }
+            )
+        else:
+            put("\n".join(clean(line) for line in problem.told(found.source).splitlines()))
+    if checked.plan is not None and not json:
+        put(f"{clean(found.source)}: {counted(checked.plan)}")

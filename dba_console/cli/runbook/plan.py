@@ -1,0 +1,30 @@
+"""`dba-console runbook plan`: what a run with these inputs would do. Touches nothing, needs no server."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dba_console.cli.options import Json
+from dba_console.cli.output import put_json
+from dba_console.cli.runbook.common import Inputs, Name, actions, document, given
+from dba_console.cli.stdout import put
+from dba_console.errors import ExitCode
+from dba_console.harmless import clean
+from dba_console.plans.plan import plan_hash
+from dba_console.runbook.outline import course
+from dba_console.runbook.values import bound, typed
+
+
+def plan(name: Name, input: Inputs = None, json: Json = False) -> int:
+    """The steps in their order, with inputs, confirmations and usual times. Nothing is run and nothing is asked."""
+    read = document(name).plan(actions())
+    values = typed(read, given(input))
+    resolved = bound(read, values)
+    if json:
+        secret = {one.name for one in read.inputs if one.secret}
+        told = {one: None if one in secret else value for one, value in values.items()}
+        put_json({"hash": plan_hash(read), "inputs": told, "plan": msgspec.to_builtins(resolved)})
+        return ExitCode.OK
+    put("\n".join(clean(line) for line in course(resolved, values)))
+    put(f"plan {plan_hash(read)[:16]}; nothing was run")
+    return ExitCode.OK

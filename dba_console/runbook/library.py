@@ -1,0 +1,166 @@
+"""Where runbooks lie: those shipped, and those of the configured directories, which come first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from dba_console.errors import RunbookError
+from dba_console.plans.plan import Plan
+from dba_console.runbook.compile import Checked, check_text, compile_text, read_document
+from dba_console.runbook.problems import Problem, meant
+from dba_console.runbook.reading import NAME
+
+SHIPPED = Path(__file__).resolve().parent.parent / "runbooks"
+SUFFIX = ".md"
+MOST = 1_000
+"""Documents of one directory that are looked at."""
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A runbook of the library."""
+
+    id: str
+    """The name of its file without `.md`, by which it is called."""
+    path: Path
+    shipped: bool
+    shadows: tuple[Path, ...] = ()
+    """Files of the same name further down, which are not used."""
+
+    @property
+    def origin(self) -> str:
+        """Where it is from: `shipped`, or its directory."""
+        return "shipped" if self.shipped else str(self.path.parent)
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """A runbook as a list shows it."""
+
+    entry: Entry
+    title: str
+    answers: tuple[str, ...] = ()
+    plan: Plan | None = None
+    """None where it has problems."""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def error(self) -> str:
+        """Why it cannot be run, in a sentence; empty where it can."""
+        if not self.problems:
+            return ""
+        more = f", and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
+        return f"line {self.problems[0].line}: {self.problems[0].text}{more}"
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A document, by its name or its file."""
+
+    path: Path
+    text: str
+    entry: Entry | None = None
+    """None: a file, not one of the library."""
+
+    @property
+    def source(self) -> str:
+        """How it is called in messages and in the plan."""
+        return str(self.path)
+
+    def checked(self, actions: Mapping[str, Any] | None = None) -> Checked:
+        return check(self.path, self.text, actions)
+
+    def plan(self, actions: Mapping[str, Any] | None = None) -> Plan:
+        """Its plan. Raises RunbookError."""
+        return compile_text(self.text, self.source, actions)
+
+
+def entries(directories: Sequence[str] = ()) -> list[Entry]:
+    """Every runbook by its name, sorted. `directories` come first, in their order; what they hide is told.
+
+    A directory that cannot be read is passed over; `unreadable` names it.
+    """
+    found: dict[str, Entry] = {}
+    for directory, shipped in [*((Path(os.path.expanduser(one)), False) for one in directories), (SHIPPED, True)]:
+        for path in _documents(directory):
+            first = found.get(path.stem)
+            if first is None:
+                found[path.stem] = Entry(id=path.stem, path=path, shipped=shipped)
+            elif first.path.resolve() != path.resolve():
+                found[path.stem] = Entry(
+                    id=first.id, path=first.path, shipped=first.shipped, shadows=(*first.shadows, path)
+                )
+    return [found[name] for name in sorted(found)]
+
+
+def listed(directories: Sequence[str] = (), actions: Mapping[str, Any] | None = None) -> list[Listed]:
+    """Every runbook with its title and what it answers; one that cannot be read is listed with the reason."""
+    return [look(entry, actions) for entry in entries(directories)]
+
+
+def look(entry: Entry, actions: Mapping[str, Any] | None = None) -> Listed:
+    """One runbook of the library, read. Never raises."""
+    try:
+        text = read_document(entry.path)
+    except RunbookError as error:
+        return Listed(entry=entry, title="", problems=(Problem(line=1, text=error.message),))
+    checked = check(entry.path, text, actions)
+    return Listed(
+        entry=entry, title=checked.title, answers=checked.answers, plan=checked.plan, problems=checked.problems
+    )
+
+
+def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> Checked:
+    """Everything wrong with a document; in a library its id is the name of its file."""
+    checked = check_text(text, str(path), actions)
+    if checked.id and path.suffix == SUFFIX and checked.id != path.stem:
+        line = next((at for at, said in enumerate(text.splitlines(), 1) if said.strip().startswith("id")), 1)
+        problem = Problem(line=line, text=f"the id is {checked.id!r}, and the file is called {path.name}",
+                          hint=f"call it {checked.id}{SUFFIX}: a runbook is called by its file")  # fmt: skip
+        problems = tuple(sorted((*checked.problems, problem), key=lambda one: one.line))
+        return Checked(None, problems, checked.title, checked.id, checked.answers)
+    return checked
+
+
+def find(name: str, directories: Sequence[str] = ()) -> Found:
+    """The document of a name of the library, or of a file: whatever has a `/` or ends in `.md` is a file.
+
+    Raises RunbookError: nothing is called so, or it cannot be read.
+    """
+    if "/" in name or name.endswith(SUFFIX):
+        path = Path(os.path.expanduser(name))
+        return Found(path=path, text=read_document(path))
+    known = {entry.id: entry for entry in entries(directories)}
+    entry = known.get(name)
+    if entry is None:
+        hint = f"./{name} for a file of that name" if Path(name).is_file() else meant(name, known, what="there are")
+        raise RunbookError(f"no runbook is called {name!r}", hint=hint or "`dba-console runbook list` lists them")
+    return Found(path=entry.path, text=read_document(entry.path), entry=entry)
+
+
+def answering(finding: str, rows: Sequence[Listed]) -> list[Listed]:
+    """Runbooks that can be run and say that they answer a finding of this rule."""
+    rule = finding.partition(":")[0]
+    return [row for row in rows if rule in row.answers and not row.problems]
+
+
+def unreadable(directories: Sequence[str]) -> list[str]:
+    """A sentence for each configured directory that cannot be read."""
+    sentences = []
+    for directory in directories:
+        try:
+            os.scandir(os.path.expanduser(directory)).close()
+        except OSError as error:
+            sentences.append(f"cannot read the runbooks of {directory} (runbooks.path): {error.strerror}")
+    return sentences
+
+
+def _documents(directory: Path) -> list[Path]:
+    try:
+        names = sorted(entry.name for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
+    except OSError:
+        return []
+    # README.md and the like may lie beside them.
+    return [directory / name for name in names[:MOST] if NAME.fullmatch(name.removesuffix(SUFFIX))]

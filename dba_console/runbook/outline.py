@@ -1,0 +1,147 @@
+"""A plan as lines of text: what it would do, in order, verbatim. For `runbook show` and `runbook plan`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
+from dba_console.runbook.amounts import told
+from dba_console.units import human_bytes, human_duration
+
+INDENT = "    "
+
+
+def whole(plan: Plan) -> Iterator[str]:
+    """The compiled runbook: prose, inputs, every step with its blocks as they stand."""
+    yield from head(plan)
+    if plan.prose:
+        yield from ("", *plan.prose.splitlines())
+    for number, step in enumerate(plan.steps, start=1):
+        yield from ("", step_line(number, step))
+        if step.prose:
+            yield from (INDENT + line if line else "" for line in step.prose.splitlines())
+        for block in (*step.blocks, *step.undo):
+            yield ""
+            yield INDENT + block_line(block)
+            yield from (INDENT * 2 + line for line in exact(block).splitlines())
+    yield from ("", counted(plan))
+
+
+def course(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
+    """What a run with these inputs would do: no block in full, but every one of them."""
+    yield from head(plan)
+    for one in plan.inputs:
+        yield f"input      {one.name} = {input_told(one, values.get(one.name))}"
+    leading = [block for _, block in plan.blocks() if block.leading]
+    if leading:
+        yield ""
+        yield "before the start is asked for:"
+        yield from (f"{INDENT}{block.id}: {summary(block)}" for block in leading)
+    for number, step in enumerate(plan.steps, start=1):
+        yield ""
+        yield step_line(number, step)
+        yield from (INDENT + block_line(block) + f": {summary(block)}" for block in step.blocks)
+        if step.undo:
+            yield f"{INDENT}can be taken back: {len(step.undo)} block{'s' if len(step.undo) > 1 else ''}"
+    yield from ("", counted(plan))
+
+
+def head(plan: Plan) -> Iterator[str]:
+    """Its name, what it answers and needs."""
+    yield plan.title
+    yield f"runbook    {plan.id} · {plan.source}"
+    if plan.answers:
+        yield f"answers    {', '.join(plan.answers)}"
+    if plan.needs:
+        yield f"needs      {', '.join(plan.needs)}"
+    low, high = plan.versions
+    if low or high:
+        yield f"servers    {low or '…'} to {high or '…'}"
+    if plan.strict:
+        yield "strict     no step may be skipped or jumped to"
+
+
+def counted(plan: Plan) -> str:
+    """How many blocks there are, how many change something, and what they take as a rule."""
+    blocks = [block for step in plan.steps for block in step.blocks]
+    acting = sum(block.kind in ACTS for block in blocks)
+    said = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} of them change something"]
+    usual = [block.usual_s for block in blocks if block.usual_s is not None]
+    if usual:
+        said.append(f"usually {human_duration(sum(usual))} in all")
+    return ", ".join(said)
+
+
+def step_line(number: int, step: Step) -> str:
+    """`2 Drop it · drop-it · point of no return`."""
+    marks = [step.id]
+    if step.point_of_no_return:
+        marks.append("point of no return")
+    if step.branch:
+        marks.append("by a decision only")
+    if step.then:
+        marks.append(f"then {step.then}")
+    return f"{number:2d}  {step.title}  ({' · '.join(marks)})"
+
+
+def block_line(block: Block) -> str:
+    """`change "Terminate them" · type the number of rows · usually 5s`."""
+    name = f"action {block.action}" if block.kind == "action" else block.kind
+    marks = [name + (f" as {block.name}" if block.name else "") + (f" “{block.title}”" if block.title else "")]
+    if block.confirm is not None:
+        marks.append(confirmation(block.confirm))
+    if block.on:
+        marks.append(f"on {block.on}")
+    for word, test in (("only if", block.when), ("unless", block.done)):
+        if test is not None:
+            marks.append(f"{word} {' '.join(test.text.split())}")
+    if block.timeout_s is not None and block.kind != "wait":
+        marks.append(f"at most {human_duration(block.timeout_s)}")
+    if block.usual_s is not None:
+        marks.append(f"usually {human_duration(block.usual_s)}")
+    if not block.transaction:
+        marks.append("outside a transaction")
+    return " · ".join(marks)
+
+
+def confirmation(one: Confirmation) -> str:
+    """What has to be said, in words."""
+    words = {"ack": "a letter", "yes": "the word yes", "target": "the target's name", "count": "the number of rows"}
+    said = words.get(one.text if one.level == "type" else one.level, f"“{one.text}”")
+    return f"asks for {said}" + (", twice: by two people" if one.people > 1 else "")
+
+
+def exact(block: Block) -> str:
+    """What runs, verbatim; settings as they were read."""
+    if block.body:
+        return textwrap.dedent(block.body).rstrip()
+    return "\n".join(f"{name} = {_setting(name, value)}" for name, value in block.settings.items())
+
+
+def summary(block: Block) -> str:
+    """What runs on one line, cut."""
+    text = " ".join(exact(block).split()) if block.body else ", ".join(exact(block).splitlines())
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def input_told(one: Input, value: Any) -> str:
+    """The value of an input with its unit; a secret's is not told."""
+    if value is None:
+        return "left out"
+    if one.secret:
+        return "(secret)"
+    if one.type == "duration":
+        return human_duration(value)
+    return human_bytes(value) if one.type == "size" else told("", value)
+
+
+def _setting(name: str, value: Any) -> str:
+    if name.endswith("_s") and isinstance(value, (int, float)):
+        return human_duration(value)
+    if isinstance(value, dict) and set(value) == {"language", "text"}:
+        return f"{value['language']}: {' '.join(str(value['text']).split())}"
+    return str(msgspec.json.encode(value).decode())
