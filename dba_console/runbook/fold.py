@@ -36,6 +36,7 @@ def apply(state: RunState, record: Record) -> None:
         machine, human = seconds(record, "machine_s"), seconds(record, "human_s")
         state.steps[record.step].machine_s += machine
         state.steps[record.step].human_s += human
+        state.steps[record.step].last_us = record.wall_us
         if record.block:
             state.blocks[record.block].machine_s += machine
             state.blocks[record.block].human_s += human

@@ -77,6 +77,8 @@ class StepState:
     round: int = 0
     started_us: int = 0
     ended_us: int = 0
+    last_us: int = 0
+    """When it was last heard of."""
     passed: int = 0
     """Number of the record with which it last did something: the order in which steps are taken back."""
     machine_s: float = 0.0

@@ -53,12 +53,13 @@ def plans(draw: st.DrawFn) -> Plan:
     for at, step_id in enumerate(ids):
         own = [draw(blocks(step_id, number)) for number in range(draw(st.integers(0, 3)))]
         later = ids[at + 1 :]
-        if later and draw(st.booleans()):
+        if draw(st.booleans()) and later:
             ways = [
                 {"key": "on", "text": "", "goto": "next"},
                 {"key": "far", "text": "", "goto": draw(st.sampled_from([*later, "end"]))},
             ]
-            own.append(block(f"{step_id}/choose", "choose", settings={"options": draw(st.permutations(ways))}))
+            turned = draw(st.booleans())
+            own.append(block(f"{step_id}/choose", "choose", settings={"options": ways[::-1] if turned else ways}))
         elif draw(st.booleans()):
             back = {"from": draw(st.sampled_from(ids[: at + 1])), "times": 2, "every_s": 60}
             own.append(block(f"{step_id}/repeat", "repeat", settings=back))

@@ -1,0 +1,148 @@
+"""A run in figures: per step what was planned, what is usual, what it took; machine and human time apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dba_console.plans.plan import Plan, Step
+from dba_console.plans.view import Table
+from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.fold_tables import comparison
+from dba_console.runbook.usual import Usual
+from dba_console.units import human_duration
+
+FORMAT = 1
+"""Of summary.json."""
+
+
+class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step took; seconds. Waiting for a person is `human_s` and never part of `machine_s`."""
+
+    id: str
+    title: str
+    state: str
+    planned_s: float | None = None
+    """What the author says; None where nothing is said."""
+    usual_s: float | None = None
+    """Median of machine time in earlier runs."""
+    usual_runs: int = 0
+    machine_s: float = 0.0
+    human_s: float = 0.0
+    rounds: int = 1
+    executions: int = 0
+    note: str = ""
+
+    @property
+    def actual_s(self) -> float:
+        return self.machine_s + self.human_s
+
+
+class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The file `summary.json` beside the journal it was made from."""
+
+    format: int = FORMAT
+    run: str
+    runbook: str
+    title: str = ""
+    mode: str = "run"
+    state: str
+    """done, failed, aborted; or, of a run that has not ended, what it is."""
+    verdict: str = ""
+    target: str = ""
+    identity: str = ""
+    who: str = ""
+    sha256: str = ""
+    started_us: int = 0
+    ended_us: int = 0
+    machine_s: float = 0.0
+    human_s: float = 0.0
+    steps: tuple[StepSummary, ...] = ()
+    deviations: tuple[str, ...] = ()
+    measures: Table | None = None
+
+
+def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = None) -> Summary:
+    """The figures of a run as its records tell them."""
+    usual = usual or {}
+    steps = tuple(_step(state, step, usual.get(step.id)) for step in plan.steps)
+    return Summary(
+        run=state.run,
+        runbook=plan.id,
+        title=plan.title,
+        mode=state.mode,
+        state=state.ended or "interrupted",
+        verdict=verdict(plan, state),
+        target=state.target,
+        identity=state.identity,
+        who=state.who,
+        sha256=plan.sha256,
+        started_us=state.started_us or state.planned_us,
+        ended_us=state.ended_us,
+        machine_s=sum(step.machine_s for step in steps),
+        human_s=sum(step.human_s for step in steps) + state.start_human_s,
+        steps=steps,
+        deviations=tuple(record.text for record in state.deviations),
+        measures=comparison(state.measures),
+    )
+
+
+def _step(state: RunState, step: Step, usual: Usual | None) -> StepSummary:
+    known = state.steps[step.id]
+    planned = [block.usual_s for block in step.blocks if block.usual_s is not None]
+    return StepSummary(
+        id=step.id,
+        title=step.title,
+        state=known.status,
+        planned_s=sum(planned) if planned else None,
+        usual_s=usual.seconds if usual is not None else None,
+        usual_runs=usual.runs if usual is not None else 0,
+        machine_s=known.machine_s,
+        human_s=known.human_s,
+        rounds=known.round,
+        executions=sum(state.blocks[block.id].executions for block in step.blocks),
+        note=known.note,
+    )
+
+
+def verdict(plan: Plan, state: RunState) -> str:
+    """A sentence: how it ended, and what stands otherwise than the document has it."""
+    if not state.ended:
+        return "has not ended"
+    told = [state.ending or state.ended]
+    unknown = [step.id for step in plan.steps if state.steps[step.id].status == "unknown"]
+    never = [step.id for step in plan.steps if state.steps[step.id].status == "pending"]
+    if unknown:
+        told.append(f"how {', '.join(unknown)} ended is not known")
+    if never and state.started:
+        told.append(f"not reached: {', '.join(never)}")
+    if state.deviations:
+        told.append(f"{len(state.deviations)} deviation{'s' if len(state.deviations) > 1 else ''} from the document")
+    elif state.mode == "run" and state.ended == "done":
+        told.append("as written")
+    return "; ".join(told)
+
+
+def as_table(summary: Summary) -> Table:
+    """The figures for a screen."""
+    return Table(
+        columns=("step", "state", "planned", "usual", "actual", "machine", "human"),
+        rows=tuple(
+            (
+                step.id,
+                step.state,
+                _seconds(step.planned_s),
+                _seconds(step.usual_s) + (f" ({step.usual_runs})" if step.usual_runs else ""),
+                _seconds(step.actual_s if step.rounds else None),
+                _seconds(step.machine_s if step.rounds else None),
+                _seconds(step.human_s if step.rounds else None),
+            )
+            for step in summary.steps
+        ),
+        total=len(summary.steps),
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else human_duration(value)

@@ -1,0 +1,244 @@
+"""A run as a console shows it, made of its state and of what is going on at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from dba_console.harmless import clean
+from dba_console.plans.plan import Block, Plan, Step
+from dba_console.plans.view import BlockView, Option, Question, RunView, StepState, StepView, Table, Waiting
+from dba_console.plans.view import RunState as Standing
+from dba_console.redact import redact
+from dba_console.runbook.bound import bound_preview
+from dba_console.runbook.fold_state import BlockState, RunState
+from dba_console.runbook.fold_tables import comparison, table_of
+from dba_console.runbook.requests import Ask
+from dba_console.runbook.summary import as_table, summarize
+from dba_console.runbook.usual import Usual
+
+MOST_PROSE = 20_000
+"""Characters of a text of the document."""
+MOST_NOTE = 2_000
+"""Characters of what the world said."""
+
+
+class Live(Struct, frozen=True, kw_only=True):
+    """What no record tells: what is going on."""
+
+    now_us: int
+    """Wall clock."""
+    directory: str = ""
+    driver: str = ""
+    question: Question | None = None
+    progress: str = ""
+    can_stop: bool = False
+    journal: str = ""
+    usual: Mapping[str, Usual] = {}
+
+
+def put(ask: Ask, *, number: int, since_us: int, first_by: str = "") -> Question:
+    """A question of the walk as it is sent to consoles."""
+    return Question(
+        id=number,
+        kind="second" if first_by else ask.kind,
+        text=lines(ask.text),
+        step=ask.step,
+        block=ask.block,
+        expects=clean(ask.expects),
+        options=tuple(Option(key=one.key, text=line(one.text), needs_reason=one.needs_reason) for one in ask.options),
+        secret=ask.secret,
+        since_us=since_us,
+        first_by=clean(first_by),
+    )
+
+
+def view(plan: Plan, state: RunState, live: Live) -> RunView:
+    """Everything a screen needs; its size has a bound, whatever the server said."""
+    step, blocks = _current(plan, state)
+    mode: Literal["run", "rehearse"] = "rehearse" if state.mode == "rehearse" else "run"
+    return RunView(
+        run=state.run,
+        runbook=plan.id,
+        title=line(plan.title),
+        mode=mode,
+        state=standing(state, live),
+        target=clean(state.target),
+        identity=line(state.identity),
+        who=clean(state.who),
+        driver=clean(live.driver),
+        started_us=state.started_us or state.planned_us,
+        directory=clean(live.directory),
+        prose=lines(plan.prose, MOST_PROSE),
+        steps=tuple(_step(state, one, live) for one in plan.steps),
+        current=step.id if step is not None else "",
+        step_prose=lines(step.prose, MOST_PROSE) if step is not None else "",
+        blocks=tuple(_block(plan, state, block, live) for block in blocks),
+        block=state.current,
+        question=live.question,
+        waiting=_waiting(state.waiting),
+        table=_harmless(_table(plan, state)),
+        measures=_harmless(comparison(state.measures)),
+        panels=step.panels if step is not None else (),
+        progress=line(live.progress),
+        can_stop=live.can_stop,
+        journal=line(live.journal),
+        ending=line(state.ending),
+        summary=_harmless(as_table(summarize(plan, state, live.usual))) if state.ended else None,
+    )
+
+
+def standing(state: RunState, live: Live) -> Standing:
+    """What the run as a whole is doing."""
+    if state.ended in ("done", "failed", "aborted"):
+        return state.ended  # type: ignore[return-value]
+    if state.paused:
+        return "paused"
+    if state.interrupted:
+        return "interrupted"
+    if live.question is not None:
+        return "waiting"
+    return "running" if state.started or state.mode == "rehearse" else "planned"
+
+
+def _current(plan: Plan, state: RunState) -> tuple[Step | None, tuple[Block, ...]]:
+    """The step that is looked at, and its blocks: while it is taken back, those that do so."""
+    if state.undo is not None and state.undo.under_way:
+        step = plan.step(state.undo.under_way)
+        return step, step.undo or step.blocks
+    under_way = state.step_under_way
+    if under_way is None and state.current and not state.ended:
+        under_way = plan.block(state.current)[0]
+    return under_way, under_way.blocks if under_way is not None else ()
+
+
+def _step(state: RunState, step: Step, live: Live) -> StepView:
+    known = state.steps[step.id]
+    usual = live.usual.get(step.id)
+    author = [block.usual_s for block in step.blocks if block.usual_s is not None]
+    elapsed = known.machine_s + known.human_s
+    if known.status == "running" and not state.interrupted and known.last_us:
+        elapsed += max(0.0, (live.now_us - known.last_us) / 1e6)
+    return StepView(
+        id=step.id,
+        title=line(step.title),
+        state=_step_state(state, step),
+        note=line(known.note),
+        elapsed_s=elapsed if known.round or elapsed else None,
+        human_s=known.human_s,
+        usual_s=usual.seconds if usual is not None else sum(author) if author else None,
+        usual_from=f"{usual.runs} runs" if usual is not None else "author" if author else "",
+        point_of_no_return=step.point_of_no_return,
+        round=known.round if known.round > 1 else 0,
+    )
+
+
+def _step_state(state: RunState, step: Step) -> StepState:
+    status = state.steps[step.id].status
+    if status != "running":
+        return status  # type: ignore[return-value]
+    execution = state.open_execution
+    if execution is not None and execution.state == "unknown":
+        return "unknown"
+    if state.failure is not None:
+        return "failed"
+    return "waiting" if state.asked is not None or state.paused else "running"
+
+
+def _block(plan: Plan, state: RunState, block: Block, live: Live) -> BlockView:
+    known = state.blocks[block.id]
+    elapsed = known.machine_s + known.human_s
+    return BlockView(
+        id=block.id,
+        kind=block.kind,
+        title=line(block.title),
+        state=_block_state(state, block, known),
+        exact=exact(plan, state, block),
+        note=line(known.note),
+        usual_s=block.usual_s,
+        elapsed_s=elapsed or None,
+    )
+
+
+def _block_state(state: RunState, block: Block, known: BlockState) -> StepState:
+    if known.status == "pending" and state.current == block.id and not state.ended:
+        return "waiting" if state.asked is not None and state.asked.block == block.id else "running"
+    return known.status  # type: ignore[return-value]
+
+
+def exact(plan: Plan, state: RunState, block: Block) -> str:
+    """What runs, verbatim, with what it is bound to beside it."""
+    known = state.blocks[block.id]
+    sight = known.sight or _intended(state, block).get("sight") or {}
+    if block.kind == "action" and sight.get("exact"):
+        return lines(str(sight["exact"]), MOST_PROSE)
+    text = block.body.rstrip() or " ".join(str(word) for word in block.settings.get("argv", ()))
+    if block.kind == "action" and not text:
+        shown = {key: value for key, value in block.settings.items() if key != "rows"}
+        text = f"{block.action} " + " ".join(f"{key}={value}" for key, value in shown.items())
+    beside = [f"{name} = {_short(state.values[name])}" for name in block.uses if name in state.values]
+    preview = bound_preview(plan, block)
+    rows = state.blocks[preview.id].rows if preview is not None else None
+    if rows is not None:
+        each = "one after the other, " if block.settings.get("each") else ""
+        beside.append(f"on {each}{len(rows)} row{'s' if len(rows) != 1 else ''} of {preview.id if preview else ''}")
+    return lines("\n".join([text, *(f"-- {one}" for one in beside)]), MOST_PROSE)
+
+
+def _intended(state: RunState, block: Block) -> Mapping[str, Any]:
+    for one in reversed(state.executions):
+        if one.block == block.id:
+            return one.intent.fields
+    return {}
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _table(plan: Plan, state: RunState) -> Table | None:
+    """The rows that are being looked at, asked about or acted on."""
+    if not state.current or state.ended:
+        return None
+    _, block = plan.block(state.current)
+    known = state.blocks[block.id]
+    rows: Sequence[Mapping[str, Any]] = (known.sight or {}).get("rows") or ()
+    if rows:
+        return table_of(rows)
+    preview = bound_preview(plan, block)
+    return state.blocks[preview.id].table if preview is not None else known.table
+
+
+def _waiting(waiting: Waiting | None) -> Waiting | None:
+    if waiting is None:
+        return None
+    return Waiting(
+        text=line(waiting.text),
+        values=line(waiting.values),
+        trend=waiting.trend,
+        holds_s=waiting.holds_s,
+        hold_for_s=waiting.hold_for_s,
+        until_us=waiting.until_us,
+        timeout_s=waiting.timeout_s,
+        left=line(waiting.left),
+    )
+
+
+def _harmless(table: Table | None) -> Table | None:
+    if table is None:
+        return None
+    rows = tuple(tuple(line(cell) for cell in row) for row in table.rows)
+    return Table(columns=tuple(line(column) for column in table.columns), rows=rows, total=table.total)
+
+
+def line(text: str) -> str:
+    """Text of the world as one line that drives no terminal and holds no secret."""
+    return clean(redact(text)[:MOST_NOTE])
+
+
+def lines(text: str, most: int = MOST_NOTE) -> str:
+    """The same for text of several lines."""
+    return "\n".join(clean(one) for one in redact(text)[:most].replace("\t", "    ").split("\n"))
