@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from dba_console.tui.backend_actions import BackendActions
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
 from dba_console.tui.finding_actions import FindingActions
@@ -12,10 +13,11 @@ from dba_console.tui.keys import Key
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.panels import by_key
 from dba_console.tui.prompt import Prompt
+from dba_console.tui.shelf import Shelf
 from dba_console.tui.stage import Stage
 
 
-class Actions(FindingActions):
+class Actions(BackendActions, FindingActions):
     """Methods `do_ACTION`; `act` finds the one of a key."""
 
     def __init__(
@@ -23,11 +25,13 @@ class Actions(FindingActions):
         stage: Stage,
         navigator: Navigator,
         feed: Feed,
+        shelf: Shelf,
         *,
         leave: Callable[[], None],
         palette: Callable[[], None],
     ) -> None:
         super().__init__(stage, navigator, feed)
+        self._shelf = shelf
         self.do_quit = leave
         self.do_palette = palette
 
@@ -59,6 +63,7 @@ class Actions(FindingActions):
             self._stage.open(chosen)
 
     def do_back(self) -> None:
+        self._say_that_it_goes_on()
         self._stage.back()
 
     def do_help(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -20,6 +21,7 @@ from dba_console.tui.guard import Guard
 from dba_console.tui.keys import Key, find
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.palette import KeyCommands
+from dba_console.tui.shelf import Book, Shelf
 from dba_console.tui.stage import Stage
 from dba_console.tui.styles import style_table
 from dba_console.tui.terminal import Colours, ScreenOptions
@@ -48,7 +50,14 @@ class ConsoleApp(App[int], inherit_bindings=False):
     ESCAPE_TO_MINIMIZE = False
 
     def __init__(
-        self, feed: Feed, options: ScreenOptions, colours: Colours, *, clock: Clock = SYSTEM, guard: Guard | None = None
+        self,
+        feed: Feed,
+        options: ScreenOptions,
+        colours: Colours,
+        *,
+        books: Callable[[], Sequence[Book]] = tuple,
+        clock: Clock = SYSTEM,
+        guard: Guard | None = None,
     ) -> None:
         super().__init__(driver_class=ConsoleDriver)
         self.theme = "ansi-dark"
@@ -59,7 +68,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._canvas = Canvas(style_table(colours))
         self.navigator = Navigator(feed, clock, begin_at=options.at)
         self.stage = Stage(self.navigator, feed, ascii=options.ascii)
-        self._actions = Actions(self.stage, self.navigator, feed, leave=self._leave, palette=self._palette)
+        shelf = Shelf(books, feed.mailbox.put)
+        self._actions = Actions(self.stage, self.navigator, feed, shelf, leave=self._leave, palette=self._palette)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trouble: str | None = None
 
@@ -96,7 +106,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if self.navigator.failure is not None:
             self.failure = self.navigator.failure
             self.exit(1)
-        elif shown or self.stage.chrome_changed():
+        elif self._actions.follow() or shown or self.stage.chrome_changed():
             self.paint()
 
     def _play(self) -> None:

@@ -55,6 +55,10 @@ class DetailView:
         if scene.frame is None:
             return [(), line(Span(f" {scene.waiting_for}", "dim"))]
         self._lay_out(scene.frame, scene, width)
+        return self._drawn(width, height)
+
+    def _drawn(self, width: int, height: int) -> list[Line]:
+        """What was laid out, in the room there is."""
         grid = self.grid
         if grid is None:
             return self._head[:height]

@@ -25,6 +25,7 @@ from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.tui.questions import Question
+from dba_console.tui.shelf import BooksArrived
 
 SAMPLES, OTHERS = 64, 512
 """Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
@@ -107,7 +108,7 @@ class Refused:
     text: str
 
 
-Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | RunWord
+Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | RunWord
 Arrival = SampleArrived | Other
 
 

@@ -41,7 +41,11 @@ class FindingActions:
         elif found.runbook is None:
             self._navigator.notice = f"no runbook answers {found.id}" + (f": {found.advice}" if found.advice else "")
         else:
-            self._navigator.notice = f"runbook {found.runbook} answers {found.id}; it cannot be run from here yet"
+            self._open_book(found.runbook)
+
+    def _open_book(self, book_id: str) -> None:
+        """Show that runbook; the actions of runbooks know how."""
+        raise NotImplementedError
 
     def do_acknowledge(self) -> None:
         if (chosen := self._to_speak_of()) is not None:

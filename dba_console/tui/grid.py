@@ -59,6 +59,8 @@ class Grid:
         """The selected row as it was last seen."""
         self.gone = False
         """The selected row is not there any more."""
+        self.ticked: set[str] = set()
+        """Rows chosen to be acted on, by identity; one that is gone stays here until it is taken back."""
         self.top = 0
         self.left = 0
         self.height = 1
@@ -132,6 +134,13 @@ class Grid:
             self._place, self.last, self.gone = place, self.rows[place], False
             self.selected = self.last.key
             self.follow()
+
+    def tick(self, key: str) -> None:
+        """Choose a row to be acted on, or take the choice back."""
+        self.ticked ^= {key}
+
+    def untick(self) -> None:
+        self.ticked.clear()
 
     def unselect(self) -> None:
         self.selected, self.last, self.gone = None, None, False

@@ -84,6 +84,8 @@ def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = 
         parts.append(f" · by {column.title.strip()} {'▼' if grid.descending else '▲'}")
     if grid.filter:
         parts.append(Span(f" · only with “{grid.filter}” ({len(grid.rows)} of {len(grid.table.rows)})", "changed"))
+    if grid.ticked:
+        parts.append(Span(f" · {len(grid.ticked)} ticked ●", "changed"))
     if grid.gone:
         parts.append(Span(f" · the selected row is {_lost(grid)}", "warn"))
     if grid.left:
@@ -129,7 +131,8 @@ def _row(grid: Grid, row: Row, widths: Sequence[int]) -> Line:
     spans: list[Span] = []
     for place, (column, cell, cells) in enumerate(zip(grid.table.columns, row.cells, widths, strict=False)):
         spans.append(_cell(cell, cells, right=column.right, indent=indent if place == 0 else 0))
-        spans.append(Span(" " * GAP))
+        ticked = place == 0 and row.key in grid.ticked
+        spans.append(Span("●", "changed") if ticked else Span(" " * GAP))
     return tuple(spans)
 
 

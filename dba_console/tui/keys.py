@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Where = Literal["everywhere", "overview", "detail", "findings", "evidence"]
+Where = Literal[
+    "everywhere", "overview", "detail", "findings", "evidence", "backends", "runbooks", "runbook", "walkthrough"
+]
 
-_ALSO: dict[Where, tuple[Where, ...]] = {"findings": ("detail",)}
+_ALSO: dict[Where, tuple[Where, ...]] = {
+    "findings": ("detail",), "backends": ("detail",), "runbooks": ("detail",)
+}  # fmt: skip
 """Screens that are another one as well: its keys that have no meaning of their own there mean the same."""
 
 
@@ -37,8 +41,111 @@ _ON_A_FINDING = (
     Key(("a",), "a", "acknowledge", "acknowledge", "somebody knows of it; with a note", "findings", "findings"),
     Key(("s",), "s", "silence", "silence", "keep it quiet for a time: 30m, 2h, with a note", "findings", "findings"),
     Key(("u",), "u", "unsilence", "take back", "take back an acknowledgement or a silence", "findings", "findings"),
-    Key(("r",), "r", "runbook", "runbook", "which runbook answers it", "findings", "findings"),
+    Key(("r",), "r", "runbook", "runbook", "the runbook that answers it", "findings", "findings"),
 )
+
+_RUNBOOK_KEYS = (
+    Key(("b",), "b", "runbooks", "runbooks", "the runbooks, and the runs under way", group="runbooks"),
+    Key(("w",), "w", "walkthrough", "run", "the run under way, first the one that waits for you", group="runbooks"),
+    Key(("enter",), "enter", "choose", "open", "read the runbook, or see the run", "runbooks", "runbooks"),
+    Key(("i",), "i", "inputs", "inputs", "give its inputs, one after the other", "runbook", "runbooks"),
+    Key(
+        ("s",),
+        "s",
+        "begin",
+        "begin",
+        "begin: checks and plan are shown, then it asks whether to start",
+        "runbook",
+        "runbooks",
+    ),
+    Key(
+        ("t",),
+        "t",
+        "rehearse",
+        "rehearse",
+        "really run its checks, and tell what the rest would do",
+        "runbook",
+        "runbooks",
+    ),
+    Key(
+        ("enter",),
+        "enter",
+        "answer",
+        "answer",
+        "answer what it asks; enter alone confirms nothing",
+        "walkthrough",
+        "runbooks",
+    ),
+    Key(("y",), "y", "read", "read", "I have read it: where nothing more is asked", "walkthrough", "runbooks"),
+    Key(("p",), "p", "hold", "hold", "begin nothing new; again: go on", "walkthrough", "runbooks"),
+    Key(("s",), "s", "skip", "skip", "leave this step out, with the reason", "walkthrough", "runbooks"),
+    Key(("j",), "j", "jump", "jump", "go on at another step, with the reason", "walkthrough", "runbooks"),
+    Key(("k",), "k", "stop", "stop", "stop what runs now, at its next safe point", "walkthrough", "runbooks"),
+    Key(
+        ("x",),
+        "x",
+        "abort",
+        "end",
+        "end the run here, with the reason; nothing is taken back by itself",
+        "walkthrough",
+        "runbooks",
+    ),
+    Key(("u",), "u", "undo", "undo", "which steps can be taken back; asks before it does", "walkthrough", "runbooks"),
+    Key(
+        ("t",),
+        "t",
+        "take",
+        "take over",
+        "answer from here instead of from the other console",
+        "walkthrough",
+        "runbooks",
+    ),
+    Key(("r",), "r", "resume", "resume", "go on with a run that was interrupted", "walkthrough", "runbooks"),
+    Key(
+        ("tab",),
+        "tab",
+        "pane",
+        "more",
+        "the step, the output, all steps: which of them has the screen",
+        "walkthrough",
+        "runbooks",
+    ),
+    Key(
+        ("escape", "backspace"), "esc", "back", "leave", "leave the screen; the run goes on", "walkthrough", "runbooks"
+    ),
+    Key(("escape", "backspace"), "esc", "back", "back", "back to where you came from", "runbook", "runbooks"),
+)
+
+_BACKEND_KEYS = (
+    Key(("x",), "x", "tick", "tick", "choose this row as well, for c and k; again: not", "backends", "table"),
+    Key(
+        ("c",),
+        "c",
+        "cancel",
+        "cancel",
+        "cancel the queries of the rows chosen; shows them and asks",
+        "backends",
+        "table",
+    ),
+    Key(
+        ("k",),
+        "k",
+        "terminate",
+        "terminate",
+        "end the sessions of the rows chosen; shows them and asks",
+        "backends",
+        "table",
+    ),
+)
+
+_UP_AND_DOWN = (
+    Key(("up",), "↑", "row_up", "line up", "a line up, where not all of it fits", "evidence", "findings"),
+    Key(("down",), "↓", "row_down", "line down", "a line down", "evidence", "findings"),
+    Key(("pageup",), "pgup", "page_up", "page up", "a screen up", "evidence", "findings"),
+    Key(("pagedown",), "pgdn", "page_down", "page down", "a screen down", "evidence", "findings"),
+)
+
+_PAGES: tuple[Where, ...] = ("runbook", "walkthrough")
 
 KEYS: tuple[Key, ...] = (
     *(
@@ -79,11 +186,8 @@ KEYS: tuple[Key, ...] = (
     *_ON_A_FINDING,
     Key(("escape", "backspace"), "esc", "back", "back", "back to the findings", "evidence", "findings"),
     *(replace(key, where="evidence") for key in _ON_A_FINDING),
-    Key(("up",), "↑", "row_up", "line up", "a line up, where not all of it fits", "evidence", "findings"),
-    Key(("down",), "↓", "row_down", "line down", "a line down", "evidence", "findings"),
-    Key(("pageup",), "pgup", "page_up", "page up", "a screen up", "evidence", "findings"),
-    Key(("pagedown",), "pgdn", "page_down", "page down", "a screen down", "evidence", "findings"),
-    Key(("r",), "r", "runbook", "runbook", "which runbook answers the most urgent finding", "overview", "findings"),
+    *_UP_AND_DOWN,
+    Key(("r",), "r", "runbook", "runbook", "the runbook that answers the most urgent finding", "overview", "findings"),
     Key(("enter",), "enter", "row", "row", "the selected row in full: whole query, all columns", "detail", "table"),
     Key(("tab",), "tab", "table_next", "next table", "the next table of the panel", "detail", "table"),
     Key(("shift+tab",), "shift+tab", "table_previous", "previous table", "the previous table", "detail", "table"),
@@ -95,6 +199,9 @@ KEYS: tuple[Key, ...] = (
     Key(("i",), "i", "invert", "invert", "turn the order around", "detail", "table"),
     Key(("full_stop",), ".", "scroll_right", "scroll right", "columns to the right", "detail", "table"),
     Key(("comma",), ",", "scroll_left", "scroll left", "columns to the left", "detail", "table"),
+    *_BACKEND_KEYS,
+    *_RUNBOOK_KEYS,
+    *(replace(key, where=where, group="runbooks") for where in _PAGES for key in _UP_AND_DOWN),
     Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
     Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
     Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "leave; the agent goes on recording for its grace time"),
@@ -103,7 +210,7 @@ KEYS: tuple[Key, ...] = (
 
 _GROUPS = {
     "panels": "Panels", "findings": "Findings", "time": "Time", "record": "Record", "table": "Tables",
-    "screen": "Screen",
+    "runbooks": "Runbooks", "screen": "Screen",
 }  # fmt: skip
 
 

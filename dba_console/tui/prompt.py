@@ -14,16 +14,24 @@ class Prompt:
     """A question with its answer being typed.
 
     `done` is called with the text on enter; `changed`, where given, on every key, and with the empty text on escape.
+    Of a `secret` only its length is shown.
     """
 
     def __init__(
-        self, question: str, done: Callable[[str], None], changed: Callable[[str], None] | None = None, text: str = ""
+        self,
+        question: str,
+        done: Callable[[str], None],
+        changed: Callable[[str], None] | None = None,
+        text: str = "",
+        *,
+        secret: bool = False,
     ) -> None:
         self.question = question
         self.text = text
         self.place = len(text)
         self._done = done
         self._changed = changed
+        self._secret = secret
 
     def key(self, name: str, character: str | None) -> bool:
         """Take a key. False when the prompt is over, answered or given up."""
@@ -50,11 +58,14 @@ class Prompt:
         """The prompt in at most `cells` cells, its end in sight, and the cell of the cursor."""
         head = f" {self.question}: "
         room = max(1, cells - width(head) - 1)
-        before = clean(self.text[: self.place])
+        before = self._shown(self.text[: self.place])
         while width(before) > room:
             before = before[1:]
-        after = cut(clean(self.text[self.place :]), max(0, room - width(before)))
+        after = cut(self._shown(self.text[self.place :]), max(0, room - width(before)))
         return line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:]), width(head + before)
+
+    def _shown(self, text: str) -> str:
+        return "*" * len(text) if self._secret else clean(text)
 
     def _edit(self, name: str, character: str | None) -> None:
         match name:

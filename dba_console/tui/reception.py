@@ -12,6 +12,7 @@ from dba_console.samples.event import Event
 from dba_console.tui.feed import Arrival, EventArrived, LinkChanged, LinkState, NoticeArrived, SampleArrived
 from dba_console.tui.present import Present
 from dba_console.tui.runs import Runs
+from dba_console.tui.shelf import BooksArrived
 
 _SAID_OF_FINDINGS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
 
@@ -27,6 +28,8 @@ class Reception:
         self._clock = clock
         self.present = Present()
         self.runs = Runs()
+        self.books: BooksArrived | None = None
+        """The runbooks there are; None until they have been read."""
         self.notice: str | None = None
         self.link: LinkState = "connecting"
         self.link_text = ""
@@ -57,6 +60,8 @@ class Reception:
                 return True
             case NoticeArrived(text):
                 self.notice = text
+            case BooksArrived():
+                self.books = arrival
             case RunViewMessage() | RunLines() | RunRefused():
                 self.runs.receive(arrival)
                 self.notice = self.runs.take_refusal() or self.notice

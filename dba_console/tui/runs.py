@@ -5,7 +5,6 @@ Used by the screen's thread alone. What the agent sent last is the truth; nothin
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -29,7 +28,7 @@ class KnownRun:
         self.yours = False
         self.may_answer = False
         self.why_not = ""
-        self.output: deque[OutputLine] = deque(maxlen=LINES)
+        self.output: list[OutputLine] = []
         self.dropped = 0
 
     @property
@@ -56,8 +55,9 @@ class KnownRun:
 
     def hear(self, message: RunLines) -> None:
         """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
-        over = max(0, len(self.output) + len(message.lines) - LINES)
-        self.output.extend(message.lines)
+        self.output += message.lines
+        over = max(0, len(self.output) - LINES)
+        del self.output[:over]
         self.dropped += message.dropped + over
 
 
@@ -135,7 +135,9 @@ class Runs:
     @property
     def all(self) -> list[KnownRun]:
         """Every run known, those that want an answer first, then open ones, then ended ones; newest first in each."""
-        return sorted(reversed(self._known.values()), key=lambda one: (not one.asks_me, one.ended))
+        newest_first = list(self._known.values())
+        newest_first.reverse()
+        return sorted(newest_first, key=lambda one: (not one.asks_me, one.ended))
 
     @property
     def foremost(self) -> KnownRun | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
+from dba_console.tui.backends import PANELS as OF_BACKENDS
+from dba_console.tui.backends import BackendsView
 from dba_console.tui.chrome import footer_line, notice_line, trouble
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
@@ -13,8 +15,10 @@ from dba_console.tui.help import HelpView
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.overview import OverviewView
 from dba_console.tui.prompt import Prompt
+from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.terminal import MIN_HEIGHT, MIN_WIDTH, too_small
 from dba_console.tui.view import Scene, View
+from dba_console.tui.walkthrough import WalkthroughView
 
 
 class Stage:
@@ -45,12 +49,25 @@ class Stage:
         """Show that panel in full."""
         view = self._details.get(name)
         if view is None:
-            view = self._details[name] = FindingsView() if name == "findings" else DetailView(name)
+            view = self._details[name] = _panel_view(name)
         self._above = [view]
 
     def evidence(self, finding: str) -> None:
         """Show that finding with its evidence, above what is shown."""
         self._above.append(EvidenceView(finding))
+
+    def runbooks(self) -> None:
+        """Show the runbooks, and the runs under way."""
+        self._above = [RunbooksView(lambda: self._navigator.books, self._navigator.runs)]
+
+    def runbook(self, book_id: str) -> None:
+        """Show that runbook to be read, above what is shown."""
+        self._above.append(RunbookPage(book_id, lambda: self._navigator.books))
+
+    def walkthrough(self, run: str) -> None:
+        """Show that run, above what is shown; it is on the screen once."""
+        shown = [view for view in self._above if not isinstance(view, WalkthroughView | RunbookPage)]
+        self._above = [*shown, WalkthroughView(run, self._navigator.runs)]
 
     def help(self) -> None:
         if not isinstance(self.view, HelpView):
@@ -93,6 +110,7 @@ class Stage:
         navigator = self._navigator
         return (
             navigator.label, navigator.notice, navigator.link, trouble(navigator, self._feed.session.interval_s),
+            navigator.runs.changed, navigator.books,
         )  # fmt: skip
 
     def _scene(self) -> Scene:
@@ -128,3 +146,9 @@ class Stage:
         if (text := trouble(navigator, self._feed.session.interval_s)) is not None:
             return line(Span(f" ! {text}"[: width - 1], "warn"))
         return footer_line(self.view.hints, self.view.where, navigator.cursor, width)
+
+
+def _panel_view(name: str) -> DetailView:
+    if name == "findings":
+        return FindingsView()
+    return BackendsView(name) if name in OF_BACKENDS else DetailView(name)

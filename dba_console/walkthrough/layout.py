@@ -219,11 +219,10 @@ def _step_table(view: RunView, width: int) -> list[Line]:
 
 
 def _output(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
-    lines = [output_line(one) for one in output]
-    most = max(0, len(lines) - room + 1)
+    most = max(0, len(output) - room + 1)
     top = most if showing.top is None else min(showing.top, most)
     head = _output_title(output, showing, width)
-    return Laid([head, *lines[top : top + room - 1]], top, most, max(1, room - 2))
+    return Laid([head, *map(output_line, output[top : top + room - 1])], top, most, max(1, room - 2))
 
 
 def _tail(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,6 +13,7 @@ from dba_console.panels.cells import plain
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import EventArrived
+from dba_console.tui.shelf import Book
 from dba_console.tui.terminal import ScreenOptions
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 
@@ -29,6 +30,10 @@ class Screen:
         for key in keys:
             await self._pilot.press(key)
         await self._pilot.pause()
+
+    async def type(self, text: str) -> None:
+        """Type a text into the prompt."""
+        await self.press(*("space" if sign == " " else sign for sign in text))
 
     async def give(self, *numbers: int, sessions: int = 3, query: str = "select 1") -> None:
         self.feed.give(*(tick(number, sessions=sessions, query=query) for number in numbers))
@@ -74,9 +79,10 @@ async def screen(
     has_present: bool = True,
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
+    books: Sequence[Book] | Callable[[], Sequence[Book]] = (),
 ) -> AsyncIterator[Screen]:
     feed = HandFeed(past, has_present=has_present)
-    app = ConsoleApp(feed, options or ScreenOptions(), "16")
+    app = ConsoleApp(feed, options or ScreenOptions(), "16", books=books if callable(books) else lambda: books)
     feed.start()
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

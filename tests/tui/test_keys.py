@@ -8,17 +8,26 @@ from pathlib import Path
 import pytest
 
 from dba_console.tui.actions import Actions
+from dba_console.tui.backends import BackendsView
 from dba_console.tui.detail import DetailView
+from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.help import HelpView
 from dba_console.tui.keys import KEYS, Where, find, keys_of, markdown
 from dba_console.tui.overview import OverviewView
 from dba_console.tui.panels import by_key, panel_titles
+from dba_console.tui.runbooks import RunbookPage, RunbooksView
+from dba_console.tui.runs import Runs
+from dba_console.tui.view import View
+from dba_console.tui.walkthrough import WalkthroughView
 
-VIEWS = {"overview": OverviewView, "detail": DetailView}
+VIEWS = {
+    "overview": OverviewView, "detail": DetailView, "findings": FindingsView, "evidence": EvidenceView,
+    "backends": BackendsView, "runbooks": RunbooksView, "runbook": RunbookPage, "walkthrough": WalkthroughView,
+}  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "keys.md"
 
 
-@pytest.mark.parametrize("where", ["overview", "detail"])
+@pytest.mark.parametrize("where", VIEWS)
 def test_every_key_of_a_screen_does_something_there(where: Where) -> None:
     for key in keys_of(where):
         if key.action.startswith("panel_"):
@@ -27,7 +36,7 @@ def test_every_key_of_a_screen_does_something_there(where: Where) -> None:
             assert hasattr(VIEWS[where], f"do_{key.action}") or hasattr(Actions, f"do_{key.action}"), key
 
 
-@pytest.mark.parametrize("where", ["overview", "detail"])
+@pytest.mark.parametrize("where", VIEWS)
 def test_no_key_means_two_things_on_one_screen(where: Where) -> None:
     own = Counter(name for key in keys_of(where) if key.where == where for name in key.keys)
     everywhere = Counter(name for key in KEYS if key.where == "everywhere" for name in key.keys)
@@ -41,7 +50,10 @@ def test_every_action_on_offer_has_words_for_help() -> None:
 
 
 def test_hints_of_every_view_are_keys_of_it() -> None:
-    for view in (OverviewView(), DetailView("io"), HelpView("overview")):
+    views: list[View] = [OverviewView(), DetailView("io"), HelpView("overview"), BackendsView("sessions")]
+    runs = Runs()
+    views += [RunbooksView(lambda: None, runs), RunbookPage("x", lambda: None), WalkthroughView("x", runs)]
+    for view in views:
         known = {key.action for key in keys_of(view.where)} | {"panel", "time"}
         assert set(view.hints) <= known
 

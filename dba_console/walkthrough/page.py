@@ -1,0 +1,68 @@
+"""A runbook before it is begun: its words, its inputs with what was given, and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dba_console.panels.cells import Line, Span, Style, clean, line
+from dba_console.plans.plan import ACTS, Block, Input, Plan, Step
+from dba_console.walkthrough.prose import prose_lines
+from dba_console.walkthrough.text import short_time, texts
+
+
+def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int) -> list[Line]:
+    """Everything about it, most important first: why and when not, what it needs, inputs, steps."""
+    count = sum(1 for _ in plan.blocks())
+    acts = sum(1 for _, block in plan.blocks() if block.kind in ACTS)
+    usual = sum(block.usual_s or 0.0 for _, block in plan.blocks())
+    extent = f"{len(plan.steps)} steps, {count} blocks run, {acts} of them change something"
+    lines = [*prose_lines(plan.prose, cells), ()]
+    if plan.answers:
+        lines += texts(f"answers {', '.join(plan.answers)}", cells, "dim")
+    if plan.needs:
+        lines += texts(f"needs {', '.join(plan.needs)}", cells, "dim")
+    lines += texts(f"from {plan.source}", cells, "dim")
+    if plan.inputs:
+        lines += [(), line(Span("Inputs", "title"))]
+        for one in plan.inputs:
+            lines += _input_lines(one, given.get(one.name), cells)
+    lines += [(), line(Span("Plan", "title"), f"  {extent}", f", usual {short_time(usual)}" if usual else "")]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _step_lines(number, step, cells)
+    return lines
+
+
+def shown_value(one: Input, given: str | None) -> tuple[str, bool]:
+    """What an input is worth in words, and whether it still has to be given."""
+    if given:
+        return ("given, not shown" if one.secret else given), False
+    if one.default is not None:
+        return f"{one.default} (default)", False
+    return ("has to be given", True) if one.required else ("left out", False)
+
+
+def _input_lines(one: Input, given: str | None, cells: int) -> list[Line]:
+    value, missing = shown_value(one, given)
+    style: Style = "warn" if missing else ""
+    head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
+    choices = f" One of: {', '.join(one.choices)}." if one.choices else ""
+    return [head, *texts(f"{one.help}{choices}", cells, "dim", "    ")]
+
+
+def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
+    only = "  (only by a decision)" if step.branch else ""
+    back = "  (point of no return)" if step.point_of_no_return else ""
+    lines = [line(f" {number:>2} ", Span(clean(step.title), "head"), Span(only + back, "dim"))]
+    for block in step.blocks:
+        lines += texts(_block_words(block), cells, "", "      ")
+    if step.undo:
+        lines += texts("can be taken back", cells, "dim", "      ")
+    return lines
+
+
+def _block_words(block: Block) -> str:
+    what = f"{block.kind} {block.action}" if block.action else block.kind
+    title = f": {block.title}" if block.title else ""
+    confirm = "" if block.confirm is None else f", asks ({block.confirm.level}{' twice' * (block.confirm.people > 1)})"
+    usual = "" if block.usual_s is None else f", usual {short_time(block.usual_s)}"
+    return f"{what}{title}{confirm}{usual}"

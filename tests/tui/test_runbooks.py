@@ -1,0 +1,162 @@
+"""Runbooks on the screen: the list, one of them read, its inputs given, a run begun. Keys only ask the agent."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
+from dba_console.plans.plan import Block, Confirmation, Input, Plan, Step
+from dba_console.tui.shelf import Book
+from tests.tui.test_console import Screen
+from tests.tui.test_console import screen as opened
+from tests.tui.test_findings import FULL, given
+from tests.walkthrough.views import DROP
+
+PLAN = Plan(
+    id="connection-storm", title="Too many connections", prose="Why: the house is full.\n\nWhen not: a planned load.",
+    answers=("connections-filling",), source="/etc/rb/connection-storm.md",
+    inputs=(
+        Input(name="idle", type="duration", help="how long idle is too long", default="10m"),
+        Input(name="ticket", type="text", help="the change it belongs to"),
+        Input(name="word", type="secret", help="of the pool's console", secret=True),
+    ),
+    steps=(
+        Step(id="who", title="Who holds them?", line=9,
+             blocks=(Block(id="who/check", kind="check", line=10, language="expr", body="a > 1", usual_s=1.0),)),
+        Step(id="end", title="End the idle ones", line=20, point_of_no_return=True,
+             blocks=(Block(id="end/action", kind="action", action="signal-backend", line=21, language="toml", body="",
+                           title="end them", confirm=Confirmation(level="type", text="count")),)),
+    ),
+)  # fmt: skip
+STORM = Book("connection-storm", PLAN.title, PLAN.source, "# Too many connections\n", PLAN)
+PLAIN = Book("plain", "No inputs", "/etc/rb/plain.md", "# No inputs\n", structs.replace(PLAN, id="plain", inputs=()))
+BROKEN = Book("broken", "Broken", "/etc/rb/broken.md", "# x\n", None, ("broken.md:3: no such kind: chekc",))
+BOOKS = (STORM, PLAIN, BROKEN)
+
+
+async def choose(screen: Screen, title: str) -> None:
+    """Open the runbook of that title from the list."""
+    await screen.press("b")
+    await screen.until(title)
+    await screen.press("/")
+    await screen.type(title)
+    await screen.press("enter", "enter")
+
+
+async def test_b_lists_runbooks_also_before_there_is_any_frame() -> None:
+    async with opened(books=BOOKS) as screen:
+        await screen.press("b")
+        await screen.until("Too many connections")
+        assert "connections-filling" in screen.text
+        assert "does not compile: broken.md:3: no such kin…" in screen.text
+
+
+async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "Too many connections")
+        await screen.until("Why: the house is full.")
+        assert "idle (duration) 10m (default)" in screen.text and "ticket (text) has to be given" in screen.text
+        assert "2 steps, 2 blocks run, 1 of them change something" in screen.text
+        await screen.press("pagedown")
+        assert "action signal-backend: end them, asks (type)" in screen.text
+        assert screen.feed.asked == []
+
+
+async def test_r_on_a_finding_opens_the_runbook_that_answers_it() -> None:
+    async with opened(books=BOOKS) as screen:
+        await given(screen, FULL)
+        await screen.press("f", "r")
+        await screen.until("Why: the house is full.")
+        await screen.press("escape")
+        assert "Findings" in screen.text
+
+
+async def test_beginning_asks_first_for_what_has_to_be_given_and_never_shows_a_secret() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "Too many connections")
+        await screen.press("s")
+        await screen.type("OPS-1")
+        await screen.press("enter")
+        await screen.type("hush")
+        assert "****" in screen.text and "hush" not in screen.text
+        await screen.press("enter")
+        begin = RunBegin(text=STORM.text, source=STORM.source, inputs={"ticket": "OPS-1", "word": "hush"})
+        assert screen.feed.asked == [begin]
+        assert "given, not shown" in screen.text and "hush" not in screen.text
+
+
+async def test_enter_alone_gives_no_input_and_begins_nothing() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "Too many connections")
+        await screen.press("s", "enter")
+        assert screen.feed.asked == [] and "ticket has to be given" in screen.text
+
+
+async def test_an_input_that_is_none_is_refused_with_the_reason() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "Too many connections")
+        await screen.press("i", "ctrl+u")
+        await screen.type("soon")
+        await screen.press("enter")
+        assert "idle" in screen.lines[-1] and "10m (default)" in screen.text
+
+
+async def test_the_run_begun_here_is_shown_as_soon_as_the_agent_has_made_it() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "No inputs")
+        await screen.press("t")
+        assert screen.feed.asked == [RunBegin(text=PLAIN.text, source=PLAIN.source, mode="rehearse")]
+        screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=True, may_answer=True))
+        await screen.until("Drop the page cache of this host?")
+        await screen.press("escape")
+        assert "Runbooks" in screen.text and "the run goes on" in screen.text
+
+
+async def test_a_run_begun_elsewhere_does_not_take_the_screen() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "No inputs")
+        screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=False))
+        await screen.until("cache-drop asks")
+        assert "Drop the page cache of this host?" not in screen.text
+
+
+async def test_what_the_agent_refuses_is_said_with_its_hint() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "No inputs")
+        await screen.press("s")
+        screen.feed.mailbox.put(RunRefused(text="another run is under way", hint="end it first", code=8))
+        await screen.until("another run is under way; end it first")
+        screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=True))
+        await screen.until("cache-drop asks")
+        assert "Drop the page cache of this host?" not in screen.text
+
+
+async def test_a_runbook_that_does_not_compile_says_why_and_cannot_be_begun() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "broken.md")
+        assert "no such kind: chekc" in screen.text
+        await screen.press("s")
+        assert screen.feed.asked == [] and "cannot be begun" in screen.text
+
+
+async def test_nothing_is_begun_from_the_past_or_from_a_recording() -> None:
+    async with opened(books=BOOKS) as screen:
+        await screen.give(0, 1)
+        await choose(screen, "No inputs")
+        await screen.press("space", "s")
+        assert screen.feed.asked == [] and "this is the past" in screen.text
+    async with opened(books=BOOKS, has_present=False) as screen:
+        await choose(screen, "No inputs")
+        await screen.press("s")
+        assert screen.feed.asked == [] and "this is a recording" in screen.text
+
+
+async def test_runbooks_that_cannot_be_read_cost_the_list_and_not_the_screen() -> None:
+    def fail() -> tuple[Book, ...]:
+        raise OSError(116, "Stale file handle")
+
+    async with opened(books=fail) as screen:
+        await screen.press("b")
+        await screen.until("Stale file handle")
+        await screen.press("escape")
+        assert "waiting for the first sample" in screen.text

@@ -1,0 +1,245 @@
+"""A run on the screen: what the agent tells is shown, what the operator types is sent, enter alone confirms nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import structs
+
+from dba_console.agent.protocol import OpenRun, RunAnswer, RunControl, RunLines, RunResume, RunViewMessage, RunWatch
+from dba_console.plans.view import Question, RunView
+from dba_console.tui.feed import LinkChanged, Session
+from tests.tui.test_console import Screen
+from tests.tui.test_console import screen as opened
+from tests.walkthrough.views import DROP, ENDED, OUTPUT, START_US, TYPED, WAIT
+
+RUN = DROP.run
+
+
+async def tell(
+    screen: Screen, view: RunView, *, yours: bool = True, may_answer: bool | None = None, why: str = ""
+) -> None:
+    """The agent tells of a run."""
+    may = yours and view.question is not None if may_answer is None else may_answer
+    screen.feed.mailbox.put(RunViewMessage(view=view, yours=yours, may_answer=may, why_not=why))
+    await screen.press("f12")  # a key that means nothing: what was put has been taken in then
+
+
+@asynccontextmanager
+async def walking(view: RunView = DROP, *, yours: bool = True) -> AsyncIterator[Screen]:
+    """The screen with that run on it; nothing asked of the agent so far."""
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await tell(screen, view, yours=yours)
+        await screen.press("w")
+        screen.feed.asked.clear()
+        yield screen
+
+
+async def test_w_shows_the_run_that_waits_and_the_header_says_so_before() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await tell(screen, DROP)
+        assert "ANSWER WANTED: w" in screen.lines[0]
+        await screen.press("w")
+        assert screen.feed.asked == [RunWatch(run=RUN)]
+        assert "Drop the page cache of this host?" in screen.text and "Type db2 to run it." in screen.text
+        assert "Memory:" in screen.text and "enter answer" in screen.lines[-1]
+
+
+async def test_the_text_typed_is_sent_for_the_question_asked() -> None:
+    async with walking() as screen:
+        await screen.press("enter")
+        assert "type db2" in screen.lines[-1]
+        await screen.type("db2")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=TYPED.id, text="db2")]
+
+
+@pytest.mark.parametrize("kind", ["start", "ack", "yes", "type", "failed", "manual", "second"])
+async def test_enter_alone_confirms_nothing(kind: str) -> None:
+    question = structs.replace(TYPED, kind=kind)
+    async with walking(structs.replace(DROP, question=question)) as screen:
+        await screen.press("enter", "enter", "enter", "enter")
+        assert screen.feed.asked == []
+
+
+async def test_a_letter_answers_what_only_has_to_be_read_and_nothing_else() -> None:
+    async with walking() as screen:
+        await screen.press("y")
+        assert screen.feed.asked == [] and "more than a letter" in screen.text
+        await tell(screen, structs.replace(DROP, question=Question(id=9, kind="ack", text="Whoever calls: tell them.")))
+        assert "y read" in screen.lines[-1]
+        await screen.press("y")
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="y")]
+
+
+async def test_an_answer_begun_before_the_question_changed_is_not_sent() -> None:
+    async with walking() as screen:
+        await screen.press("enter")
+        await screen.type("db2")
+        await tell(screen, structs.replace(DROP, question=structs.replace(TYPED, id=8, text="Now drop the database?")))
+        await screen.press("enter")
+        assert screen.feed.asked == [] and "not asked any more" in screen.text
+
+
+async def test_a_secret_is_typed_unseen_and_kept_as_typed() -> None:
+    secret = Question(id=3, kind="input", text="The pool's password", secret=True)
+    async with walking(structs.replace(DROP, question=secret)) as screen:
+        await screen.press("enter")
+        await screen.type(" hush ")
+        assert "******" in screen.text and "hush" not in screen.text
+        await screen.press("enter")
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=3, text=" hush ")]
+
+
+async def test_skipping_and_ending_need_a_reason() -> None:
+    async with walking() as screen:
+        await screen.press("s", "enter")
+        await screen.press("x", "enter")
+        assert screen.feed.asked == [] and "needs a reason" in screen.text
+        await screen.press("s")
+        await screen.type("done by hand")
+        await screen.press("enter", "x")
+        await screen.type("wrong host")
+        await screen.press("enter")
+        assert screen.feed.asked == [
+            RunControl(run=RUN, verb="skip", reason="done by hand"),
+            RunControl(run=RUN, verb="abort", reason="wrong host"),
+        ]
+
+
+async def test_a_jump_names_a_step_by_its_number_and_says_why() -> None:
+    async with walking() as screen:
+        await screen.press("j")
+        await screen.type("9 because")
+        await screen.press("enter", "j")
+        await screen.type("5 dropped by cron")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunControl(run=RUN, verb="jump", step="after", reason="dropped by cron")]
+
+
+async def test_hold_holds_and_again_goes_on() -> None:
+    async with walking(WAIT) as screen:
+        await screen.press("p")
+        await tell(screen, structs.replace(WAIT, state="paused"))
+        await screen.press("p")
+        assert [one.verb for one in screen.feed.asked] == ["pause", "continue"]  # type: ignore[union-attr]
+
+
+async def test_what_runs_is_stopped_only_by_the_word_and_only_while_it_is_the_same() -> None:
+    running = structs.replace(WAIT, can_stop=True, progress="3.1 GB of 8 GB cut")
+    async with walking(running) as screen:
+        assert "k stop" in screen.lines[-1] and "3.1 GB of 8 GB cut" in screen.text
+        await screen.press("k", "enter", "k")
+        await screen.type("stop")
+        await tell(screen, structs.replace(running, block="after/other"))
+        await screen.press("enter")
+        assert screen.feed.asked == []
+        await screen.press("k")
+        await screen.type("stop")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunControl(run=RUN, verb="stop")]
+
+
+async def test_nothing_that_cannot_be_stopped_is_asked_to() -> None:
+    async with walking(WAIT) as screen:
+        await screen.press("k")
+        assert screen.feed.asked == [] and "can be stopped" in screen.text
+
+
+async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word() -> None:
+    async with walking(yours=False) as screen:
+        assert "ann drives, you watch" in screen.text and "ANSWER WANTED" not in screen.text
+        for key in ("enter", "y", "s", "x", "p", "k", "j"):
+            await screen.press(key)
+        assert screen.feed.asked == [] and screen.app.stage.prompt is None
+        await screen.press("t", "enter", "t")
+        await screen.type("yes")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunControl(run=RUN, verb="take")]
+
+
+async def test_the_second_person_is_asked_on_the_other_console() -> None:
+    second = structs.replace(DROP, question=structs.replace(TYPED, id=11, kind="second", first_by="ann"))
+    async with walking(yours=False) as screen:
+        await tell(screen, second, yours=False, may_answer=True)
+        assert "ANSWER WANTED: w" in screen.lines[0] and "ann has confirmed" in screen.text
+        await screen.press("enter")
+        await screen.type("db2")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=11, text="db2")]
+
+
+async def test_why_one_cannot_be_the_second_person_is_said() -> None:
+    second = structs.replace(DROP, question=structs.replace(TYPED, id=11, kind="second", first_by="ann"))
+    async with walking() as screen:
+        await tell(screen, second, may_answer=False, why="you are ann, who confirmed first")
+        await screen.press("enter")
+        assert screen.feed.asked == [] and "you are ann, who confirmed first" in screen.lines[-1]
+
+
+async def test_leaving_stops_nothing_and_coming_back_shows_the_run_as_it_is_then() -> None:
+    async with walking() as screen:
+        await screen.press("escape")
+        assert screen.feed.asked == [] and "the run goes on" in screen.text
+        await tell(screen, WAIT)
+        await screen.press("9", "w")
+        assert "waits until io.read_bytes_per_s > 100MB" in screen.text
+
+
+async def test_output_streams_in_with_its_stamps_and_can_have_the_screen() -> None:
+    async with walking(WAIT) as screen:
+        screen.feed.mailbox.put(RunLines(run=RUN, block="drop/run", lines=list(OUTPUT), dropped=7))
+        await screen.until("CACHEDROP: line 30 of it")
+        await screen.press("tab")
+        assert "30 lines, 7 not shown" in screen.text and "line 12 of it" in screen.text
+        await screen.press("home")
+        assert "line 1 of it" in screen.text
+        await screen.press("tab")
+        assert "skipped · nobody to tell at 3 a.m." in screen.text
+        await screen.press("tab")
+        assert "Reads are back" in screen.text
+
+
+async def test_an_ended_run_shows_what_it_came_to_and_wants_nothing() -> None:
+    async with walking() as screen:
+        await tell(screen, ENDED)
+        assert "Done: I/O came back after 12 s." in screen.text and "machine" in screen.text
+        assert "ANSWER" not in screen.text
+        await screen.press("p", "s", "x", "j")
+        assert screen.feed.asked == []
+
+
+async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        told = OpenRun(run=RUN, runbook="cache-drop", title=DROP.title, state="interrupted")
+        screen.feed.mailbox.put(LinkChanged("attached", session=Session("db2", runs=(told,))))
+        await screen.until("RUN INTERRUPTED: w")
+        await screen.press("w")
+        assert screen.feed.asked == [RunWatch(run=RUN)] and "asking the agent for it" in screen.text
+        await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
+        assert "r resume" in screen.lines[-1]
+        await screen.press("r", "enter", "r")
+        await screen.type("yes")
+        await screen.press("enter")
+        assert screen.feed.asked[1:] == [RunResume(run=RUN)]
+
+
+async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> None:
+    async with walking() as screen:
+        screen.feed.mailbox.put(LinkChanged("attached", session=Session("db2")))
+        await screen.until("nothing is known of this run any more")
+        assert "ANSWER WANTED" not in screen.text
+
+
+async def test_the_list_shows_runs_first_and_opens_them() -> None:
+    async with opened() as screen:
+        await tell(screen, structs.replace(DROP, started_us=START_US))
+        await screen.press("b")
+        await screen.until("waits for you")
+        await screen.press("enter")
+        assert "Type db2 to run it." in screen.text
