@@ -19,7 +19,7 @@ SOURCE = "screen"
 
 def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
     """Cancel or terminate the backends of these rows, each named by `pid` and `backend_start`, and no others: whoever
-    has the pid by then is left alone. Several are confirmed by their count, one that is terminated by the target's name.
+    has the pid by then is left alone. Several are confirmed by their count, one to be terminated by the target's name.
 
     Raises UsageError for no rows, or a row that does not say when its backend started.
     """
@@ -47,9 +47,8 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
         confirm=_confirmation(verb, len(chosen)),
         undo="none",
     )
-    step = Step(
-        id=verb, title=f"{WORDS[verb]} {what}", line=1, prose=COSTS[verb], blocks=(block,), panels=("sessions", "locks")
-    )
+    title = f"{WORDS[verb]} {what}"
+    step = Step(id=verb, title=title, line=1, prose=COSTS[verb], blocks=(block,), panels=("sessions", "locks"))
     return Plan(
         id=f"{verb}-backend",
         title=title,
