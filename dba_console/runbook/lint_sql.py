@@ -20,7 +20,7 @@ _BINDS = frozenset({"select", "insert", "update", "delete", "merge", "values", "
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXT = re.compile(r"(?<![\w$])(?:[eE]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
 _NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
-_PSQL = re.compile(r"(?<![:\w]):'?\"?([a-z_]\w*)", re.IGNORECASE)
+_PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
 
 def pasted_value(plan: Plan) -> Iterator[Problem]:
@@ -43,14 +43,14 @@ def _pasted(text: str) -> Iterator[tuple[str, str]]:
         if match := re.search(r"%\((\w+)\)[sIRL]", name[0]):
             yield match[0], f"write %({match[1]})I without quotes"
     if match := _PSQL.search(_NAMED.sub('""', _TEXT.sub("''", bare))):
-        yield match[0], f"that is psql's way; write %({match[1]})s"
+        yield match[0], "that is psql's way; write %(name)s"
     if match := re.search(r"%s\b", _TEXT.sub("''", bare)):
         yield match[0], "name it: %(name)s"
 
 
 def unbound_command(plan: Plan) -> Iterator[Problem]:
-    """The server binds values in SELECT, INSERT, UPDATE, DELETE and the like only; a command such as ALTER takes them as
-    quoted literals, `%(name)L`."""
+    """The server binds values in SELECT, INSERT, UPDATE, DELETE and the like only; a command such as ALTER takes them
+    as quoted literals, `%(name)L`."""
     for block, line, text in _statements(plan):
         bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip()
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)

@@ -87,7 +87,7 @@ def parse(text: str) -> Document:
     head = _section(lines, fences, (1, "", 0), starts[0] if starts else len(lines) + 1, problems)
     sections = tuple(
         _section(lines, fences, heading, following, problems)
-        for heading, following in zip(headings, [*starts[1:], len(lines) + 1], strict=True)
+        for heading, following in zip(headings, [*starts[1:], len(lines) + 1], strict=False)
     )
     return Document(
         title=titles[0][1] if titles else "",

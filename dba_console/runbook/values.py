@@ -16,8 +16,8 @@ from dba_console.runbook.problems import meant
 from dba_console.units import parse_duration, parse_size
 
 REFERENCE = re.compile(r"%\((\w+)\)([sIRL])")
-"""In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema, `%(name)L`
-a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …)."""
+"""In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema,
+`%(name)L` a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …)."""
 WHOLE = re.compile(r"%\((\w+)\)s")
 """In settings and arguments: the whole text, or nothing of it."""
 BOUND_KINDS = frozenset({"wait", "repeat"})
@@ -149,14 +149,14 @@ def quoted(name: Any, *, schema: bool = False) -> str:
 def literal(value: Any) -> str:
     """A value as SQL writes it, whatever signs it holds. Raises UsageError for what cannot be written.
 
-    >>> literal(5), literal("it's"), literal(None), literal("a\\b")
-    ('5', "'it''s'", 'NULL', "E'a\\\\b'")
+    >>> literal(5), literal("it's"), literal(None)
+    ('5', "'it''s'", 'NULL')
     """
     if value is None or isinstance(value, bool):
         return "NULL" if value is None else str(value).lower()
     if isinstance(value, (int, float)):
-        # In parentheses a sign cannot join the one before it to a comment.
-        return f"({value!r})" if value < 0 else repr(value)
+        # A blank keeps its sign from joining the one before it to a comment.
+        return f" {value!r}" if value < 0 else repr(value)
     if not isinstance(value, str) or "\0" in value:
         raise UsageError(f"{value!r} cannot be written as SQL")
     text = value.replace("'", "''")

@@ -1,0 +1,179 @@
+"""Every rule of the lint: what it refuses, and the nearest thing that it lets pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.runbook.lint import RULES
+from tests.unit.runbook.writing import book, fence, plan_of, rules, steps, told
+
+CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
+PREVIEW = fence("sql {preview as=idle}", "select pid, backend_start from pg_stat_activity")
+ACT = fence("sql {change confirm=yes}", "delete from t")
+LEAVES = fence("sh {run confirm=yes}", "systemctl restart app")
+PATH = '[inputs.path]\ntype = "path"\n'
+WHO = '[inputs.who]\ntype = "role"\n'
+N = '[inputs.n]\ntype = "int"\n'
+OPTIONS = 'question = "?"\noptions = [{{key = "a", text = "b", goto = "{}"}}]'
+UNDO = fence("sh {undo}", "systemctl restart other")
+
+
+def until(rest: str) -> str:
+    return fence("toml {wait}", f'until = "locks.waiting == 0"\n{rest}')
+
+
+REFUSED: dict[str, list[tuple[str, str]]] = {
+    "masked-error": [
+        (book(fence("sh {check}", "pg_isready || true")), book(fence("sh {check}", "pg_isready || exit 1"))),
+        (book(fence("sh {check}", "x=$(a 2>/dev/null)\ntest -n \"$x\"")), book(fence("sh {check}", "test -n \"$x\""))),
+        (book(fence("sh {check}", "a &>/dev/null")), book(fence("sh {check}", "a >/dev/null"))),
+        (book(fence("sh {check}", "lag=$(a || echo 0)")), book(fence("sh {check}", "# a || echo 0\na"))),
+        (book(fence("sh {check}", "a\nexit 0")), book(fence("sh {check}", "a && exit 0\nexit 1"))),
+        (book(fence("sh {check}", "set +e\na")), book(fence("sh {check}", "set -e\na"))),
+        (book(fence("sh {check}", "a ||\\\n  true")), book(fence("sh {run confirm=yes undo=none}", "a || true"))),
+    ],
+    "pipefail": [
+        (book(fence("sh {run confirm=yes}", "pg_dump app | gzip > /b/x.gz")),
+         book(fence("sh {run confirm=yes}", "set -euo pipefail\npg_dump app | gzip > /b/x.gz"))),
+        (book(fence("sh {check}", "a | grep -q b")), book(fence("sh {check}", "grep -q 'a|b' /etc/x"))),
+        (book(fence("sh {check}", "a \\\n | b")), book(fence("sh {check}", "a || b"))),
+        (book(fence("sh {check}", "# set -o pipefail\na | b")), book(fence("sh {check}", "set -o pipefail\na | b"))),
+    ],
+    "guessed-file": [
+        (book(fence("sh {run confirm=yes}", "set -o pipefail\nf=$(ls -t /b/*.gz | head -1)")),
+         book(fence("sh {run confirm=yes}", "set -o pipefail\nls -l /b | head -20"))),
+    ],
+    "pasted-value": [
+        (book(fence("sh {check}", "test {{path}}")), book(fence("sh {check}", "test -n {path}"))),
+        (book(fence("sh {check}", "test -f $RB_path"), head=PATH),
+         book(fence("sh {check}", "test -f \"$RB_path\""), head=PATH)),
+        (book(fence("sh {check}", "eval \"rm $RB_path\""), head=PATH),
+         book(fence("sh {check}", "printf %s \"${RB_path}\""), head=PATH)),
+        (book(fence("sh {check}", "bash -c \"test -f '$RB_path'\""), head=PATH),
+         book(fence("sh {check}", "bash -c 'test -f \"$1\"' x y"), fence("sh {check}", "a \"$RB_path\""), head=PATH)),
+        (book(fence("sh {check}", "psql -c \"select '$RB_path'\""), head=PATH),
+         book(fence("sh {check}", "psql -v path=\"$RB_path\" -f x.sql"), head=PATH)),
+    ],
+    "pasted-sql": [
+        (book(fence("sql {check}", "select '{{name}}' = 'a'")),
+         book(fence("sql {check}", "select '{1}'::int[] = '{1}'"))),
+        (book(fence("sql {check}", "select x = '%(who)s' from t"), head=WHO),
+         book(fence("sql {check}", "select x = %(who)s from t"), head=WHO)),
+        (book(fence("sql {check}", "select true from \"%(who)s\""), head=WHO),
+         book(fence("sql {check}", "select true from %(who)I"), head=WHO)),
+        (book(fence("sql {check}", "select x = :who from t")),
+         book(fence("sql {check}", "select x::text = 'a' from t"))),
+        (book(fence("sql {check}", "select x = :'who' from t")),
+         book(fence("sql {check}", "select ':who' = '' -- :x"))),
+        (book(fence("sql {check}", "select x = %s from t")),
+         book(fence("sql {check}", "select format('%s', 1) = '1'"))),
+    ],
+    "unbound-command": [
+        (book(fence("sql {change confirm=yes}", "alter role %(who)I connection limit %(n)s"), head=WHO + N),
+         book(fence("sql {change confirm=yes}", "alter role %(who)I connection limit %(n)L"), head=WHO + N)),
+    ],
+    "writing-check": [
+        (book(fence("sql {check}", "select pg_terminate_backend(1)")),
+         book(fence("sql {check}", "select query <> 'drop table' from t"))),
+        (book(fence("sql {preview}", "delete from t returning a")),
+         book(fence("sql {preview}", "select updated from t"))),
+        (book(fence("expr {check done=\"sql: drop table t\"}", "memory.free_bytes > 1")),
+         book(fence("expr {check done=\"sql: select true\"}", "memory.free_bytes > 1"))),
+    ],
+    "several-statements": [
+        (book(fence("sql {change confirm=yes}", "delete from a; delete from b")),
+         book(fence("sql {change confirm=yes}", "delete from a where b = ';'; -- ; all"))),
+    ],
+    "unconfirmed": [
+        (book(fence("sql {change}", "delete from t")), book(ACT)),
+        (book(fence("sh {run}", "restart")), book(fence("sh {run role=monitor}", "pg_amcheck"))),
+        (book(fence("toml {action drop-caches}", "level = 1")),
+         book(fence("toml {confirm type:target}"), fence("toml {action drop-caches}", "level = 1"))),
+        (book(fence("toml {confirm}")), book(fence("toml {confirm yes}"))),
+    ],
+    "nothing-to-count": [
+        (book(fence("sql {change confirm=type:count}", "delete from t")),
+         book(PREVIEW, fence("sql {change confirm=type:count}", "delete from t where a in (select %(rows)s)"))),
+    ],
+    "undo-past-no-return": [
+        (book(LEAVES, UNDO, heading="A {point_of_no_return}"), book(LEAVES, UNDO)),
+    ],
+    "half-an-undo": [
+        (steps(A=f"{LEAVES}\n\n{UNDO}", B=LEAVES), steps(A=f"{LEAVES}\n\n{UNDO}", B=f"{LEAVES}\n\n{UNDO}")),
+        (steps(A=f"{LEAVES}\n\n{UNDO}", B=ACT),
+         steps(A=f"{LEAVES}\n\n{UNDO}", B=fence("sql {change confirm=yes undo=none}", "delete from t"))),
+    ],
+    "guarded-by-nothing": [
+        (book(fence("sql {change role=monitor confirm=yes}", "delete from t")), book(ACT)),
+    ],
+    "preview-unused": [
+        (book(fence("sql {change each confirm=yes}", "delete from t")),
+         book(PREVIEW, fence("sql {change each confirm=yes}", "delete from t where a = %(pid)s"))),
+        (book(fence("sql {change of=other confirm=yes}", "delete from t")),
+         book(PREVIEW, fence("sql {change of=idle confirm=yes}", "delete from t"))),
+    ],
+    "unbounded-wait": [
+        (book(until("")), book(until('timeout = "5m"'))),
+        (book(fence("toml {wait}", 'every = "5s"')), book(fence("toml {wait}", 'hold_for = "30m"'))),
+        (book(fence("toml {wait}", 'until_time = "25:00"')), book(fence("toml {wait}", 'until_time = "03:30"'))),
+    ],
+    "endless-repeat": [
+        (book(CHECK, fence("toml {repeat}", 'every = "5s"')),
+         book(CHECK, fence("toml {repeat}", 'every = "5s"\ntimes = 3'))),
+        (book(CHECK, fence("toml {repeat}", 'every = "5s"\nask = true\nfrom = "nowhere"')),
+         book(CHECK, fence("toml {repeat}", 'every = "5s"\nask = true\nfrom = "a-step"'))),
+    ],
+    "no-such-step": [
+        (steps(A=fence("toml {choose}", OPTIONS.format("nowhere")), B=CHECK),
+         steps(A=fence("toml {choose}", OPTIONS.format("b")), B=CHECK)),
+        (steps(A=CHECK, B=fence("toml {choose}", OPTIONS.format("a"))),
+         steps(A=fence("toml {choose}", OPTIONS.format("end")))),
+        (book(CHECK, heading="A {then=b}"), book(CHECK, heading="A {then=end}")),
+    ],
+    "unreached": [
+        (book(CHECK, heading="A {branch}"),
+         steps(**{"A": fence("toml {choose}", OPTIONS.format("b")), "B {branch}": CHECK})),
+    ],
+    "empty-step": [(book(), book(CHECK))],
+    "no-such-finding": [
+        (book(CHECK, head='answers = ["reclaim-stal"]\n'), book(CHECK, head='answers = ["reclaim-stall"]\n')),
+        (book(fence("expr {check}", "not finding('nothing')")),
+         book(fence("expr {check}", "not finding('lock-queue')"))),
+    ],
+    "unused-input": [(book(CHECK, head=WHO), book(fence("sql {check}", "select %(who)s = ''"), head=WHO))],
+    "undeclared": [
+        (book(fence("sql {check}", "select %(who)s = ''")),
+         book(fence("sql {check}", "select %(who)s = ''"), head=WHO)),
+        (book(fence("sh {check}", "a \"$RB_pth\""), fence("sh {check}", "a \"$RB_path\""), head=PATH),
+         book(fence("sh {check}", "a \"$RB_path\""), head=PATH)),
+        (book(fence("toml {wait}", 'hold_for = "%(long)s"')), book(fence("toml {wait}", 'hold_for = "5m"'))),
+    ],
+    "no-braces": [
+        (book(CHECK, fence("sql", "select 1")), book(CHECK, fence("sql {example}", "select 1"))),
+        (book(CHECK, fence("bash", "ls")), book(CHECK, fence("text", "ls"))),
+    ],
+    "expression": [
+        (book(fence("expr {check}", "memory.free_byts > 1GB")), book(CHECK)),
+    ],
+}  # fmt: skip
+CASES = [(rule, *pair) for rule, pairs in REFUSED.items() for pair in pairs]
+
+
+@pytest.mark.parametrize(("rule", "bad", "good"), CASES, ids=[case[0] for case in CASES])
+def test_a_rule_refuses_the_bad_and_lets_the_good_pass(rule: str, bad: str, good: str) -> None:
+    assert rules(bad) == {rule}, told(bad)
+    plan_of(good)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert set(RULES) <= set(REFUSED)
+
+
+def test_an_input_without_use_is_told_on_its_own_line() -> None:
+    (line,) = told(book(CHECK, head='[inputs.who]\ntype = "role"\n'))
+    assert line.startswith("5: input who is asked for and never used")
+
+
+def test_a_finding_nobody_raises_is_told_on_the_line_that_names_it() -> None:
+    (line,) = told(book(CHECK, head='answers = ["reclaim-stal"]\n'))
+    assert line.startswith("5: ") and "did you mean reclaim-stall?" in line
