@@ -101,11 +101,20 @@ class ServerLink(Link, Protocol):
     def to(self, database: str) -> ServerLink:
         """The acting connection to another database of the same server; kept, closed with this one."""
 
+    def aside(self) -> ServerLink:
+        """A connection more, for looking on while this one is busy; whoever asks for it closes it."""
+
+    def close(self) -> None:
+        """End the connection. The next statement opens another."""
+
     def identity(self) -> Identity:
         """Who answers now, asked anew."""
 
     def keep(self, name: str, value: str) -> None:
         """Set a parameter for every later statement of this connection, also after it was opened anew."""
+
+    def forget(self, name: str) -> None:
+        """Set a parameter no more."""
 
 
 def server(world: World) -> ServerLink:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+import psycopg.sql
 from msgspec.structs import replace
 from psycopg.pq import TransactionStatus
 
@@ -132,19 +133,25 @@ class Operator:
         if database == self._identity.database or database == self._database:
             return self
         if database not in self._others:
-            self._others[database] = Operator(
-                self._conninfo,
-                planned=self.planned,
-                application=self.application,
-                on_mark=lambda mark: self.on_mark(mark),
-                database=database,
-                connect_timeout_s=self._connect_timeout_s,
-                lock_timeout_s=self._lock_timeout_s,
-                clock=self._clock,
-            )
+            self._others[database] = self._another(database)
         other = self._others[database]
         other.planned, other.application = self.planned, self.application
         return other
+
+    def aside(self) -> Operator:
+        return self._another(self._database)
+
+    def _another(self, database: str | None) -> Operator:
+        return Operator(
+            self._conninfo,
+            planned=self.planned,
+            application=self.application,
+            on_mark=lambda mark: self.on_mark(mark),
+            database=database,
+            connect_timeout_s=self._connect_timeout_s,
+            lock_timeout_s=self._lock_timeout_s,
+            clock=self._clock,
+        )
 
     def identity(self) -> Identity:
         """Who answers now. Raises ConnectError where nobody does."""
@@ -164,7 +171,10 @@ class Operator:
         self._kept[name] = value
 
     def forget(self, name: str) -> None:
-        """Set a parameter no more; the next connection has it as the server gives it."""
+        connection = self._ready()
+        reset = psycopg.sql.SQL("RESET {}").format(psycopg.sql.Identifier(*name.split(".")))
+        with self._ending(connection), self._within(connection, SHORT_S):
+            connection.execute(reset)
         self._kept.pop(name, None)
 
     @property

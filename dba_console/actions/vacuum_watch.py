@@ -1,0 +1,54 @@
+"""How far a VACUUM is, seen from another connection, told while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dba_console.actions.action import Control
+from dba_console.actions.link import ServerLink, StatementFailed
+from dba_console.actions.vacuum_sql import UNDER_WAY, told
+from dba_console.clock import Clock
+from dba_console.errors import ConnectError
+from dba_console.probes.postgres.readings.progress import measure
+from dba_console.units import human_duration
+
+_EVERY_S = 1.0
+_ENOUGH = 0.02
+"""A share of a phase below this says nothing about its end."""
+
+
+class Watcher:
+    """Asked while the statement runs; True stops it. A look that fails costs the progress and nothing else."""
+
+    def __init__(self, link: ServerLink, clock: Clock, control: Control) -> None:
+        self._link, self._clock, self._control = link, clock, control
+        self._next_us = 0
+        self._phase: tuple[Any, Any] = (None, None)
+        self._began_us = self._began_at = 0
+
+    def __call__(self, pid: int) -> bool:
+        if self._control.stop_asked():
+            return True
+        now_us = self._clock.mono_us()
+        if now_us < self._next_us:
+            return False
+        self._next_us = now_us + int(_EVERY_S * 1e6)
+        try:
+            row = next(iter(self._link.rows(UNDER_WAY, {"pid": pid}, timeout_s=2.0)), None)
+        except (StatementFailed, ConnectError) as error:
+            self._control.tell(f"vacuuming; how far cannot be seen: {error.message}")
+            return False
+        done, total, unit = measure("vacuum", row["progress"]) if row and row["progress"] else (None, None, "")
+        self._control.tell(told(row) + self._left(row, done, total, now_us), done, total, unit)
+        return False
+
+    def _left(self, row: Mapping[str, Any] | None, done: int | None, total: int | None, now_us: int) -> str:
+        """What is left of the phase at the pace it has had so far; the later phases are not known."""
+        phase = (row and row["relation"], row and row["phase"])
+        if phase != self._phase:
+            self._phase, self._began_us, self._began_at = phase, now_us, done or 0
+        if not total or done is None or done - self._began_at < _ENOUGH * total:
+            return ""
+        left_s = (now_us - self._began_us) / 1e6 * (total - done) / (done - self._began_at)
+        return f", about {human_duration(left_s)} left of this phase (estimated)"
