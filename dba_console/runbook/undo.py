@@ -56,7 +56,7 @@ def items(state: RunState, step: Step) -> tuple[Item, ...]:
     own = tuple(
         Item(f"{one.block}@{one.number}", blocks[one.block], one.undo)
         for one in reversed(done)
-        if one.undo is not None and blocks[one.block].undo != "none"
+        if one.undo is not None and blocks[one.block].kind == "action" and blocks[one.block].undo != "none"
     )
     return written + own
 

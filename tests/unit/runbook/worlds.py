@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from dba_console.plans.plan import Block, Plan, Step
 from dba_console.runbook.fold import apply, fold
@@ -40,9 +40,17 @@ class Killed(Exception):
     """The agent is gone, after so many records."""
 
 
-def block(block_id: str, kind: str, **given: Any) -> Block:
-    language = given.pop("language", "sql" if kind in ("change", "preview") else "expr")
-    return Block(id=block_id, kind=kind, line=1, language=language, body=given.pop("body", block_id), **given)  # type: ignore[arg-type]
+def block(block_id: str, kind: Any, **given: Any) -> Block:
+    usual = {"change": "sql", "preview": "sql", "check": "expr", "measure": "expr", "run": "sh"}
+    language = given.pop("language", usual.get(kind, "toml"))
+    return Block(
+        id=block_id,
+        kind=kind,
+        line=1,
+        language=language,
+        body=given.pop("body", "" if language == "toml" else block_id),
+        **given,
+    )
 
 
 def step(step_id: str, *blocks: Block, **given: Any) -> Step:
@@ -152,9 +160,11 @@ class World:
         return Outcome(state="failed", text="it had not been begun", evidence="world")
 
 
-def begin(plan: Plan, world: World, *, mode: str = "run", inputs: dict[str, Any] | None = None) -> RunState:
+def begin(
+    plan: Plan, world: World, *, mode: Literal["run", "rehearse"] = "run", inputs: dict[str, Any] | None = None
+) -> RunState:
     """The state a run begins with."""
-    first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs)  # type: ignore[arg-type]
+    first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs)
     world.records.append(first)
     return fold(plan, [first])
 

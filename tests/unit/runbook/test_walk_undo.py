@@ -1,0 +1,154 @@
+"""Taking back: only what a person chose, the last step first, never past a point of no return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.plans.plan import Block, Step
+from dba_console.runbook.requests import Interrupt, Outcome, Seen
+from tests.unit.runbook.worlds import World, block, kinds, plan_of, run, step
+
+LAST = step("z", block("z/check", "check"))
+
+
+def undoable(step_id: str, **given: Any) -> Step:
+    """A change with an undo its author wrote."""
+    undo = (block(f"{step_id}/undo", "undo", language="sql"),)
+    return step(step_id, block(f"{step_id}/change", "change"), undo=undo, **given)
+
+
+def failing(*undo: str, **given: Any) -> World:
+    """The last check fails, the run is ended there."""
+    return World(
+        looks={"z/check": [Seen(holds=False, text="no")]}, answers={"failed": ["abort"], "undo": [*undo]}, **given
+    )
+
+
+def test_steps_are_taken_back_in_reverse() -> None:
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    ending, state, world = run(plan, failing("all"))
+    assert [one for one, _ in world.undone] == ["b/undo", "a/undo"]
+    assert {one: known.status for one, known in state.steps.items()} == {"a": "undone", "b": "undone", "z": "failed"}
+    assert ending.state == "failed"
+    assert ending.text == "run failed: z/check: does not hold: no; taken back: b, a"
+
+
+@pytest.mark.parametrize(("answer", "taken"), [("none", []), ("a", ["a/undo"]), ("a, b", ["b/undo", "a/undo"])])
+def test_a_person_says_which(answer: str, taken: list[str]) -> None:
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    _, _, world = run(plan, failing("", "everything", "all none", answer))
+    assert len(world.rejected) == 3
+    assert [one for one, _ in world.undone] == taken
+
+
+def test_nothing_is_offered_past_a_point_of_no_return() -> None:
+    plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
+    _, _, world = run(plan, failing("all"))
+    assert [one for one, _ in world.undone] == ["c/undo"]
+
+
+def test_a_point_of_no_return_passed_by_hand_is_one() -> None:
+    plan = plan_of(undoable("a"), step("b", block("b/manual", "manual"), point_of_no_return=True), LAST)
+    _, _, world = run(plan, failing("all"))
+    assert (world.undone, "undo" in [asked.kind for asked in world.asked]) == ([], False)
+
+
+def test_a_point_of_no_return_that_was_not_reached_cuts_nothing() -> None:
+    plan = plan_of(undoable("a"), LAST, undoable("y", point_of_no_return=True))
+    _, _, world = run(plan, failing("all"))
+    assert [one for one, _ in world.undone] == ["a/undo"]
+
+
+def test_what_never_acted_is_not_offered() -> None:
+    refused = [Outcome(state="refused", text="another server")]
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    world = failing("all", outcomes={"b/change": refused})
+    world.answers["b/change"] = ["skip it is not ours"]
+    _, _, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["a/undo"]
+
+
+def action(block_id: str, **given: Any) -> Block:
+    return block(block_id, "action", action="set-parameter", **given)
+
+
+def test_an_action_takes_itself_back_with_what_each_execution_left_the_last_one_first() -> None:
+    again = block("a/repeat", "repeat", settings={"from": "a", "times": 2})
+    plan = plan_of(step("a", action("a/action"), again), LAST)
+    outcomes = [Outcome(state="ok", text="set", undo={"was": value}) for value in ("4MB", "8MB")]
+    _, state, world = run(plan, failing("all", outcomes={"a/action": outcomes}))
+    assert world.undone == [("a/action", {"was": "8MB"}), ("a/action", {"was": "4MB"})]
+    assert state.steps["a"].status == "undone"
+
+
+def test_an_action_whose_author_says_that_nothing_takes_it_back_is_not_offered() -> None:
+    plan = plan_of(step("a", action("a/action", undo="none")), LAST)
+    _, _, world = run(plan, failing("all"))
+    assert world.undone == []
+
+
+def test_taking_back_is_confirmed_and_can_be_declined() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    world = failing("all")
+    world.answers["a/undo"] = ["no"]
+    world.answers["a/undo:failed"] = ["skip leave it"]
+    ending, state, world = run(plan, world)
+    assert (world.undone, state.steps["a"].status) == ([], "ok")
+    assert ending.text.endswith("left as it is: a")
+
+
+def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() -> None:
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    world = failing("all", outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
+    world.answers["b/undo:failed"] = ["abort"]
+    ending, state, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["b/undo"]
+    assert ending.state == "failed"
+    assert "taking it back was given up" in ending.text
+    assert [state.steps[one].status for one in "ab"] == ["ok", "ok"]
+
+
+def test_an_undo_that_fails_can_be_tried_again() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    world = failing("all", outcomes={"a/undo": [Outcome(state="failed", text="lock timeout")]})
+    world.answers["a/undo:failed"] = ["retry"]
+    _, state, world = run(plan, world)
+    assert (world.done[-2:], state.steps["a"].status) == ([("a/undo", 1), ("a/undo", 2)], "undone")
+
+
+def test_an_undo_of_unknown_end_is_settled_and_not_done_again() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    unknown = Outcome(state="unknown", text="the connection broke")
+    _, state, world = run(plan, failing("all", outcomes={"a/undo": [unknown]}))
+    assert world.settled == [("a/undo", 1)]
+    assert [one for one, _ in world.undone] == ["a/undo"]
+    assert state.steps["a"].status == "undone"
+
+
+@pytest.mark.parametrize("verb", ["abort", "undo"])
+def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
+    plan = plan_of(undoable("a"), step("b", block("b/manual", "manual")))
+    wish = Interrupt(verb=verb, who="ann", reason="wrong window")
+    ending, _, world = run(plan, World(answers={"manual": [wish], "undo": ["all"]}))
+    assert (ending.state, [one for one, _ in world.undone]) == ("aborted", ["a/undo"])
+    assert ending.text == "run aborted: wrong window; taken back: a"
+
+
+def test_nothing_is_taken_back_by_itself() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    wish = Interrupt(verb="abort", who="ann", reason="leave it")
+    world = failing()
+    world.answers["undo"] = [wish]
+    ending, _, world = run(plan, world)
+    assert (ending.state, world.undone) == ("failed", [])
+    assert kinds(world.records, "undo.offered", "undo.began") == ["undo.offered"]
+
+
+def test_a_step_that_failed_half_way_is_offered_too() -> None:
+    half = step("a", block("a/change", "change"), block("a/check", "check"), undo=(block("a/undo", "undo"),))
+    world = World(looks={"a/check": [Seen(holds=False)]}, answers={"failed": ["abort"], "undo": ["a"]})
+    _, state, world = run(plan_of(half), world)
+    assert [one for one, _ in world.undone] == ["a/undo"]
+    assert state.steps["a"].status == "undone"
