@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.cli.options import new_app
-from dba_console.cli.runbook import lint, listing, new, plan, show
+from dba_console.cli.runbook import lint, listing, new, plan, resume, run, runs, show
 
 app = new_app("Runbooks: list, read, check, rehearse and run them.")
 
@@ -12,3 +12,7 @@ app.command("show")(show.show)
 app.command("lint")(lint.lint)
 app.command("plan")(plan.plan)
 app.command("new")(new.new)
+app.command("run")(run.run)
+app.command("rehearse")(run.rehearse)
+app.command("resume")(resume.resume)
+app.command("runs")(runs.runs)

@@ -1,0 +1,79 @@
+"""`dba-console runbook resume`: go on with a run whose agent was killed, or come back to one that waits."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dba_console.agent.protocol import RunResume, RunWatch
+from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
+from dba_console.cli.options import Json
+from dba_console.cli.runbook.common import Inputs, given
+from dba_console.cli.runbook.run import Confirm, Plain, RunDsn, Yes
+from dba_console.cli.running.answers import Answers, confirmations
+from dba_console.cli.running.conduct import Manner, conduct
+from dba_console.cli.running.inputs import gather
+from dba_console.cli.targeting import resolve_target
+from dba_console.errors import ConsoleError, SessionError, UsageError
+from dba_console.session.runlisting import resolve_run
+from dba_console.session.runread import RunPapers, read_run
+from dba_console.target import Target
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning or its last four signs, or last.")]
+
+
+def resume(
+    run: Run = "last",
+    dsn: RunDsn = None,
+    input: Inputs = None,
+    confirm: Confirm = None,
+    yes: Yes = False,
+    plain: Plain = False,
+    json: Json = False,
+) -> int:
+    """Go on with a run that came to no end, from its journal; or follow one that is under way.
+
+    What ended while nobody looked is settled by evidence, or by you. Nothing is done twice.
+    """
+    loaded = load_config()
+    papers = read_run(resolve_run(run, sessions_directory(loaded.config)))
+    if papers.ended is not None:
+        raise SessionError(f"the run {papers.about.run} has ended: {papers.ended.text}")
+    if papers.damage is not None:
+        raise SessionError(
+            f"the run {papers.about.run} cannot go on: {papers.damage}", hint="`dba-console runbook runs` tells of it"
+        )
+    target = target_of(papers, dsn, loaded)
+    answers = Answers(confirmations(confirm or (), papers.plan), yes=yes)
+    manner = Manner(answers=answers, plain=plain, json=json)
+    if papers.live:
+        return conduct(target, loaded.config, RunWatch(run=papers.about.run), manner)
+    secrets = {} if papers.plan is None else gather(
+        papers.plan, given(input), ask=sys.stdin.isatty() and not answers.any, secrets_only=True
+    )  # fmt: skip
+    return conduct(target, loaded.config, RunResume(run=papers.about.run, inputs=secrets), manner)
+
+
+def target_of(papers: RunPapers, dsn: str | None, loaded: LoadedConfig) -> Target:
+    """The target the run was begun on. Raises UsageError where that one is not meant, or cannot be told."""
+    wanted = papers.about.target_key
+    if dsn is not None:
+        target = resolve_target(dsn, loaded)
+        if target.key != wanted:
+            raise UsageError(
+                f"the run {papers.about.run} was begun on {papers.about.target}, and that is not {target.name}",
+                hint="name the connection it was begun with",
+            )
+        return target
+    for name in (None, *loaded.config.targets):
+        try:
+            target = resolve_target(name, loaded, warn=lambda text: None)
+        except ConsoleError:
+            continue  # another target's connection string that cannot be read is no reason
+        if target.key == wanted:
+            return target
+    raise UsageError(
+        f"the run {papers.about.run} was begun on {papers.about.target}", hint="name its connection with --dsn"
+    )

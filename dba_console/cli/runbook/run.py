@@ -1,0 +1,75 @@
+"""`dba-console runbook run` and `rehearse`: a document walked through, by the agent, with whoever sits here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dba_console.agent.protocol import RunBegin
+from dba_console.cli.config_file import load_config
+from dba_console.cli.options import Json
+from dba_console.cli.runbook.common import Inputs, Name, actions, document, given
+from dba_console.cli.running.answers import Answers, confirmations
+from dba_console.cli.running.conduct import Manner, conduct
+from dba_console.cli.running.inputs import gather
+from dba_console.cli.targeting import resolve_target
+
+RunDsn = Annotated[
+    str | None,
+    typer.Option("--dsn", metavar="DSN", help="The server; as for the console. Default: libpq's environment."),
+]
+Confirm = Annotated[
+    list[str] | None,
+    typer.Option("--confirm", metavar="STEP=TEXT", help="What the confirmation of a step asks for; may be repeated."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Answer what only wants to be read (ack), and nothing else.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Lines of text, also on a terminal; answers from standard input.")]
+
+
+def run(
+    name: Name,
+    dsn: RunDsn = None,
+    input: Inputs = None,
+    confirm: Confirm = None,
+    yes: Yes = False,
+    plain: Plain = False,
+    json: Json = False,
+) -> int:
+    """Walk a runbook. The agent runs it: this command may end, and the run goes on.
+
+    Without a terminal, questions are answered by --confirm and --yes; the first one without an answer ends the run.
+    Exit code 7: it failed or was ended; 8: something was refused, or not confirmed.
+    """
+    return _begin(name, dsn, input, confirm, yes, plain, json, rehearse=False)
+
+
+def rehearse(name: Name, dsn: RunDsn = None, input: Inputs = None, plain: Plain = False, json: Json = False) -> int:
+    """Really look, and change nothing: checks and previews run, of everything else is told what it would do.
+
+    Passing a rehearsal does not promise success.
+    """
+    return _begin(name, dsn, input, None, False, plain, json, rehearse=True)
+
+
+def _begin(
+    name: str,
+    dsn: str | None,
+    inputs: list[str] | None,
+    confirm: list[str] | None,
+    yes: bool,
+    plain: bool,
+    json: bool,
+    *,
+    rehearse: bool,
+) -> int:
+    found = document(name)
+    plan = found.plan(actions())
+    answers = Answers(confirmations(confirm or (), plan), yes=yes)
+    manner = Manner(answers=answers, plain=plain, json=json)
+    texts = gather(plan, given(inputs), ask=sys.stdin.isatty() and not answers.any)
+    loaded = load_config()
+    target = resolve_target(dsn, loaded)
+    request = RunBegin(text=found.text, source=found.source, inputs=texts, mode="rehearse" if rehearse else "run")
+    return conduct(target, loaded.config, request, manner)

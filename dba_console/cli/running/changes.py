@@ -1,0 +1,121 @@
+"""What happened to a run between two views of it. Pure; each change is an object of plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from dba_console.plans.view import ENDED, BlockView, Question, RunView, StepView
+
+Change = dict[str, Any]
+"""`event` says which: run, state, driver, step, block, table, measures, question, waiting, progress, journal, ended."""
+
+_QUIET = ("pending",)
+
+
+def changes(before: RunView | None, now: RunView) -> list[Change]:
+    """What to tell, in the order in which it is read: where the run is, what is shown, what is asked, how it ended."""
+    found: list[Change] = []
+    if before is None:
+        found.append(_opening(now))
+    else:
+        found += _standing(before, now)
+    found += _steps(before, now)
+    found += _blocks(before, now)
+    found += _shown(before, now)
+    if now.question is not None and (before is None or before.question != now.question):
+        found.append(_question(now.question, now))
+    if over(now) and (before is None or not over(before)):
+        found.append(
+            {"event": "ended", "run": now.run, "state": now.state, "text": now.ending,
+             "summary": msgspec.to_builtins(now.summary)}
+        )  # fmt: skip
+    return found
+
+
+def over(view: RunView) -> bool:
+    """The run has come to its end, and nothing more is asked."""
+    return view.state in ENDED and view.question is None
+
+
+def _opening(now: RunView) -> Change:
+    steps = [{"id": step.id, "title": step.title, "usual_s": step.usual_s} for step in now.steps]
+    return {
+        "event": "run", "run": now.run, "runbook": now.runbook, "title": now.title, "mode": now.mode,
+        "state": now.state, "target": now.target, "identity": now.identity, "who": now.who, "driver": now.driver,
+        "directory": now.directory, "text": now.prose, "steps": steps,
+    }  # fmt: skip
+
+
+def _standing(before: RunView, now: RunView) -> Iterator[Change]:
+    # That it waits for an answer is told by the question; that it runs again, by what it does.
+    told = (now.state, before.state) not in (("waiting", "running"), ("running", "waiting"))
+    if before.state != now.state and told and not over(now):
+        yield {"event": "state", "run": now.run, "state": now.state}
+    if before.driver != now.driver:
+        yield {"event": "driver", "run": now.run, "driver": now.driver}
+
+
+def _steps(before: RunView | None, now: RunView) -> Iterator[Change]:
+    known: dict[str, StepView] = {} if before is None else {step.id: step for step in before.steps}
+    for number, step in enumerate(now.steps, start=1):
+        was = known.get(step.id)
+        same = was is not None and (was.state, was.note, was.round) == (step.state, step.note, step.round)
+        silent = step.state in _QUIET and (was is None or was.state in _QUIET)
+        # A question within a step is told as the question it is.
+        within = was is not None and {was.state, step.state} == {"running", "waiting"} and was.round == step.round
+        if not same and not silent and not within:
+            yield {
+                "event": "step", "run": now.run, "step": step.id, "number": number, "title": step.title,
+                "state": step.state, "text": step.note, "round": step.round, "elapsed_s": step.elapsed_s,
+                "point_of_no_return": step.point_of_no_return,
+                "prose": now.step_prose if step.id == now.current and _entered(before, now) else "",
+            }  # fmt: skip
+
+
+def _entered(before: RunView | None, now: RunView) -> bool:
+    return before is None or before.current != now.current
+
+
+def _blocks(before: RunView | None, now: RunView) -> Iterator[Change]:
+    known: dict[str, BlockView] = {} if before is None else {block.id: block for block in before.blocks}
+    asked = "" if now.question is None else now.question.block
+    for block in now.blocks:
+        was = known.get(block.id)
+        same = was is not None and (was.state, was.note, was.exact) == (block.state, block.note, block.exact)
+        if same or (block.state in _QUIET and block.id != asked) or block == was:
+            continue
+        first = was is None or was.state in _QUIET or was.exact != block.exact
+        yield {
+            "event": "block", "run": now.run, "step": now.current, "block": block.id, "kind": block.kind,
+            "title": block.title, "state": block.state, "text": block.note, "exact": block.exact if first else "",
+            "elapsed_s": block.elapsed_s, "usual_s": block.usual_s,
+        }  # fmt: skip
+
+
+def _shown(before: RunView | None, now: RunView) -> Iterator[Change]:
+    if now.table is not None and (before is None or before.table != now.table):
+        yield {"event": "table", "run": now.run, "table": msgspec.to_builtins(now.table)}
+    if now.measures is not None and (before is None or before.measures != now.measures):
+        yield {"event": "measures", "run": now.run, "table": msgspec.to_builtins(now.measures)}
+    if now.waiting is not None and (before is None or before.waiting != now.waiting):
+        yield {
+            "event": "waiting", "run": now.run, "block": now.block, "waiting": msgspec.to_builtins(now.waiting),
+            "begins": before is None or before.waiting is None or before.block != now.block,
+        }  # fmt: skip
+    if now.progress and (before is None or before.progress != now.progress):
+        yield {"event": "progress", "run": now.run, "block": now.block, "text": now.progress,
+               "begins": before is None or not before.progress or before.block != now.block}  # fmt: skip
+    if (before is None and now.journal) or (before is not None and before.journal != now.journal):
+        yield {"event": "journal", "run": now.run, "text": now.journal}
+
+
+def _question(question: Question, now: RunView) -> Change:
+    return {"event": "question", "run": now.run, **_fields(question)}
+
+
+def _fields(question: Question) -> Change:
+    fields: Change = msgspec.to_builtins(question)
+    return {"question": fields.pop("id"), **fields}

@@ -1,0 +1,260 @@
+"""One end of a run without a screen: hears the agent, says what to tell, and answers by what was given or is typed.
+
+Pure: the loop in client.py does the reading and writing.
+
+It never answers by itself. What has no answer is asked of whoever types; where nobody can be asked, the run is ended,
+which takes back nothing and does nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dba_console.agent.protocol import (
+    Notice,
+    Request,
+    RunAnswer,
+    RunControl,
+    RunLines,
+    RunRefused,
+    RunViewMessage,
+)
+from dba_console.cli.running.answers import Answers, Unfit
+from dba_console.cli.running.changes import Change, changes, over
+from dba_console.errors import ExitCode
+from dba_console.plans.view import Question, RunView
+
+OFTEN_US = 10_000_000
+"""Between two words of a wait or of progress, for people; JSON has each."""
+COMMANDS = {
+    "/pause": "hold still at the next safe point",
+    "/continue": "go on after a pause",
+    "/skip REASON": "leave the step under way out",
+    "/jump STEP REASON": "go on at another step",
+    "/stop": "stop the command or action under way",
+    "/abort [REASON]": "end the run",
+    "/take": "drive this run from here",
+    "/leave": "leave it; the run goes on",
+}
+
+
+class Tell(NamedTuple):
+    """Something to be told."""
+
+    change: Change
+
+
+class Send(NamedTuple):
+    """Something to be sent to the agent."""
+
+    request: Request
+
+
+class Leave(NamedTuple):
+    """The end of this client."""
+
+    code: int
+
+
+Out = Tell | Send | Leave
+
+
+class Party:
+    """Follows one run. `run` empty: the one it has just asked for."""
+
+    def __init__(self, answers: Answers, *, asks: bool, run: str = "", every: bool = False) -> None:
+        """`asks`: somebody can be asked. `every`: tell each word of a wait, however often they come."""
+        self.run = run
+        self.view: RunView | None = None
+        self.code: int | None = None
+        """Why this client ended the run; the exit code that stands for it."""
+        self._answers, self._asks, self._every = answers, asks, every
+        self._may_answer = False
+        self._yours = False
+        self._answered = 0
+        self._by_rule: Question | None = None
+        self._last_word_us = 0
+
+    @property
+    def question(self) -> Question | None:
+        """What this console may answer and has not answered yet."""
+        asked = None if self.view is None else self.view.question
+        if asked is None or not self._may_answer or asked.id == self._answered:
+            return None
+        return asked
+
+    def hear(self, message: object, at_us: int = 0) -> list[Out]:
+        """What follows from a message of the agent."""
+        match message:
+            case RunViewMessage():
+                return self._see(message, at_us)
+            case RunLines(run=run) if run == self.run:
+                return [Tell(_line(message, place)) for place in range(len(message.lines))] + _lost(message)
+            case RunRefused(reply_to=reply_to) if reply_to == self.run:
+                return self._refused(message)
+            case Notice(kind="refused"):
+                return self._refused(RunRefused(text=message.text))
+        return []
+
+    def typed(self, text: str) -> list[Out]:
+        """What follows from a line that somebody typed."""
+        said = text.strip()
+        if said.startswith("/") and not said.startswith("//"):
+            return self._command(said)
+        said = said.removeprefix("/") if said.startswith("//") else text.rstrip("\n")
+        question = self.question
+        if not said.strip():
+            return []  # enter alone answers nothing
+        if question is None:
+            return [_word("nothing is asked of you now; /help names what you can say")]
+        return [self._answer(question, said)]
+
+    def gone(self, how: str) -> list[Out]:
+        """Whoever typed is gone (`eof`), or wants to be (`interrupt`): the run goes on without them."""
+        return [*self._farewell(), Leave(ExitCode.INTERRUPTED)]
+
+    def _see(self, message: RunViewMessage, at_us: int) -> list[Out]:
+        view = message.view
+        if not self.run and message.yours and not over(view):
+            self.run = view.run
+        if view.run != self.run:
+            return []
+        before, self.view = self.view, view
+        self._may_answer, self._yours = message.may_answer, message.yours
+        out: list[Out] = [Tell(change) for change in changes(before, view) if self._is_due(change, at_us)]
+        asked = view.question
+        if asked is not None and (before is None or before.question != asked):
+            out += self._asked(asked, message.why_not)
+        if over(view):
+            out.append(Leave(self._end_code(view)))
+        return out
+
+    def _is_due(self, change: Change, at_us: int) -> bool:
+        if self._every or change["event"] not in ("waiting", "progress") or change["begins"]:
+            return True
+        if at_us - self._last_word_us < OFTEN_US:
+            return False
+        self._last_word_us = at_us
+        return True
+
+    def _asked(self, asked: Question, why_not: str) -> list[Out]:
+        if not self._may_answer:
+            # The second of two people is somebody else, at another console: that is waited for.
+            who = self.view.driver if self.view is not None else ""
+            other = (
+                "a second person answers this" if asked.kind == "second" else f"{who or 'another console'} answers it"
+            )
+            return [_word(why_not or other + ("" if self._yours else "; /take to drive the run from here"))]
+        try:
+            text = "none" if self.code is not None and asked.kind == "undo" else self._answers.to(asked)
+        except Unfit as unfit:
+            return self._give_up(str(unfit))
+        if text is not None:
+            self._by_rule = asked
+            shown = "(a secret)" if asked.secret else text
+            return [Tell({"event": "answer", "run": self.run, "question": asked.id, "text": shown}),
+                    self._answer(asked, text)]  # fmt: skip
+        if self._asks:
+            return []
+        return self._give_up(missing(asked))
+
+    def _answer(self, question: Question, text: str) -> Out:
+        self._answered = question.id
+        return Send(RunAnswer(run=self.run, question=question.id, text=text))
+
+    def _give_up(self, why: str) -> list[Out]:
+        """End the run because a question has no answer. Once: what is asked after that is the agent's last word."""
+        if self.code is not None:
+            return [_word(why), *self._farewell(), Leave(self.code)]
+        asked = None if self.view is None else self.view.question
+        failed = asked is not None and asked.kind in ("failed", "settle")
+        self.code = ExitCode.RUNBOOK_FAILED if failed else ExitCode.REFUSED
+        return [_word(why), Send(RunControl(run=self.run, verb="abort", reason=f"nobody to ask: {why}"))]
+
+    def _refused(self, message: RunRefused) -> list[Out]:
+        hint = f"\nhint: {message.hint}" if message.hint else ""
+        told = Tell({"event": "refused", "run": self.run, "text": message.text + hint, "code": message.code})
+        if self.view is None:
+            return [told, Leave(message.code)]
+        by_rule, self._by_rule = self._by_rule, None
+        asked = self.view.question
+        if asked is not None and asked.id == self._answered:
+            self._answered = 0  # it was not taken: the question still stands
+        if by_rule is not None or not self._asks:
+            return [told, *self._give_up("what was given does not answer it")]
+        return [told]
+
+    def _command(self, said: str) -> list[Out]:
+        verb, _, rest = said.partition(" ")
+        rest = rest.strip()
+        match verb:
+            case "/leave" | "/quit" | "/detach":
+                return self.gone("leave")
+            case "/help" | "/?":
+                return [_word("\n".join(f"{name:<18} {what}" for name, what in COMMANDS.items()))]
+            case _ if not self.run:
+                return [_word("the run has not begun yet")]
+            case "/pause" | "/continue" | "/stop" | "/abort" | "/take":
+                return [self._control(verb, rest)]
+            case "/skip":
+                return [self._control(verb, rest) if rest else _word("a step is left out for a reason: /skip REASON")]
+            case "/jump":
+                step, _, reason = rest.partition(" ")
+                if not step or not reason.strip():
+                    return [_word("/jump STEP REASON")]
+                return [Send(RunControl(run=self.run, verb="jump", step=step, reason=reason.strip()))]
+        return [_word(f"{verb} is none of {', '.join(name.partition(' ')[0] for name in COMMANDS)}")]
+
+    def _control(self, verb: str, reason: str) -> Out:
+        return Send(RunControl(run=self.run, verb=verb[1:], reason=reason))  # type: ignore[arg-type]
+
+    def _farewell(self) -> list[Out]:
+        if not self.run:
+            return []
+        text = f"the run {self.run} goes on; it waits where it needs an answer"
+        return [
+            _word(f"{text}\nhint: `dba-console attach` or `dba-console runbook resume {self.run}` comes back to it")
+        ]
+
+    def _end_code(self, view: RunView) -> int:
+        if self.code is not None:
+            return self.code
+        return ExitCode.OK if view.state == "done" else ExitCode.RUNBOOK_FAILED
+
+
+def missing(asked: Question) -> str:
+    """Why the run cannot go on without somebody to ask, and what would have to be given."""
+    match asked.kind:
+        case "failed" | "settle":
+            return f"{asked.text} Nobody can be asked what to do about it, so the run ends here."
+        case "ack":
+            given = f"--yes or --confirm {asked.step}=y"
+        case "start":
+            given = "--confirm start=yes"
+        case "undo" | "journal":
+            given = f"--confirm {asked.kind}={'|'.join(option.key for option in asked.options) or 'TEXT'}"
+        case "choose":
+            given = f"--confirm {asked.step}={'|'.join(option.key for option in asked.options)}"
+        case "type":
+            given = f"--confirm {asked.step}={asked.expects}"
+        case "yes":
+            given = f"--confirm {asked.step}=yes"
+        case _:
+            given = f"--confirm {asked.step}=TEXT"
+    return f"no answer was given to: {asked.text} ({given})"
+
+
+def _word(text: str) -> Tell:
+    return Tell({"event": "word", "text": text})
+
+
+def _line(message: RunLines, place: int) -> Change:
+    one = message.lines[place]
+    return {"event": "line", "run": message.run, "block": message.block, "wall_us": one.wall_us,
+            "stream": one.stream, "tag": one.tag, "text": one.text}  # fmt: skip
+
+
+def _lost(message: RunLines) -> list[Out]:
+    if not message.dropped:
+        return []
+    return [_word(f"… {message.dropped} lines not shown: they came too fast; they are in the run's directory")]

@@ -1,0 +1,136 @@
+"""Changes of a run as lines for people. Pure: what a plain terminal says when something happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from dba_console.cli.running.changes import Change
+from dba_console.panels.cells import Line, Span, clean, line
+from dba_console.panels.times import clock
+from dba_console.panels.wrapping import wrap_lines
+from dba_console.plans.view import BlockView, OutputLine, Question, Table, Waiting
+from dba_console.walkthrough.prose import prose_lines
+from dba_console.walkthrough.signs import step_sign
+from dba_console.walkthrough.text import (
+    block_lines,
+    output_line,
+    prompt_of,
+    question_lines,
+    short_time,
+    texts,
+    values_table,
+    waiting_lines,
+)
+
+
+def story(change: Change, at_us: int, cells: int) -> list[Line]:
+    """The lines that tell of it; none for an event this version does not know."""
+    teller = _TELLERS.get(str(change.get("event")))
+    return [] if teller is None else wrap_lines(teller(change, at_us, cells), cells)
+
+
+def _run(change: Change, at_us: int, cells: int) -> list[Line]:
+    what = "rehearsal of" if change["mode"] == "rehearse" else "run of"
+    by = f", begun by {change['who']}" if change["who"] else ""
+    lines = [
+        *texts(f"{what} {change['runbook']}: {change['title']}", cells, "title"),
+        *texts(f"{change['run']}{by}", cells, "dim"),
+        *texts(f"on {change['target']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
+        *(texts(f"kept in {change['directory']}", cells, "dim") if change["directory"] else []),
+    ]
+    if change["text"]:
+        lines += [(), *prose_lines(change["text"], cells), ()]
+    for number, step in enumerate(change["steps"], start=1):
+        usual = f"  ~{short_time(step['usual_s'])}" if step["usual_s"] is not None else ""
+        lines += texts(f"{number:>3} {step['title']}{usual}", cells)
+    return [*lines, ()]
+
+
+def _state(change: Change, at_us: int, cells: int) -> list[Line]:
+    return _stamped(at_us, f"the run is {change['state']}", cells)
+
+
+def _driver(change: Change, at_us: int, cells: int) -> list[Line]:
+    who = change["driver"]
+    return _stamped(at_us, f"{who} drives this run now" if who else "nobody drives this run now", cells)
+
+
+def _step(change: Change, at_us: int, cells: int) -> list[Line]:
+    again = f", round {change['round']}" if change["round"] > 1 else ""
+    taken = f" ({short_time(change['elapsed_s'])})" if change["elapsed_s"] and change["state"] != "running" else ""
+    note = f": {clean(change['text'])}" if change["text"] else ""
+    what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{taken}{note}"
+    lines = [line(Span(f"{clock(at_us)} ", "dim"), step_sign(change["state"]), " ", Span(what, "title"))]
+    if change["point_of_no_return"] and change["state"] in ("running", "waiting"):
+        lines += texts("from this step there is no way back", cells, "warn")
+    return [*lines, *(prose_lines(change["prose"], cells) if change["prose"] else [])]
+
+
+def _block(change: Change, at_us: int, cells: int) -> list[Line]:
+    block = BlockView(
+        id=change["block"], kind=change["kind"], title=change["title"], state=change["state"], exact=change["exact"],
+        note=change["text"], usual_s=change["usual_s"], elapsed_s=change["elapsed_s"],
+    )  # fmt: skip
+    return block_lines(block, cells, full=bool(change["exact"]))
+
+
+def _table(change: Change, at_us: int, cells: int) -> list[Line]:
+    return values_table(msgspec.convert(change["table"], Table), cells)
+
+
+def _question(change: Change, at_us: int, cells: int) -> list[Line]:
+    fields = {**change, "id": change["question"]}
+    question = msgspec.convert(fields, Question)
+    return [(), *question_lines(question, cells), line(Span(f"{prompt_of(question)} >", "key"))]
+
+
+def _waiting(change: Change, at_us: int, cells: int) -> list[Line]:
+    waiting = msgspec.convert(change["waiting"], Waiting)
+    if change["begins"]:
+        return waiting_lines(waiting, cells)
+    held = "" if waiting.hold_for_s is None else f", has held {short_time(waiting.holds_s or 0.0)}"
+    left = f", left {waiting.left}" if waiting.left else ""
+    return _stamped(at_us, f"waits: {waiting.values or waiting.text}{held}{left}", cells)
+
+
+def _progress(change: Change, at_us: int, cells: int) -> list[Line]:
+    return _stamped(at_us, change["text"], cells)
+
+
+def _journal(change: Change, at_us: int, cells: int) -> list[Line]:
+    text = (
+        f"the journal of this run: {change['text']}" if change["text"] else "the journal of this run is on disk again"
+    )
+    return texts(text, cells, "warn" if change["text"] else "ok")
+
+
+def _ended(change: Change, at_us: int, cells: int) -> list[Line]:
+    lines: list[Line] = [(), *texts(f"{change['state']}: {change['text']}".rstrip(": "), cells, "title")]
+    if change["summary"] is not None:
+        lines += values_table(msgspec.convert(change["summary"], Table), cells)
+    return lines
+
+
+def _line(change: Change, at_us: int, cells: int) -> list[Line]:
+    return [output_line(OutputLine(change["wall_us"], change["stream"], change["tag"], change["text"]))]
+
+
+def _word(change: Change, at_us: int, cells: int) -> list[Line]:
+    return texts(change["text"], cells, "warn")
+
+
+def _answer(change: Change, at_us: int, cells: int) -> list[Line]:
+    return _stamped(at_us, f"answered: {change['text']}", cells)
+
+
+def _stamped(at_us: int, text: str, cells: int) -> list[Line]:
+    return texts(f"{clock(at_us)} {text}", cells)
+
+
+_TELLERS: dict[str, Callable[[Change, int, int], list[Line]]] = {
+    "run": _run, "state": _state, "driver": _driver, "step": _step, "block": _block, "table": _table,
+    "measures": _table, "question": _question, "waiting": _waiting, "progress": _progress, "journal": _journal,
+    "ended": _ended, "line": _line, "word": _word, "refused": _word, "answer": _answer,
+}  # fmt: skip

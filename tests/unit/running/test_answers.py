@@ -1,0 +1,96 @@
+"""What was given beforehand answers what it was given for, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.cli.running.answers import Answers, Unfit, confirmations
+from dba_console.errors import UsageError
+from dba_console.plans.plan import Block, Plan, Step
+from dba_console.plans.view import Option, Question, QuestionKind
+
+PLAN = Plan(
+    id="cache-drop",
+    title="t",
+    steps=(
+        Step(
+            id="drop-it", title="Drop it", line=1,
+            blocks=(Block(id="drop-it/action", kind="action", line=2, language="toml", body=""),),
+        ),
+    ),
+)  # fmt: skip
+OPTIONS = (Option(key="once", text="once"), Option(key="again", text="again"))
+
+
+def asked(kind: QuestionKind, expects: str = "", step: str = "drop-it", block: str = "drop-it/action") -> Question:
+    return Question(id=1, kind=kind, text="?", step=step, block=block, expects=expects, options=OPTIONS)
+
+
+def test_a_confirmation_answers_its_step_each_time_it_asks() -> None:
+    answers = Answers([("drop-it", "db2")])
+    assert [answers.to(asked("type", "db2")) for _ in range(3)] == ["db2"] * 3
+
+
+def test_several_of_one_step_are_taken_in_their_order() -> None:
+    answers = Answers([("drop-it", "yes"), ("drop-it", "db2")])
+    assert answers.to(asked("yes")) == "yes"
+    assert answers.to(asked("type", "db2")) == "db2"
+
+
+def test_a_block_is_named_more_narrowly_than_its_step() -> None:
+    answers = Answers([("drop-it", "no"), ("drop-it/action", "db2")])
+    assert answers.to(asked("type", "db2")) == "db2"
+
+
+@pytest.mark.parametrize("kind", ["yes", "type", "choose", "manual", "input", "failed", "settle", "second", "undo"])
+def test_yes_covers_what_only_wants_to_be_read_and_nothing_else(kind: QuestionKind) -> None:
+    answers = Answers(yes=True)
+    assert answers.to(asked("ack")) == "y"
+    assert answers.to(asked(kind, "db2")) is None
+
+
+@pytest.mark.parametrize("kind", ["failed", "settle", "second"])
+def test_a_failure_is_never_decided_beforehand(kind: QuestionKind) -> None:
+    assert Answers([("drop-it", "retry"), ("drop-it/action", "retry")], yes=True).to(asked(kind, "retry")) is None
+
+
+def test_a_confirmation_of_another_step_answers_nothing() -> None:
+    assert Answers([("other", "db2")]).to(asked("type", "db2")) is None
+
+
+def test_the_start_wants_some_word_of_whoever_asked_for_it() -> None:
+    start = asked("start", step="", block="")
+    assert Answers().to(start) is None
+    assert Answers([("start", "yes")]).to(start) == "yes"
+    assert Answers([("drop-it", "db2")]).to(start) == "yes"
+    assert Answers(yes=True).to(start) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expects"), [("type", "db1", "db2"), ("yes", "y", ""), ("choose", "twice", ""), ("ack", "no", "")]
+)
+def test_what_does_not_fit_is_never_sent(kind: QuestionKind, text: str, expects: str) -> None:
+    with pytest.raises(Unfit, match="does not fit"):
+        Answers([("drop-it", text)]).to(asked(kind, expects))
+
+
+def test_decisions_evidence_and_values_are_given_like_confirmations() -> None:
+    answers = Answers([("drop-it", "again"), ("drop-it", "told anna"), ("drop-it", "7")])
+    assert [answers.to(asked(kind)) for kind in ("choose", "manual", "input")] == ["again", "told anna", "7"]
+
+
+def test_step_and_text_are_taken_apart_at_the_first_sign() -> None:
+    assert confirmations(["drop-it=a=b", " start = yes "], PLAN) == [("drop-it", "a=b"), ("start", "yes")]
+    assert confirmations(["drop-it/action=x"], PLAN) == [("drop-it/action", "x")]
+
+
+@pytest.mark.parametrize("text", ["drop-it", "=x", "drop-it=", ""])
+def test_a_confirmation_without_its_text_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="STEP=TEXT"):
+        confirmations([text], PLAN)
+
+
+def test_a_step_that_the_runbook_has_not_is_told_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="no step 'dropit'") as error:
+        confirmations(["dropit=x"], PLAN)
+    assert error.value.hint == "did you mean drop-it?"

@@ -1,0 +1,268 @@
+"""A client without a screen: tells what happens, asks whoever types, and answers nothing by itself."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.agent.protocol import Notice, Request, RunAnswer, RunControl, RunLines, RunRefused, RunViewMessage
+from dba_console.cli.running.answers import Answers
+from dba_console.cli.running.party import Leave, Out, Party, Send, Tell
+from dba_console.plans.view import Option, OutputLine, Question, RunView
+from tests.walkthrough.views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
+
+RUNNING = structs.replace(DROP, state="running", question=None)
+START = Question(id=1, kind="start", text="Start?")
+SECOND = Question(id=9, kind="second", text="Drop it?", step="drop", block="drop/action", expects="db2", first_by="ann")
+NONE = (Option(key="all", text="all"), Option(key="none", text="none"))
+UNDO = Question(id=10, kind="undo", text="Take back?", options=NONE)
+
+
+def view(base: RunView, question: Question | None = None, **fields: object) -> RunView:
+    return structs.replace(base, question=question, **fields)
+
+
+def said(
+    base: RunView, question: Question | None = None, *, yours: bool = True, may: bool | None = None
+) -> RunViewMessage:
+    may_answer = yours and question is not None if may is None else may
+    return RunViewMessage(view=view(base, question), yours=yours, may_answer=may_answer)
+
+
+def sent(outs: list[Out]) -> list[Request]:
+    return [out.request for out in outs if isinstance(out, Send)]
+
+
+def told(outs: list[Out]) -> list[str]:
+    return [str(out.change["event"]) for out in outs if isinstance(out, Tell)]
+
+
+def words(outs: list[Out]) -> str:
+    return "\n".join(str(out.change["text"]) for out in outs if isinstance(out, Tell) and "text" in out.change)
+
+
+def left(outs: list[Out]) -> list[int]:
+    return [out.code for out in outs if isinstance(out, Leave)]
+
+
+def at_terminal() -> Party:
+    return Party(Answers(), asks=True)
+
+
+def headless(*confirmed: tuple[str, str], yes: bool = False) -> Party:
+    return Party(Answers(confirmed, yes=yes), asks=False)
+
+
+# At a terminal
+
+
+def test_a_question_waits_for_whoever_types() -> None:
+    party = at_terminal()
+    outs = party.hear(said(DROP, TYPED))
+    assert sent(outs) == []
+    assert "question" in told(outs)
+    assert party.question == TYPED
+    assert sent(party.typed("db2\n")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert party.question is None
+
+
+def test_enter_alone_answers_nothing() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    assert party.typed("\n") == [] and party.typed("   \n") == []
+    assert party.question == TYPED
+
+
+def test_what_is_typed_while_nothing_is_asked_goes_nowhere() -> None:
+    party = at_terminal()
+    party.hear(said(RUNNING))
+    outs = party.typed("yes")
+    assert sent(outs) == []
+    assert "nothing is asked" in words(outs)
+
+
+def test_an_answer_is_sent_once() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    party.typed("db2")
+    assert sent(party.typed("db2")) == []
+
+
+def test_an_answer_that_is_not_taken_may_be_given_again() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    party.typed("db1")
+    outs = party.hear(RunRefused(text="'db1' is not 'db2'; nothing was done", reply_to=DROP.run))
+    assert "not 'db2'" in words(outs)
+    assert sent(party.typed("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+
+
+def test_a_question_that_comes_back_after_a_pause_is_asked_again() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    assert sent(party.typed("/pause look first")) == [RunControl(run=DROP.run, verb="pause", reason="look first")]
+    paused = Question(id=8, kind="choose", text="Paused", options=(Option(key="continue", text="go on"),))
+    party.hear(said(view(DROP, state="paused"), paused))
+    assert sent(party.typed("/continue")) == [RunControl(run=DROP.run, verb="continue")]
+    outs = party.hear(said(DROP, structs.replace(TYPED, id=9)))
+    assert "question" in told(outs)
+    assert left(outs) == []
+    assert sent(party.typed("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
+
+
+def test_commands_say_what_they_need() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    assert sent(party.typed("/skip")) == [] and sent(party.typed("/jump after")) == []
+    assert "none of" in words(party.typed("/nonsense"))
+    assert "/pause" in words(party.typed("/help"))
+    assert sent(party.typed("/skip too late")) == [RunControl(run=DROP.run, verb="skip", reason="too late")]
+    assert sent(party.typed("/jump after it is gone")) == [
+        RunControl(run=DROP.run, verb="jump", step="after", reason="it is gone")
+    ]
+    assert sent(party.typed("//etc/hosts was read")) == [
+        RunAnswer(run=DROP.run, question=7, text="/etc/hosts was read")
+    ]
+
+
+def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    for outs in (party.gone("interrupt"), party.gone("eof"), party.typed("/leave")):
+        assert sent(outs) == []
+        assert "goes on" in words(outs) and f"runbook resume {DROP.run}" in words(outs)
+        assert left(outs) == [130]
+
+
+def test_another_console_that_drives_is_named() -> None:
+    party = Party(Answers(), asks=True, run=DROP.run)
+    outs = party.hear(said(DROP, TYPED, yours=False))
+    assert "ann answers it" in words(outs) and "/take" in words(outs)
+    assert party.question is None
+
+
+def test_the_second_person_is_asked_at_their_own_console() -> None:
+    first, second = at_terminal(), Party(Answers(), asks=True, run=DROP.run)
+    assert "a second person" in words(first.hear(said(DROP, SECOND, may=False)))
+    second.hear(said(DROP, SECOND, yours=False, may=True))
+    assert sent(second.typed("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
+
+
+def test_the_end_is_told_and_gives_the_code() -> None:
+    for state, code in (("done", 0), ("failed", 7), ("aborted", 7)):
+        party = at_terminal()
+        party.hear(said(RUNNING))
+        outs = party.hear(said(view(ENDED, state=state)))
+        assert told(outs)[-1] == "ended"
+        assert left(outs) == [code]
+
+
+def test_an_end_that_still_asks_is_no_end() -> None:
+    party = at_terminal()
+    party.hear(said(RUNNING))
+    assert left(party.hear(said(view(ENDED, state="failed"), UNDO))) == []
+
+
+def test_a_run_that_is_refused_ends_the_command_with_its_code() -> None:
+    outs = at_terminal().hear(RunRefused(text="another run is under way", hint="attach", code=8))
+    assert "another run" in words(outs) and "hint: attach" in words(outs)
+    assert left(outs) == [8]
+
+
+def test_other_runs_are_not_listened_to() -> None:
+    party = Party(Answers(), asks=True, run="another")
+    assert party.hear(said(DROP, TYPED)) == []
+    assert party.hear(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])) == []
+
+
+def test_output_is_told_line_by_line_and_what_is_missing_counted() -> None:
+    party = Party(Answers(), asks=True, run=DROP.run)
+    outs = party.hear(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
+    assert told(outs) == ["line", "word"]
+    assert "5 lines not shown" in words(outs)
+
+
+def test_a_wait_is_told_now_and_then_to_people_and_each_time_to_programs() -> None:
+    waits = [view(WAIT, waiting=structs.replace(WAIT.waiting, values=f"io {n} MB/s")) for n in range(21)]  # type: ignore[type-var]
+    counts = []
+    for every in (False, True):
+        party = Party(Answers(), asks=True, run=DROP.run, every=every)
+        outs = [party.hear(said(one), n * 1_000_000) for n, one in enumerate(waits)]
+        counts.append(sum(told(out).count("waiting") for out in outs))
+    assert counts == [3, 21]
+
+
+# With nobody to ask
+
+
+def test_what_was_given_answers_and_is_told() -> None:
+    party = headless(("drop", "db2"))
+    outs = party.hear(said(view(DROP, state="planned"), START))
+    assert sent(outs) == [RunAnswer(run=DROP.run, question=1, text="yes")]
+    outs = party.hear(said(DROP, TYPED))
+    assert sent(outs) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert "answer" in told(outs)
+    assert left(party.hear(said(view(ENDED)))) == [0]
+
+
+def test_a_question_without_an_answer_ends_the_run_as_refused() -> None:
+    party = headless(yes=True)
+    party.hear(said(RUNNING))
+    outs = party.hear(said(DROP, TYPED))
+    assert [type(one) for one in sent(outs)] == [RunControl]
+    assert "--confirm drop=db2" in words(outs)
+    undo = party.hear(said(view(DROP, state="running"), UNDO))
+    assert sent(undo) == [RunAnswer(run=DROP.run, question=10, text="none")]
+    assert left(party.hear(said(view(ENDED, state="aborted")))) == [8]
+
+
+def test_a_start_nobody_asked_for_is_refused() -> None:
+    party = headless()
+    outs = party.hear(said(view(DROP, state="planned"), START))
+    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+    assert "--confirm start=yes" in words(outs)
+
+
+def test_a_wrong_text_is_never_sent() -> None:
+    party = headless(("drop", "db1"))
+    party.hear(said(RUNNING))
+    outs = party.hear(said(DROP, TYPED))
+    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+    assert "does not fit" in words(outs)
+
+
+def test_a_failure_nobody_can_decide_about_ends_the_run_as_failed() -> None:
+    party = headless(("drop", "db2"))
+    party.hear(said(RUNNING))
+    outs = party.hear(said(DROP, FAILED))
+    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+    assert left(party.hear(said(view(ENDED, state="failed")))) == [7]
+
+
+def test_an_answer_the_agent_does_not_take_is_not_repeated_for_ever() -> None:
+    party = headless(("drop", "db2"))
+    party.hear(said(RUNNING))
+    party.hear(said(DROP, TYPED))
+    outs = party.hear(Notice(kind="refused", text="question 7 is not asked any more"))
+    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+    outs = party.hear(said(DROP, structs.replace(TYPED, id=8, expects="db3")))
+    assert left(outs) == [8]
+
+
+def test_the_second_person_is_waited_for() -> None:
+    party = headless(("drop", "db2"))
+    party.hear(said(DROP, TYPED))
+    outs = party.hear(said(DROP, SECOND, may=False))
+    assert (sent(outs), left(outs)) == ([], [])
+
+
+# What is told
+
+
+def test_steps_are_told_when_they_change_and_their_prose_when_they_are_entered() -> None:
+    party = at_terminal()
+    party.hear(said(view(DROP, state="running", current="before", steps=STEPS[:3])))
+    outs = party.hear(said(DROP, TYPED))
+    steps = [out.change for out in outs if isinstance(out, Tell) and out.change["event"] == "step"]
+    assert [(step["step"], step["state"]) for step in steps] == [("drop", "waiting")]
+    assert steps[0]["prose"] == DROP.step_prose
+    assert told(party.hear(said(DROP, TYPED))) == []

@@ -1,0 +1,53 @@
+"""Every change of a run is told in lines, whatever it holds."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.cli.running.changes import changes
+from dba_console.cli.running.story import story
+from dba_console.panels.cells import line_width, plain
+from dba_console.plans.view import RunView
+from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
+
+VIEWS = [None, *(scene.view for scene in SCENES), DROP, WAIT, ENDED, msgspec.structs.replace(DROP, journal="in memory")]
+
+
+def text_of(before: RunView | None, now: RunView, cells: int = 100) -> str:
+    return "\n".join(plain(line) for change in changes(before, now) for line in story(change, START_US, cells))
+
+
+@given(st.sampled_from(VIEWS), st.sampled_from(VIEWS[1:]), st.integers(20, 200))
+def test_any_change_is_json_and_fits_its_width(before: RunView | None, now: RunView, cells: int) -> None:
+    for change in changes(before, now):
+        assert msgspec.json.decode(msgspec.json.encode(change)) is not None
+        widths = [line_width(line) for line in story(change, START_US, cells)]
+        assert max(widths, default=0) <= cells
+
+
+def test_the_opening_says_what_it_is_and_where_it_is_kept() -> None:
+    text = text_of(None, DROP)
+    for said in (DROP.run, DROP.title, "db2", DROP.identity, DROP.directory, "Drop the page cache", "type db2 >"):
+        assert said in text
+
+
+def test_what_runs_is_shown_word_for_word_before_it_is_confirmed() -> None:
+    text = text_of(None, DROP)
+    assert text.index("echo 1 > /proc/sys/vm/drop_caches") < text.index("type db2 >")
+
+
+def test_a_failure_is_told_with_its_options() -> None:
+    text = text_of(DROP, msgspec.structs.replace(DROP, question=FAILED))
+    assert "The check failed" in text and "retry" in text and "REASON" in text
+
+
+def test_the_end_is_told_with_its_summary() -> None:
+    text = text_of(DROP, ENDED)
+    assert "I/O came back after 12 s" in text and "machine" in text
+
+
+def test_text_of_others_drives_no_terminal() -> None:
+    wild = msgspec.structs.replace(DROP, title="a\x1b[2Jb", prose="\x1b]0;x\x07", step_prose="\x9b2J", who="\x1b[A")
+    assert "\x1b" not in text_of(None, wild) and "\x9b" not in text_of(None, wild)
