@@ -23,6 +23,7 @@ from dba_console.samples.sample import Part, make_part
 
 if TYPE_CHECKING:
     from dba_console.findings.judge import Judge
+    from dba_console.frames.model import Frame
     from dba_console.samples.findings import Conclusions
 
 PART = "findings"
@@ -96,6 +97,13 @@ class Concluding:
         from dba_console.findings.changes import event_of
 
         return event_of(change, wall_us, self._clock.mono_us())
+
+    def frame(self, picture: Picture) -> Frame:
+        """What the picture means, with the minutes before it. May be asked by any thread."""
+        with self._lock:
+            from dba_console.frames.derive import derive  # by a run's first look, and by nobody else
+
+            return derive(picture, self._history)
 
     def close(self) -> None:
         """Keep what was said last; waits for it no longer than a second."""

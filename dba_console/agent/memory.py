@@ -24,6 +24,11 @@ class Newest:
             self._last = sample
             return self._picture
 
+    def picture(self) -> Picture:
+        """The newest; never changed, only replaced."""
+        with self._lock:
+            return self._picture
+
     def key_sample(self) -> Sample | None:
         """The last sample with the last two readings of every part; None before the first tick."""
         with self._lock:

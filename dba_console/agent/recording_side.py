@@ -47,7 +47,7 @@ class RecordingSide:
     def __init__(
         self, sessions: Path, target: Target, config: RecordingConfig, interval_s: float, clock: Clock
     ) -> None:
-        self._sessions, self._target, self._clock = sessions, target, clock
+        self.sessions, self._target, self._clock = sessions, target, clock
         self._interval_us = int(interval_s * 1e6)
         self._keep_s, self._max_bytes = parse_duration(config.keep), parse_size(config.max_size)
         self._limits = f"{config.keep} and {config.max_size}"
@@ -80,7 +80,7 @@ class RecordingSide:
             interval_us=self._interval_us,
             clock=self._clock,
         )
-        path = self._sessions / directory_name(meta)
+        path = self.sessions / directory_name(meta)
         self.directory = str(path)
         self._to_open = lambda: self._open(path, meta)
 
@@ -94,6 +94,11 @@ class RecordingSide:
                 self._recorder.put_sample(sample, encoded, point)
         if self._to_open is not None:
             self._start_opening(self._to_open)
+
+    @property
+    def recorded_in(self) -> Path | None:
+        """Directory of the recording once it is there; None before, and where there can be none."""
+        return None if self._recorder is None or self.directory is None else Path(self.directory)
 
     def put_event(self, event: Event) -> None:
         with self._lock:
@@ -149,8 +154,8 @@ class RecordingSide:
         from dba_console.session.recorder import Recorder
 
         try:
-            paths.private_dir(self._sessions)
-            meta = structs.replace(meta, continues=continued_by(self._sessions, meta.target_key))
+            paths.private_dir(self.sessions)
+            meta = structs.replace(meta, continues=continued_by(self.sessions, meta.target_key))
             recorder = Recorder(path, meta, self._clock, announce=lambda event: self.announce(event))
         except (ConsoleError, OSError) as error:
             why = error.message if isinstance(error, ConsoleError) else str(error)
@@ -171,7 +176,7 @@ class RecordingSide:
         from dba_console.session.retention import prune
 
         removed = prune(
-            self._sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()
+            self.sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()
         ).removed
         if removed:
             text = f"{len(removed)} old sessions removed: kept are the newest {self._limits}, and pinned ones"

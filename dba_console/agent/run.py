@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -33,6 +35,7 @@ from dba_console.agent.protocol import (
     pack_sample,
 )
 from dba_console.agent.recording_side import RecordingSide
+from dba_console.agent.runs.side import RunSide
 from dba_console.agent.watcher import Watcher
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
@@ -45,8 +48,13 @@ from dba_console.samples.sample import encode_sample
 from dba_console.target import Target
 from dba_console.units import parse_duration
 
+if TYPE_CHECKING:
+    from dba_console.frames.model import Frame
+
 RULES_AFTER_S = 0.5
 """After the first picture the rules are loaded so much later."""
+FRAME_US = 5_000_000
+"""A run waits so long for a frame that was read after its last act, and takes none that is older than this."""
 EVENTS_KEPT = 200
 """Newest events a console is given when it attaches; older ones are in the session."""
 
@@ -72,6 +80,13 @@ class Agent:
         self._listener = Listener(
             socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._left
         )
+        self._ticked = threading.Condition()
+        self._runs = RunSide(
+            target, config, clock,
+            sessions=recording.sessions, session=lambda: recording.recorded_in, frame=self._frame,
+            here=lambda: self._collector.host.is_here, emit=self._emit, put_lines=recording.put_lines,
+            each=lambda give: self._listener.each(give),
+        )  # fmt: skip
         recording.announce = self._show
         recording.begin(self._collector.boot)
         self._collector.host.session = recording.directory
@@ -87,13 +102,14 @@ class Agent:
             return
         self._concluding.load()
         loaded()
+        self._runs.look_for_unfinished()
         while True:
             now = self._clock.mono_us()
             # Ticks that were missed are not made up for: they would all read the same moment.
             due += interval_us * max(1, -(-(now - due) // interval_us))
             if for_s is not None and due - begun > for_s * 1e6:
                 self.stop.ask("the time asked for is over")
-            if self._grace.over(self._listener.consoles, now):
+            if self._grace.over(self._listener.consoles + self._runs.busy, now):
                 self.stop.ask("no console was attached for the grace time")
             if self.stop.wait((due - now) / 1e6):
                 return
@@ -102,6 +118,7 @@ class Agent:
     def close(self) -> None:
         """End in order: consoles are told, the slot is given back, the recording is complete."""
         reason = self.stop.reason or "ended"
+        self._runs.close()
         self._collector.close()
         self._jobs.close()
         self._concluding.close()
@@ -114,11 +131,24 @@ class Agent:
         if part is not None:
             sample = structs.replace(sample, parts=[*sample.parts, part])
             self._newest.absorb(sample)
+        with self._ticked:
+            self._ticked.notify_all()
         encoded = encode_sample(sample)
         self._listener.broadcast(pack_sample(encoded), sample=True)
         self._recording.put_sample(sample, encoded, self._concluding.point)
         for event in (*self._watcher.events(sample), *self._jobs.events(), *concluded):
             self._emit(event)
+
+    def _frame(self, after_us: int) -> Frame | None:
+        """The frame of a tick that began after that monotonic time; None where none comes, or the newest is old."""
+        until_us = self._clock.mono_us() + FRAME_US
+        after_us = max(after_us + int(self._collector.interval_s * 1e6) if after_us else 0, until_us - 2 * FRAME_US)
+        with self._ticked:
+            while (picture := self._newest.picture()).mono_us <= after_us:
+                if (left_us := until_us - self._clock.mono_us()) <= 0:
+                    return None
+                self._ticked.wait(left_us / 1e6)
+        return self._concluding.frame(picture)
 
     def _tell(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:
         self._emit(
@@ -159,16 +189,20 @@ class Agent:
             grace_s=self._grace.seconds,
             consoles=self._listener.consoles,
             hostname=socket.gethostname(),
+            runs=self._runs.open_runs(),
         )
         first = [pack(EventMessage(event=event)) for event in list(self._events)]
         key = self._newest.key_sample()
         if key is not None:
             first.append(pack_sample(encode_sample(key)))
+        first += self._runs.welcome(peer)
         if peer.greeting is not None and peer.greeting.role == "console":
             self._tell("console.attach", f"console attached: {peer.greeting.login}", who=peer.greeting.login)
         return hello, first
 
     def _request(self, peer: Peer, message: Message) -> None:
+        if self._runs.request(peer, message):
+            return
         who = peer.greeting.login if peer.greeting else None
         if isinstance(message, Mark):
             self._tell("mark", message.text or "mark", who=who, occurred_us=message.occurred_us)
@@ -182,6 +216,7 @@ class Agent:
                 self._emit(answer)
 
     def _left(self, peer: Peer) -> None:
+        self._runs.left(peer)
         if peer.greeting is not None and peer.greeting.role == "console":
             self._tell("console.detach", f"console left: {peer.greeting.login}", who=peer.greeting.login)
 

@@ -1,0 +1,355 @@
+"""What a run does: changes over the acting connection, commands through keepers, actions; each through the gate.
+
+What cannot be told is `unknown`, and is settled by evidence or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dba_console.actions.action import Action, Done, Sight, World
+from dba_console.actions.gate import Errand, Place, Planned, admit
+from dba_console.actions.link import Lost, Mark, StatementFailed, Stopped
+from dba_console.actions.operator import Restarted
+from dba_console.actions.policy import read_only
+from dba_console.actions.registry import action, settings_of
+from dba_console.actions.settling import settle_mark
+from dba_console.agent.runs.commands import Attendance
+from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.environment import server_environment
+from dba_console.agent.runs.looks import Looks, for_sql, plain
+from dba_console.agent.runs.output import Output
+from dba_console.agent.runs.servers import Servers
+from dba_console.agent.runs.shell import environment, script
+from dba_console.agent.runs.surroundings import Surroundings
+from dba_console.errors import ConsoleError, Refused, UsageError
+from dba_console.keeping.spec import Spec
+from dba_console.plans.plan import Block
+from dba_console.redact import redact
+from dba_console.runbook.requests import Do, Look, Outcome, Record, Seen, Settle
+from dba_console.runbook.values import arguments, filled, statement
+from dba_console.runbook.values import environment as values_environment
+from dba_console.session.runplaces import execution_directory
+
+
+class Acts:
+    """The hands of one run; used by its thread alone."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tag: Callable[[Block], str],
+        planned: Planned,
+        servers: Servers,
+        looks: Looks,
+        controls: Controls,
+        around: Surroundings,
+        *,
+        secrets: tuple[str, ...],
+        output: Callable[[Block, int], Output],
+        marks: Mapping[tuple[str, int], Mark],
+        restart_meant: Callable[[str], bool],
+    ) -> None:
+        self._directory, self._tag, self._planned = directory, tag, planned
+        self._servers, self._looks, self._controls, self._around = servers, looks, controls, around
+        self._secrets, self._output, self._marks, self._restart_meant = secrets, output, marks, restart_meant
+        self._answers: dict[str, Record] = {}
+        self.under_way: tuple[str, int] = ("", 0)
+        """Block and execution of the act under way, which a mark belongs to."""
+
+    def remember(self, record: Record) -> None:
+        """Keep what was typed to confirm a block: the gate looks at it once more."""
+        if record.kind == "block.answered" and record.fields.get("question") in ("ack", "yes", "type"):
+            self._answers[record.block] = record
+
+    def sight(self, wanted: Look) -> Seen:
+        """What an action would do. Never raises."""
+        begun_us = self._around.clock.mono_us()
+        try:
+            acting, settings = self._action(wanted.block)
+            seen = acting.look(settings, self._world(wanted.block, acting, None))
+        except (ConsoleError, KeyError, OSError) as error:
+            why = _told(error)
+            return Seen(error=why, text=why, machine_s=self._since(begun_us))
+        told = plain(msgspec.to_builtins(seen))
+        return Seen(text=seen.text, values={"sight": told}, rows=seen.rows, machine_s=self._since(begun_us))
+
+    def do(self, wanted: Do) -> Outcome:
+        """Do it. Never raises."""
+        self.under_way = (wanted.block.id, wanted.execution)
+        self._controls.begin()
+        begun_us = self._around.clock.mono_us()
+        try:
+            outcome = self._do(wanted)
+        except Refused as error:
+            outcome = Outcome(state="refused", text=_told(error), evidence=error.hint or "")
+        except Stopped as error:
+            outcome = Outcome(state="stopped", text=f"{_told(error)}: nothing of it remains")
+        except StatementFailed as error:
+            outcome = Outcome(state="failed", text=_told(error), values={"sqlstate": error.sqlstate})
+        except Lost as error:
+            outcome = Outcome(state="failed" if error.mark is None else "unknown", text=_told(error))
+        except (ConsoleError, KeyError, OSError) as error:
+            outcome = Outcome(state="failed", text=_told(error))
+        finally:
+            self._controls.end()
+        self._looks.acted_us = self._around.clock.mono_us()
+        return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._since(begun_us))
+
+    def settle(self, wanted: Settle) -> Outcome:
+        """What became of an execution whose end nobody saw. Never raises."""
+        begun_us = self._around.clock.mono_us()
+        self._controls.begin()
+        try:
+            outcome = self._settle(wanted)
+        except (ConsoleError, KeyError, OSError) as error:
+            outcome = Outcome(state="unknown", text=_told(error))
+        finally:
+            self._controls.end()
+        self._looks.acted_us = self._around.clock.mono_us()
+        return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._since(begun_us))
+
+    # -- doing ---------------------------------------------------------------------------------------------------
+
+    def _do(self, wanted: Do) -> Outcome:
+        block = wanted.block
+        if block.kind == "action":
+            return self._do_action(wanted)
+        if block.language == "sql":
+            return self._do_change(wanted)
+        return self._do_run(wanted)
+
+    def _do_change(self, wanted: Do) -> Outcome:
+        block = wanted.block
+        server = self._servers.of(block)
+        self._admitted(wanted, Errand(kind="change", target=self._around.target.name, **self._confirmation(wanted)))
+        query, params = statement(block.body, for_sql(self._values(wanted)))
+        lock_s = block.settings.get("lock_timeout_s")
+        result = server.operator.act(
+            query,
+            params or None,
+            timeout_s=block.timeout_s,
+            lock_timeout_s=None if lock_s is None else float(lock_s),
+            transaction=block.transaction,
+            watch=self._watching,
+        )
+        rows = [plain(row) for row in result.rows[:1]]
+        values = {"rows": result.count, **(rows[0] if rows and isinstance(rows[0], dict) else {})}
+        warned = f"; the server warned: {'; '.join(result.warnings)}" if result.warnings else ""
+        return Outcome(state="ok", text=f"{_rows(result.count)}{warned}", values=values)
+
+    def _do_run(self, wanted: Do) -> Outcome:
+        block = wanted.block
+        errand = Errand(
+            kind="run", target=self._around.target.name, server=not block.host and self._servers.own is not None,
+            host=block.host, **self._confirmation(wanted),
+        )  # fmt: skip
+        self._admitted(wanted, errand)
+        with self._attendance(block, wanted.execution) as attendance:
+            return attendance.begin(self._spec(wanted, attendance.directory)) or attendance.attend()
+
+    def _do_action(self, wanted: Do) -> Outcome:
+        block = wanted.block
+        acting, settings = self._action(block)
+        world = self._world(block, acting, wanted.execution)
+        if wanted.undo_of is not None:
+            self._admitted(wanted, self._errand(acting, wanted, undo=True))
+            return _outcome(acting.undo(settings, wanted.undo_of, world, self._controls))
+        shown = _sight(wanted.intent.fields)
+        permit = self._admitted(
+            wanted, self._errand(acting, wanted, shown=shown), look=lambda: acting.look(settings, world), shown=shown
+        )
+        sight = permit.sight
+        if sight is None or sight.done:
+            return Outcome(state="ok", text=f"already so: {sight.text if sight else ''}")
+        return _outcome(acting.act(settings, sight, world, self._controls))
+
+    def _admitted(
+        self, wanted: Do, errand: Errand, *, look: Callable[[], Sight] | None = None, shown: Sight | None = None
+    ) -> Any:
+        """The permit of the gate. Raises Refused. A server started anew may be meant: that is asked."""
+        server = self._servers.own if not errand.server else self._servers.of(wanted.block)
+        place = Place(
+            link=None if server is None else server.operator,
+            here=self._servers.own is None or self._around.here(),
+            config=self._around.config.actions,
+            read_only=read_only(self._around.config, self._around.target),
+        )
+        try:
+            return admit(errand, self._planned_for(server), place, look=look, shown=shown)
+        except Restarted as restarted:
+            if server is None or not self._restart_meant(restarted.message):
+                raise
+            server.operator.planned = server.operator.identity()
+            return admit(errand, self._planned_for(server), place, look=look, shown=shown)
+
+    def _planned_for(self, server: Any) -> Planned:
+        return Planned(server=None if server is None else server.planned, host=self._planned.host)
+
+    def _errand(self, acting: Action, wanted: Do, *, shown: Sight | None = None, undo: bool = False) -> Errand:
+        return Errand(
+            kind="action",
+            action=acting.name,
+            target=self._around.target.name,
+            server=acting.needs_server,
+            host=acting.needs_root or not acting.needs_server,
+            undo=undo,
+            **(self._confirmation(wanted) | ({"count": shown.count} if shown is not None else {})),
+        )
+
+    def _confirmation(self, wanted: Do) -> dict[str, Any]:
+        """What the gate is told of the confirmation: of the block, or of the `confirm` before it in its step. An undo
+        was confirmed by the question about it.
+        """
+        asked = self._asked(wanted.block)
+        given: dict[str, Any] = {"confirm": asked.confirm}
+        if wanted.block.kind == "undo":
+            given["undo"] = True
+        if (record := self._answers.get(asked.id)) is not None:
+            answer, second = str(record.fields.get("answer", "")), record.fields.get("second")
+            given |= {"answer": answer, "people": tuple(who for who in (record.who, second) if who)}
+            if answer.isdigit():
+                given["count"] = int(answer)
+        return given
+
+    def _asked(self, block: Block) -> Block:
+        """The block whose question was the confirmation of this one."""
+        step, _ = self._looks.plan.block(block.id)
+        if block.confirm is not None or block not in step.blocks:
+            return block
+        before = step.blocks[: step.blocks.index(block)]
+        return next((one for one in reversed(before) if one.kind == "confirm"), block)
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def _settle(self, wanted: Settle) -> Outcome:
+        block = wanted.block
+        if block.kind == "action":
+            acting, settings = self._action(block)
+            world = self._world(block, acting, wanted.execution)
+            shown = _sight(wanted.intent.fields) or Sight(text="", exact="")
+            return _outcome(acting.settle(settings, shown, world))
+        if block.language == "sql":
+            return self._settle_change(wanted)
+        with self._attendance(block, wanted.execution) as attendance:
+            return attendance.found()
+
+    def _settle_change(self, wanted: Settle) -> Outcome:
+        mark = self._marks.get((wanted.block.id, wanted.execution))
+        if mark is None:
+            return _never_marked(wanted.block)
+        done = settle_mark(self._servers.of(wanted.block).operator, mark)
+        return _outcome(done)
+
+    # -- what is needed for it -----------------------------------------------------------------------------------
+
+    def _values(self, wanted: Do) -> dict[str, Any]:
+        """What the names in its code mean: as the intent has them, with the secrets that are written nowhere."""
+        fields = wanted.intent.fields
+        row = fields.get("row") or {}
+        rows = {"rows": list(fields["rows"])} if "rows" in fields else {}
+        return {**self._looks.values(wanted.block), **fields.get("params", {}), **rows, **row, **(wanted.undo_of or {})}
+
+    def _action(self, block: Block) -> tuple[Action, Any]:
+        name = block.action or ""
+        acting = action(name)
+        try:
+            given = filled(block.settings, self._looks.values(block))
+        except KeyError as error:
+            raise UsageError(f"{block.id}: {error.args[0]} has no value") from None
+        return acting, settings_of(name, given)
+
+    def _world(self, block: Block, acting: Action, execution: int | None) -> World:
+        own = self._servers.of(block) if acting.needs_server else self._servers.own
+        directory = None
+        if execution is not None:
+            place = execution_directory(self._directory, block.id, execution)
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            directory = str(place)
+        return World(
+            link=None if own is None else own.operator,
+            here=self._servers.own is None or self._around.here(),
+            frame=self._around.frame(0),
+            clock=self._around.clock,
+            directory=directory,
+        )
+
+    @contextmanager
+    def _attendance(self, block: Block, execution: int) -> Iterator[Attendance]:
+        directory = execution_directory(self._directory, block.id, execution)
+        output = self._output(block, execution)
+        exits = tuple(block.settings.get("exit", (0,)))
+        attendance = Attendance(directory, self._around.clock, self._controls, output.feed, exits)
+        try:
+            yield attendance
+        finally:
+            attendance.close()
+            output.close()
+
+    def _spec(self, wanted: Do, directory: Path) -> Spec:
+        block, values = wanted.block, self._values(wanted)
+        argv = script(block.body) if block.language == "sh" else arguments(block.settings["argv"], values)
+        env = environment(values_environment(block.uses, values))
+        if self._servers.own is not None:
+            env |= server_environment(self._around.target.conninfo)
+        return Spec(
+            argv=tuple(argv),
+            directory=str(directory),
+            tag=self._tag(block),
+            host=socket.gethostname(),
+            env=env,
+            timeout_s=block.timeout_s,
+            masks=self._secrets,
+        )
+
+    def _watching(self, backend: int) -> bool:
+        self._controls.tell(f"backend {backend} works at it")
+        return self._controls.stop_asked()
+
+    def _since(self, begun_us: int) -> float:
+        return (self._around.clock.mono_us() - begun_us) / 1e6
+
+
+_WRITES = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:insert|update|delete|merge|create|alter|drop|truncate|grant|revoke|comment|refresh)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Statements that have done nothing as long as they are not committed; a function that is selected may have."""
+
+
+def _never_marked(block: Block) -> Outcome:
+    """No transaction id is on record, and it is recorded before COMMIT is sent."""
+    if not block.transaction:
+        return Outcome(state="failed", text="it was never sent", evidence="no mark of it is on record")
+    if _WRITES.match(block.body):
+        evidence = "no transaction id is on record, and one is recorded before COMMIT"
+        return Outcome(state="failed", text="nothing was committed", evidence=evidence)
+    text = "it committed nothing; what the functions it calls did outside of its transaction is not known"
+    return Outcome(state="unknown", text=text)
+
+
+def _sight(fields: Mapping[str, Any]) -> Sight | None:
+    given = fields.get("sight")
+    return None if not given else msgspec.convert(given, Sight)
+
+
+def _outcome(done: Done) -> Outcome:
+    state = done.state if done.state in ("ok", "failed", "stopped", "unknown") else "unknown"
+    return Outcome(state=state, text=done.text, values=plain(done.values), undo=done.undo)  # type: ignore[arg-type]
+
+
+def _told(error: BaseException) -> str:
+    text = error.message if isinstance(error, ConsoleError) else f"{type(error).__name__}: {error}"
+    return redact(text)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"

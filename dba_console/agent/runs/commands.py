@@ -1,0 +1,207 @@
+"""A long command of a run, through a keeper: begun, attended line by line, and found again by another agent.
+
+All that touches the session's disk is done in a lane: a disk that hangs makes what is shown late, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dba_console.agent.runs.controls import Controls
+from dba_console.clock import Clock
+from dba_console.errors import ConsoleError
+from dba_console.harmless import clean
+from dba_console.keeping.launch import START_S, KeeperError, StartUnknown, start
+from dba_console.keeping.look import Exit, Line, Place, Standing, Tail, look, stop, wait
+from dba_console.keeping.spec import Spec
+from dba_console.paths import private_dir
+from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.runbook.requests import Outcome
+
+LOOK_S = 0.25
+"""Waited for the end between two looks at the output."""
+DISK_S = 5.0
+"""A look at the session's disk that takes longer is given up, said and tried again."""
+SLOW_S = 1.0
+"""Between two tries while the disk does not answer."""
+TEXT_LIMIT = 500
+PLACE = "shown"
+"""File with the place up to which the output has been passed on: who attends next goes on from there."""
+
+Feed = Callable[[list[Line]], None]
+
+
+class Attendance:
+    """One execution of one command. Used by the run's thread alone."""
+
+    def __init__(self, directory: Path, clock: Clock, controls: Controls, feed: Feed, exits: tuple[int, ...]) -> None:
+        self.directory = directory
+        self._clock, self._controls, self._feed, self._exits = clock, controls, feed, exits
+        self._lane = Lane("keeper", clock)
+        self._tail: Tail | None = None
+        self._stop_sent = False
+        self._first = self._last = ""
+        self._begun_us = clock.mono_us()
+
+    def begin(self, spec: Spec) -> Outcome | None:
+        """Start it. None where it runs; else what became of it."""
+
+        def begun() -> None:
+            private_dir(self.directory.parent)
+            private_dir(self.directory)
+            start(spec)
+
+        try:
+            self._lane.call(begun, START_S + DISK_S)
+        except LaneTimeout:
+            return Outcome(
+                state="unknown", text="the disk of the session does not answer: whether it runs is not known"
+            )
+        except StartUnknown as error:
+            return Outcome(state="unknown", text=error.message, evidence=error.hint or "")
+        except (KeeperError, OSError) as error:
+            why = error.message if isinstance(error, ConsoleError) else str(error)
+            return Outcome(state="failed", text=f"it was not started: {why}")
+        return None
+
+    def attend(self) -> Outcome:
+        """Pass on what it prints until it has ended."""
+        while True:
+            try:
+                standing, lines = self._lane.call(self._look, LOOK_S + DISK_S)
+            except LaneTimeout:
+                self._late()
+                continue
+            except OSError as error:
+                return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
+            self._pass_on(lines)
+            if standing.state in ("ended", "lost") and not lines:
+                return self._outcome(standing)
+            if standing.state == "absent":
+                return Outcome(state="unknown", text="its keeper has left no word of it")
+            self._stop_if_asked()
+
+    def found(self) -> Outcome:
+        """What became of one that another agent began; waited for where it runs still."""
+        try:
+            standing = self._lane.call(lambda: self._fenced(), DISK_S)
+        except LaneTimeout:
+            return Outcome(state="unknown", text="the disk of the session does not answer")
+        except OSError as error:
+            return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
+        if standing is None:
+            return Outcome(state="failed", text="it was never started", evidence="no keeper ever wrote of it")
+        return self.attend()
+
+    def close(self) -> None:
+        self._lane.close()
+
+    def _look(self) -> tuple[Standing, list[Line]]:
+        """In the lane: wait a little, then read. The end is looked for before the output: what it printed is all there
+        then."""
+        standing = wait(self.directory, LOOK_S)
+        if self._tail is None:
+            self._tail = Tail(self.directory, _place(self.directory))
+        lines = self._tail.read()
+        if lines:
+            _keep_place(self.directory, self._tail.place)
+        return standing, lines
+
+    def _fenced(self) -> Standing | None:
+        """In the lane: how it stands; None where no keeper ever began it, and none can any more.
+
+        A keeper writes its record before it starts the command. Where there is none, its directory is moved out of its
+        way: one that is only just about to write finds no place, and starts nothing.
+        """
+        if not self.directory.is_dir():
+            return None
+        standing = look(self.directory)
+        if standing.state != "absent":
+            return standing
+        aside = self.directory.with_name(self.directory.name + ".never")
+        os.rename(self.directory, aside)
+        standing = look(aside)
+        if standing.state == "absent":
+            return None
+        os.rename(aside, self.directory)
+        return look(self.directory)
+
+    def _pass_on(self, lines: list[Line]) -> None:
+        whole = [line for line in lines if line.whole and line.stream != "k" and line.text.strip()]
+        if whole:
+            self._first = self._first or whole[0].text
+            self._last = whole[-1].text
+        if lines:
+            self._controls.tell(clean(lines[-1].text[:TEXT_LIMIT]))
+            self._feed([line for line in lines if line.whole])
+
+    def _late(self) -> None:
+        self._controls.tell("the disk of the session does not answer: what it prints cannot be read now")
+        self._controls.wait(SLOW_S)
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if not self._controls.stop_asked() or self._stop_sent:
+            return
+        by = self._controls.stopped_by
+        try:
+            self._stop_sent = self._lane.call(lambda: stop(self.directory, by), DISK_S)
+        except (LaneTimeout, OSError):
+            self._controls.tell("it could not be asked to stop yet: the disk of the session does not answer")
+
+    def _outcome(self, standing: Standing) -> Outcome:
+        took_s = (self._clock.mono_us() - self._begun_us) / 1e6
+        if standing.exit is not None:
+            return outcome_of(standing.exit, self._exits, self._first, self._last)
+        alive = standing.child_alive
+        what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
+        text = f"its keeper was lost, so how it ended is not known; the command {what}"
+        return Outcome(state="unknown", text=text, machine_s=took_s)
+
+
+def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str = "") -> Outcome:
+    """The end of a command as the walk is told it."""
+    values = {
+        "exit": ended.code, "signal": ended.signal, "lines": ended.out_lines, "bytes": ended.out_bytes,
+        "seconds": round(ended.wall_s, 3), "first_line": first[:TEXT_LIMIT], "last_line": last[:TEXT_LIMIT],
+    }  # fmt: skip
+    said = f": {last[:200]}" if last else ""
+    used = f"{ended.out_lines} lines, {ended.user_s + ended.sys_s:.1f} s of CPU"
+    lost = f"; {ended.dropped_lines} lines of its output are not kept" if ended.dropped_lines else ""
+    evidence = f"the keeper's exit record ({used}){lost}"
+    if ended.error is not None:
+        return Outcome(state="failed", text=f"it was not started: {ended.error}", evidence=evidence)
+    how = f"exit {ended.code}" if ended.code is not None else f"ended by signal {ended.signal}"
+    if ended.stopped_by:
+        return Outcome(
+            state="stopped", text=f"stopped by {ended.stopped_by} ({how})", values=values, evidence=evidence,
+            machine_s=ended.wall_s,
+        )  # fmt: skip
+    if ended.timed_out:
+        text = f"it did not end in time and was ended ({how}){said}"
+        return Outcome(state="failed", text=text, values=values, evidence=evidence, machine_s=ended.wall_s)
+    ok = ended.code in exits
+    return Outcome(
+        state="ok" if ok else "failed", text=f"{how}{'' if ok else said}", values=values, evidence=evidence,
+        machine_s=ended.wall_s,
+    )  # fmt: skip
+
+
+def _place(directory: Path) -> Place:
+    try:
+        offset, line = (directory / PLACE).read_text().split()
+        return Place(int(offset), int(line))
+    except (OSError, ValueError):
+        return Place()
+
+
+def _keep_place(directory: Path, place: Place) -> None:
+    """Not synced: after a power failure some lines come twice, which is better than never."""
+    try:
+        descriptor = os.open(directory / PLACE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{place.offset:020d} {place.line:020d}\n")
+    except OSError:
+        pass  # they come twice then

@@ -1,0 +1,323 @@
+"""One run in a thread of its own: the walk asks, and here it is answered by looking, acting, asking people and writing.
+
+The thread may be held up by a server or a disk for as long as their deadlines say; the agent's tick and its consoles
+never wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from dba_console import __version__
+from dba_console.actions.gate import Planned
+from dba_console.actions.identity import Identity, host_identity
+from dba_console.actions.link import Mark
+from dba_console.agent.runs.acts import Acts
+from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.desk import Desk, Left
+from dba_console.agent.runs.environment import secrets_of
+from dba_console.agent.runs.looks import Looks
+from dba_console.agent.runs.output import Lines, Output
+from dba_console.agent.runs.pen import Pen
+from dba_console.agent.runs.preparing import Order, require, uses_server
+from dba_console.agent.runs.servers import Servers
+from dba_console.agent.runs.surroundings import Surroundings
+from dba_console.errors import Unsupported
+from dba_console.plans.plan import Block, Plan
+from dba_console.plans.record import Record
+from dba_console.plans.view import OutputLine
+from dba_console.runbook.fold import fold
+from dba_console.runbook.requests import (
+    Answer,
+    Ask,
+    Do,
+    Interrupt,
+    Look,
+    Pause,
+    Reject,
+    Reply,
+    Request,
+    Settle,
+    Write,
+)
+from dba_console.runbook.values import bound
+from dba_console.runbook.walk import Ending, walk
+from dba_console.runbook.walk_records import interrupted, planned, resumed
+from dba_console.session.appender import Appender
+from dba_console.session.loglines import LogLine
+from dba_console.session.runjournal import JournalTrouble, RunJournal
+from dba_console.session.runmask import text_mask
+from dba_console.session.runplaces import execution_directory, new_run_id, run_directory
+from dba_console.session.runread import RunPapers
+from dba_console.session.runrecords import RunAbout
+
+MARK = "block.mark"
+"""Record of how an act is found again on the server, written before it can take effect."""
+
+
+class Audience(Protocol):
+    """Who is told of a run as it goes; each call returns at once."""
+
+    def changed(self, conduct: Conduct, force: bool) -> None:
+        """There is something new to show; `force`: before the run's thread waits for something."""
+
+    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
+        """A command printed this."""
+
+    def rejected(self, conduct: Conduct, text: str) -> None:
+        """The last answer does not do."""
+
+
+class Conduct:
+    """A run under way. `begin` or `resume` makes one; `walk` goes through it, in the same thread."""
+
+    def __init__(
+        self, order: Order, journal: RunJournal, records: Sequence[Record], about: Planned, around: Surroundings,
+        audience: Audience, put_lines: Callable[[Sequence[LogLine]], None], desk: Desk, controls: Controls,
+    ) -> None:  # fmt: skip
+        self.run = journal.run
+        self.order, self.around, self.desk, self.controls = order, around, desk, controls
+        self.plan = bound(order.plan, order.values)
+        self.directory = journal.directory
+        self.lines = Lines()
+        self.ending: Ending | None = None
+        self._audience, self._put_lines, self._journal = audience, put_lines, journal
+        self._secrets = secrets_of(around.target.conninfo, order.values, order.secret)
+        self._mask = text_mask(self._secrets)
+        self._pen = Pen(journal, desk, tag_of(self.plan), around.emit)
+        self._errands: list[Record] = []
+        self._marks = _marks(records)
+        self.state = fold(self.plan, records)
+        self.servers = Servers(
+            around.target, about.server, self.run, around.config, around.clock, on_mark=self._keep_mark
+        )
+        looks = Looks(self.state, order.values, order.secret, self.servers, around)
+        self._looks = looks
+        self._acts = Acts(
+            self.directory, self._tag, about, self.servers, looks, controls, around,
+            secrets=self._secrets, output=self._output, marks=self._marks, restart_meant=self._restart_meant,
+        )  # fmt: skip
+        for record in records:
+            self._acts.remember(record)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the journal."""
+        return self._pen.trouble
+
+    def errand(self, record: Record) -> None:
+        """Have a record written by the run's thread when it next comes by. Any thread."""
+        self._errands.append(record)
+
+    def walk(self) -> None:
+        """Go on to the end of the run, or until the agent ends. Raises what is a defect."""
+        course = walk(self.plan, self.state, inputs=self.order.values, now=self.around.clock.wall_us)
+        try:
+            request = next(course)
+            while True:
+                reply = self._serve(request)
+                self._run_errands()
+                request = course.send(reply)
+        except StopIteration as end:
+            self.ending = end.value
+        except Left:
+            self.interrupt("the agent ends; what runs goes on")
+        finally:
+            course.close()
+
+    def interrupt(self, why: str) -> None:
+        """Leave the run as it is, and say so where that can be written."""
+        try:
+            self._pen.try_once(interrupted(f"interrupted: {why}"))
+        except JournalTrouble:
+            pass  # a journal without an end says the same
+        self.state.interrupted = True
+
+    def close(self) -> None:
+        self.servers.close()
+        self._journal.close()
+
+    # -- the walk's requests -------------------------------------------------------------------------------------
+
+    def _serve(self, request: Request) -> Reply:
+        match request:
+            case Write(record):
+                self._write(record)
+                return None
+            case Reject(text):
+                self._audience.rejected(self, text)
+                return None
+            case Ask():
+                return self._ask(request)
+            case Pause(seconds=seconds, until_us=until_us):
+                self._show()
+                return self.desk.wait(seconds, until_us)
+            case Look():
+                return self._look(request)
+            case Do():
+                self._show()
+                return self._acts.do(request)
+            case Settle():
+                self._show()
+                return self._acts.settle(request)
+
+    def _write(self, record: Record) -> None:
+        self._acts.remember(self._pen.write(record))
+        self._audience.changed(self, False)
+
+    def _ask(self, question: Ask) -> Answer | Interrupt:
+        return self.desk.ask(question)
+
+    def _look(self, wanted: Look) -> Reply:
+        wish = self.desk.interrupted()
+        if wish is not None:
+            return wish
+        self._show()
+        if wanted.block.kind == "action" and wanted.purpose == "preview":
+            return self._acts.sight(wanted)
+        return self._looks.look(wanted)
+
+    def _show(self) -> None:
+        if self._journal.in_memory:
+            self._journal.tend()
+        self._audience.changed(self, True)
+
+    def _run_errands(self) -> None:
+        while self._errands:
+            self._pen.write(self._errands.pop(0))
+
+    # -- what the acts need --------------------------------------------------------------------------------------
+
+    def _keep_mark(self, mark: Mark) -> None:
+        """Write down how the act is found again. Raises JournalTrouble, which stops the act before it takes effect."""
+        block, execution = self._acts.under_way
+        what = f"transaction {mark.xid}" if mark.xid is not None else f"in process {mark.pid}, outside a transaction"
+        step = block.partition("/")[0]
+        fields = {"mark": msgspec.to_builtins(mark)}
+        self._pen.try_once(
+            Record(kind=MARK, text=f"{block}: {what}", block=block, execution=execution, step=step, fields=fields)
+        )
+        self._marks[block, execution] = mark
+
+    def _restart_meant(self, told: str) -> bool:
+        """Whether the operator says that a server started anew is the one that is meant."""
+        text = f"{told}. Is that restart meant, and the run to go on? yes or no"
+        answer = self.desk.ask(Ask(kind="yes", text=text, expects="yes", block=self._acts.under_way[0]))
+        if isinstance(answer, Interrupt):
+            self.desk.interrupt(answer)
+            return False
+        meant = answer.text.strip() == "yes"
+        said = f"{answer.who}: the restart {'was meant' if meant else 'was not meant'}"
+        self._pen.write(Record(kind="run.restart", text=said, who=answer.who))
+        return meant
+
+    def _tag(self, block: Block) -> str:
+        return block.tag or tag_of(self.plan)
+
+    def _output(self, block: Block, execution: int) -> Output:
+        where = str(execution_directory(self.directory, block.id, execution) / "out.log")
+        tag = self._tag(block)
+        appender = Appender(
+            self._put_lines, tag, run=self.run, block=block.id, execution=execution, where=where, mask=self._mask
+        )
+        return Output(block.id, tag, appender, self._mask, self._print)
+
+    def _print(self, block: str, lines: list[OutputLine], dropped: int) -> None:
+        self.lines.add(block, lines)
+        self._audience.lines(self.run, block, lines, dropped)
+
+
+def begin(
+    order: Order, who: str, around: Surroundings, audience: Audience, put_lines: Callable[[Sequence[LogLine]], None],
+    desk: Desk, controls: Controls,
+) -> Conduct:  # fmt: skip
+    """A run that is planned and recorded as such. Raises ConsoleError where it cannot be, and then there is none."""
+    session = around.session()
+    if session is None:
+        raise Unsupported(
+            "nothing is recorded now, and nothing is done that is not recorded",
+            hint="the console's own panel says why; see `recording`",
+        )
+    about = _met(order.plan, around)
+    run = new_run_id(order.plan.id, around.clock.wall_us())
+    secrets = secrets_of(around.target.conninfo, order.values, order.secret)
+    journal = RunJournal.create(
+        run_directory(session, run), _about(order, who, around), text=order.text, plan=order.plan, secrets=secrets,
+        clock=around.clock,
+    )  # fmt: skip
+    first = planned(
+        order.plan, run=run, mode=order.mode, target=around.target.name, who=who, inputs=order.values,
+        identity="" if about.server is None else about.server.words(),
+        server=msgspec.to_builtins(about.server), host=msgspec.to_builtins(about.host),
+    )  # fmt: skip
+    written = journal.append(msgspec.convert(msgspec.to_builtins(first, enc_hook=str), Record))
+    around.emit(journal.event(tag_of(order.plan)))
+    return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
+
+
+def resume(
+    papers: RunPapers, order: Order, who: str, around: Surroundings, audience: Audience,
+    put_lines: Callable[[Sequence[LogLine]], None], desk: Desk, controls: Controls,
+) -> Conduct:  # fmt: skip
+    """The run of these papers, to be gone on with. Raises ConsoleError where it cannot be."""
+    about = planned_of(papers.records)
+    secrets = secrets_of(around.target.conninfo, order.values, order.secret)
+    journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
+    records = list(papers.records)
+    for record in (interrupted("its agent was gone"), resumed(who)):
+        records.append(journal.append(record))
+        around.emit(journal.event(tag_of(order.plan)))
+    return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
+
+
+def planned_of(records: Sequence[Record]) -> Planned:
+    """What a run was begun on."""
+    first = next((record for record in records if record.kind == "run.planned"), None)
+    fields: dict[str, Any] = {} if first is None else first.fields
+    given = {"server": fields.get("server"), "host": fields.get("host")}
+    return msgspec.convert(given, Planned)
+
+
+def tag_of(plan: Plan) -> str:
+    """Of the run's lines in session.log.
+
+    >>> tag_of(Plan(id="cache-drop", title="")), tag_of(Plan(id="x", title="", tag="MINE"))
+    ('CACHEDROP', 'MINE')
+    """
+    return plan.tag or "".join(sign for sign in plan.id.upper() if sign.isalnum()) or "RUNBOOK"
+
+
+def _met(plan: Plan, around: Surroundings) -> Planned:
+    """The server and host it is begun on, with all it needs there. Raises ConsoleError."""
+    if not uses_server(plan):
+        require(plan, None)
+        return Planned(host=host_identity())
+    from dba_console.actions.operator import Operator
+
+    operator = Operator(around.target.conninfo, clock=around.clock)
+    try:
+        identity: Identity = operator.identity()
+        require(plan, operator)
+    finally:
+        operator.close()
+    return Planned(server=identity, host=host_identity())
+
+
+def _about(order: Order, who: str, around: Surroundings) -> RunAbout:
+    host = host_identity()
+    return RunAbout(
+        run="", runbook=order.plan.id, title=order.plan.title, mode=order.mode, target=around.target.name,
+        target_key=around.target.key, host=host.name, boot_id=host.boot_id, program_version=__version__, who=who,
+        source=order.source,
+    )  # fmt: skip
+
+
+def _marks(records: Sequence[Record]) -> dict[tuple[str, int], Mark]:
+    return {
+        (record.block, record.execution): msgspec.convert(record.fields["mark"], Mark)
+        for record in records
+        if record.kind == MARK
+    }

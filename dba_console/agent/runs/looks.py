@@ -1,0 +1,221 @@
+"""What a run looks at: expressions over the newest frame, SQL in a read-only transaction, short commands.
+
+A look that fails says so and holds nothing: an error is never taken for yes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dba_console.agent.runs.shell import DEFAULT_S, Ended, environment, run_short, script
+from dba_console.agent.runs.surroundings import Surroundings
+from dba_console.errors import ConsoleError
+from dba_console.plans.plan import Block
+from dba_console.plans.view import Table
+from dba_console.redact import redact
+from dba_console.runbook.expr import Scope, ask, measured
+from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.fold_tables import table_of
+from dba_console.runbook.requests import Look, Seen
+from dba_console.runbook.values import environment as values_environment
+from dba_console.runbook.values import statement
+
+if TYPE_CHECKING:
+    from dba_console.agent.runs.servers import Servers
+
+SHOWN = 2000
+"""Characters of a value in a sentence."""
+
+
+class Looks:
+    """The eyes of one run; used by its thread alone."""
+
+    def __init__(
+        self,
+        state: RunState,
+        inputs: dict[str, Any],
+        secrets: frozenset[str],
+        servers: Servers,
+        around: Surroundings,
+    ) -> None:
+        self._state, self._inputs, self._secrets = state, inputs, secrets
+        self._servers, self._around = servers, around
+        self.plan = state.plan
+        self.acted_us = 0
+        """Monotonic time at which the last act ended: what was read before does not tell of it."""
+
+    def look(self, wanted: Look) -> Seen:
+        """What is seen. Never raises."""
+        begun_us = self._around.clock.mono_us()
+        try:
+            seen = self._look(wanted)
+        except ConsoleError as error:
+            seen = Seen(error=redact(error.message), text=redact(error.message))
+        except OSError as error:
+            seen = Seen(error=str(error), text=str(error))
+        took_s = (self._around.clock.mono_us() - begun_us) / 1e6
+        return msgspec.structs.replace(seen, machine_s=took_s)
+
+    def values(self, block: Block) -> dict[str, Any]:
+        """What the names of its code mean: inputs, results, and the rows of previews by their name."""
+        known = {name: _of_rows(value) for name, value in {**self._state.values, **self._inputs}.items()}
+        for _, other in self._state.plan.blocks():
+            rows = self._state.blocks[other.id].rows
+            if other.kind == "preview" and rows is not None:
+                known[other.name or "rows"] = list(rows)
+        return known
+
+    def _look(self, wanted: Look) -> Seen:
+        block, test = wanted.block, wanted.test
+        language = block.language if test is None else test.language
+        text = block.body if test is None else test.text
+        if language == "expr":
+            return self._expression(wanted.purpose, text)
+        if language == "sql":
+            return self._sql(wanted, text)
+        if language == "sh":
+            return self._shell(wanted, text)
+        return Seen(error=f"{block.id}: there is nothing to look at in {language}")
+
+    def scope(self) -> Scope:
+        """What an expression sees now. Raises ConsoleError where nothing was read lately."""
+        results = {name: _counted(value) for name, value in self._state.values.items() if isinstance(value, Mapping)}
+        plain = {name: value for name, value in self._state.values.items() if not isinstance(value, Mapping)}
+        frame = self._around.frame(self.acted_us)
+        return Scope(frame=frame, inputs={**plain, **self._inputs}, results=results, secrets=self._secrets)
+
+    def _expression(self, purpose: str, text: str) -> Seen:
+        scope = self.scope()
+        if scope.frame is None:
+            return Seen(error="the agent has read nothing since: what it would say is of before")
+        if purpose == "measure":
+            values, said = measured(text, scope)
+            return Seen(holds=True, text=said, values=_plain(values))
+        verdict = ask(text, scope)
+        return Seen(holds=verdict.holds, text=verdict.text, values=_plain(verdict.values), error=verdict.error)
+
+    def _sql(self, wanted: Look, text: str) -> Seen:
+        query, params = statement(text, for_sql(self.values(wanted.block)))
+        server = self._servers.of(wanted.block)
+        timeout_s = wanted.block.timeout_s if wanted.block.kind != "wait" else None
+        result = server.look(query, params or None, timeout_s=timeout_s or DEFAULT_S)
+        if result.cut:
+            return Seen(error=f"more than {len(result.rows)} rows: nobody acts on so many at once")
+        told = tuple(_plain(row) for row in result.rows)
+        if wanted.purpose == "preview":
+            table = table_of(told) or Table(columns=result.columns, rows=())
+            return Seen(holds=True, text=_rows(len(told)), rows=told, table=table)
+        if wanted.purpose == "measure":
+            return Seen(holds=True, text=_pairs(told[0]) if told else "no row", values=dict(told[0]) if told else {})
+        return _verdict(told)
+
+    def _shell(self, wanted: Look, text: str) -> Seen:
+        block = wanted.block
+        env = environment(values_environment(block.uses, self.values(block)))
+        ended = run_short(script(text), env, block.timeout_s or DEFAULT_S, self._around.clock)
+        return _of_command(ended, wanted.purpose)
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]]) -> Seen:
+    """One row whose first column is true or false; NULL is unknown; anything else is no answer."""
+    if len(rows) != 1 or not rows[0]:
+        return Seen(error=f"a test gives one row, not {len(rows)}", text=_rows(len(rows)))
+    first = next(iter(rows[0].values()))
+    if first is not None and not isinstance(first, bool):
+        return Seen(error=f"a test gives true or false, not {first!r}"[:SHOWN])
+    return Seen(holds=first, text=_pairs(rows[0]), values=dict(rows[0]))
+
+
+def _of_command(ended: Ended, purpose: str) -> Seen:
+    said = (ended.output.strip() or ended.errors.strip())[:SHOWN]
+    if ended.code is None:
+        return Seen(error=f"it did not end within {ended.seconds:.0f} s", text=said)
+    values = {"exit": ended.code, "first_line": said.split("\n", 1)[0]}
+    if purpose in ("measure", "preview"):
+        error = None if ended.code == 0 else f"exit {ended.code}: {ended.errors.strip()[:SHOWN] or said}"
+        return Seen(holds=True if error is None else None, text=said, values={**values, **_lines(said)}, error=error)
+    if ended.code in (0, 1):
+        return Seen(holds=ended.code == 0, text=said or f"exit {ended.code}", values=values)
+    return Seen(error=f"exit {ended.code}: {ended.errors.strip()[:SHOWN] or said}", text=said, values=values)
+
+
+def _lines(text: str) -> dict[str, Any]:
+    """`name=value` lines of a measurement's output.
+
+    >>> _lines("free=12.5\\nnote=full of it\\nprose")
+    {'free': 12.5, 'note': 'full of it'}
+    """
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        name, sign, value = line.partition("=")
+        if sign and name.strip().isidentifier():
+            try:
+                number = float(value)
+                found[name.strip()] = number if math.isfinite(number) else value.strip()
+            except ValueError:
+                found[name.strip()] = value.strip()
+    return found
+
+
+def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows and results go as JSON text, whose type the server infers; the rest as it is."""
+    return {name: json.dumps(value, default=str) if _is_record(value) else value for name, value in values.items()}
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list) and (not value or isinstance(value[0], Mapping)))
+
+
+def _of_rows(value: Any) -> Any:
+    """What a preview gave, as a name stands for it in SQL and settings: its rows."""
+    return value["rows"] if isinstance(value, Mapping) and isinstance(value.get("rows"), list | tuple) else value
+
+
+def _counted(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a preview gave, as an expression sees it: `NAME.rows` is their number."""
+    rows = value.get("rows")
+    return {**value, "rows": len(rows)} if isinstance(rows, list | tuple) else value
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON can hold it, exactly: a time as RFC 3339, an interval in seconds, bytes in hexadecimal."""
+    return {name: plain(value) for name, value in row.items()}
+
+
+def plain(value: Any) -> Any:
+    """
+    >>> plain(Decimal("10")), plain(float("inf")), plain(timedelta(minutes=1))
+    (10, None, 60.0)
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return redact(value) if isinstance(value, str) else value
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() and value.is_finite() else float(value)
+    if isinstance(value, float | int):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return _plain(value)
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return str(value)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _pairs(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value if value is not None else '?'}" for name, value in row.items())[:SHOWN]

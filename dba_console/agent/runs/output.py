@@ -1,0 +1,63 @@
+"""A command's output on its way to the session and to the consoles: whole lines, harmless, and never a flood."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from dba_console.harmless import clean
+from dba_console.keeping.look import Line
+from dba_console.plans.view import OutputLine
+from dba_console.redact import redact
+from dba_console.session.appender import Appender
+
+SENT = 400
+"""Lines sent to consoles at once; of more than these the newest, and how many are left out is said."""
+KEPT = 400
+"""Newest lines of a run, for a console that attaches."""
+LONGEST = 2000
+"""Characters of a line on a screen."""
+
+Send = Callable[[str, list[OutputLine], int], None]
+"""Block, lines, and how many were left out before them."""
+
+
+class Lines:
+    """The newest lines of a run. Written by the run's thread, read by the listener's."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[str, OutputLine]] = deque(maxlen=KEPT)
+
+    def add(self, block: str, lines: Sequence[OutputLine]) -> None:
+        self._kept.extend((block, line) for line in lines)
+
+    def newest(self) -> list[tuple[str, list[OutputLine]]]:
+        """In order, those of one block together."""
+        found: list[tuple[str, list[OutputLine]]] = []
+        for block, line in list(self._kept):
+            if not found or found[-1][0] != block:
+                found.append((block, []))
+            found[-1][1].append(line)
+        return found
+
+
+class Output:
+    """Of one execution of one block."""
+
+    def __init__(self, block: str, tag: str, appender: Appender, mask: Callable[[str], str], send: Send) -> None:
+        self._block, self._tag, self._appender, self._mask, self._send = block, tag, appender, mask, send
+
+    def feed(self, lines: list[Line]) -> None:
+        """Whole lines in the order in which they came."""
+        if not lines:
+            return
+        self._appender.feed(lines)
+        newest = lines[-SENT:]
+        shown = [OutputLine(line.wall_us, line.stream, self._tag, self._text(line.text)) for line in newest]
+        self._send(self._block, shown, len(lines) - len(newest))
+
+    def close(self) -> None:
+        self._appender.close()
+
+    def _text(self, text: str) -> str:
+        return clean(redact(self._mask(text)))[:LONGEST]

@@ -1,0 +1,72 @@
+"""A run's records on their way to the disk: nothing goes on that was not written, unless a person says how.
+
+Rule 9: where the disk takes no record, the operator is asked whether the journal goes on in memory. Nobody else decides
+it, and while they think about it the disk is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dba_console.agent.runs.desk import Desk
+from dba_console.plans.record import Record
+from dba_console.plans.view import Option
+from dba_console.runbook.requests import Ask
+from dba_console.samples.event import Event
+from dba_console.session.runjournal import JournalTrouble, RunJournal
+
+IN_MEMORY, AGAIN = "in memory", "retry"
+OPTIONS = (
+    Option(key=IN_MEMORY, text="the journal goes on in memory-backed storage, which a reboot empties"),
+    Option(key=AGAIN, text="try the disk again now"),
+)
+
+
+class Pen:
+    """Writes the journal of one run; used by its thread alone."""
+
+    def __init__(self, journal: RunJournal, desk: Desk, tag: str, emit: Callable[[Event], None]) -> None:
+        self._journal, self._desk, self._tag, self._emit = journal, desk, tag, emit
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the journal, for the view; empty where nothing is."""
+        return self._journal.trouble
+
+    def write(self, record: Record) -> Record:
+        """The record as it was written: durably. Raises Left where the agent ends before that was possible."""
+        while True:
+            try:
+                return self.try_once(record)
+            except JournalTrouble as trouble:
+                written = self._ask(record, trouble)
+                if written is not None:
+                    return written
+
+    def try_once(self, record: Record) -> Record:
+        """The record as it was written. Raises JournalTrouble where it was not."""
+        written = self._journal.append(record)
+        self._emit(self._journal.event(self._tag))
+        return written
+
+    def _ask(self, record: Record, trouble: JournalTrouble) -> Record | None:
+        """What was written meanwhile; None to try again."""
+        written: list[Record] = []
+
+        def try_again() -> bool:
+            try:
+                written.append(self.try_once(record))
+            except JournalTrouble:
+                return False
+            return True
+
+        text = f"{trouble.message}. Nothing is done that is not written. Type {IN_MEMORY} to go on"
+        answer = self._desk.ask_until(
+            Ask(kind="journal", text=text, step=record.step, block=record.block, expects=IN_MEMORY, options=OPTIONS),
+            try_again,
+        )
+        if answer is not None and answer.text.strip() == IN_MEMORY:
+            self._journal.fall_back()
+            said = f"{answer.who} lets the journal go on in memory"
+            self.try_once(Record(kind="journal.allowed", text=said, who=answer.who))
+        return written[0] if written else None

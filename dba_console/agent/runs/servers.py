@@ -1,0 +1,120 @@
+"""The connections of a run: to its own server, and to others its document names. Opened on demand, always identified.
+
+What was planned on one server is neither looked at nor done on another, whatever answers to the name by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dba_console.actions.identity import Identity
+from dba_console.actions.link import Mark, Result
+from dba_console.actions.operator import Operator, Restarted, refuse_other
+from dba_console.clock import Clock
+from dba_console.config import Config
+from dba_console.errors import Refused, Unsupported
+from dba_console.plans.plan import Block
+from dba_console.target import Target
+
+APPLICATION_BYTES = 63
+"""The server cuts application_name at this (NAMEDATALEN - 1)."""
+ROLES = ("primary", "standby")
+
+
+class Server:
+    """One server of a run. Used by the run's thread alone."""
+
+    def __init__(self, operator: Operator, planned: Identity | None) -> None:
+        self.operator = operator
+        self.operator.planned = planned
+
+    @property
+    def planned(self) -> Identity | None:
+        return self.operator.planned
+
+    def look(self, sql: str, params: Any, *, timeout_s: float) -> Result:
+        """Rows of one statement that only reads. Raises Refused where another server answers, and as `Link.rows`."""
+        if self.planned is not None:
+            refuse_other(self.planned, self.operator.identity())
+        return self.operator.look(sql, params, timeout_s=timeout_s)
+
+
+class Servers:
+    """The servers of one run."""
+
+    def __init__(
+        self,
+        target: Target,
+        planned: Identity | None,
+        run: str,
+        config: Config,
+        clock: Clock,
+        on_mark: Callable[[Mark], None],
+    ) -> None:
+        self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
+        self._target = target
+        self._own = None if planned is None else self._server(target.conninfo, planned)
+        self._named: dict[str, Server] = {}
+
+    @property
+    def own(self) -> Server | None:
+        """The run's own; None where it was begun without one."""
+        return self._own
+
+    def of(self, block: Block) -> Server:
+        """The server a block is for. Raises Unsupported where there is none, Refused where it has another role."""
+        server = self._own if not block.on or block.on in ROLES else self._other(block.on)
+        if server is None:
+            raise Unsupported(
+                f"{block.id} speaks to a server, and this run was begun without one",
+                hint="begin it anew with --dsn DSN",
+            )
+        if block.on in ROLES and server.planned is not None and server.planned.role != block.on:
+            raise Refused(
+                f"{block.id} is for the {block.on}, and {self._target.name} is a {server.planned.role}",
+                hint=f"skip it, or walk this runbook on the {block.on}",
+            )
+        server.operator.application = application(self._run, block.id.partition("/")[0])
+        return server
+
+    def meant(self, identity: Identity) -> None:
+        """The operator said that this is still the server that was meant, though it was started anew."""
+        if self._own is not None:
+            self._own.operator.planned = identity
+
+    def close(self) -> None:
+        for server in (self._own, *self._named.values()):
+            if server is not None:
+                server.operator.close()
+
+    def _other(self, name: str) -> Server:
+        known = self._config.targets.get(name)
+        if known is None:
+            raise Unsupported(
+                f"there is no target {name!r} in the configuration", hint=f"[targets.{name}] with its dsn names it"
+            )
+        if name not in self._named:
+            server = self._server(known.dsn, None)
+            # What is met first is what is meant from then on.
+            server.operator.planned = server.operator.identity()
+            self._named[name] = server
+        return self._named[name]
+
+    def _server(self, conninfo: str, planned: Identity | None) -> Server:
+        operator = Operator(conninfo, planned=planned, clock=self._clock, on_mark=self._on_mark)
+        return Server(operator, planned)
+
+
+def application(run: str, step: str) -> str:
+    """As the acting connection calls itself on the server: the run's time and token, and the step.
+
+    >>> application("20261120T145307Z-cache-drop-1a2b", "drop-it")
+    'dba-console:145307Z-1a2b:drop-it'
+    """
+    start, _, rest = run.partition("-")
+    short = f"{start.rpartition('T')[2]}-{rest.rpartition('-')[2]}"
+    return f"dba-console:{short}:{step}".encode()[:APPLICATION_BYTES].decode("utf-8", "ignore")
+
+
+__all__ = ["Restarted", "Server", "Servers", "application"]

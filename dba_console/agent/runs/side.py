@@ -1,0 +1,282 @@
+"""The runs' side of the agent: who asks for a run, who watches it, which ones an agent before this one left unfinished.
+
+All a run needs is loaded with the first one; until then this module is all there is of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dba_console.agent.peer import LINES, Peer
+from dba_console.agent.protocol import (
+    Message,
+    OpenRun,
+    RunAnswer,
+    RunBegin,
+    RunControl,
+    RunLines,
+    RunRefused,
+    RunResume,
+    RunViewMessage,
+    RunWatch,
+    pack,
+)
+from dba_console.agent.runs.people import Person, person_of
+from dba_console.clock import Clock
+from dba_console.config import Config
+from dba_console.errors import ExitCode
+from dba_console.plans.view import OutputLine, RunView
+from dba_console.samples.event import Event
+from dba_console.target import Target
+
+if TYPE_CHECKING:
+    from dba_console.agent.runs.surroundings import Surroundings
+    from dba_console.agent.runs.under_way import Make, UnderWay
+    from dba_console.agent.runs.unfinished import Unfinished
+    from dba_console.frames.model import Frame
+    from dba_console.session.loglines import LogLine
+
+Give = Callable[[Peer], None]
+
+
+class RunSide:
+    """One per agent. Consoles are served on the listener's thread; `each` has it call back for every console."""
+
+    def __init__(
+        self,
+        target: Target,
+        config: Config,
+        clock: Clock,
+        *,
+        sessions: Path,
+        session: Callable[[], Path | None],
+        frame: Callable[[int], Frame | None],
+        here: Callable[[], bool],
+        emit: Callable[[Event], None],
+        put_lines: Callable[[Sequence[LogLine]], None],
+        each: Callable[[Give], None],
+    ) -> None:
+        self._target, self._config, self._clock = target, config, clock
+        self._sessions, self._session, self._frame, self._here = sessions, session, frame, here
+        self._emit, self._put_lines, self._each = emit, put_lines, each
+        self._people: dict[Peer, Person] = {}
+        self._current: UnderWay | None = None
+        self._unfinished: dict[str, Unfinished] = {}
+        self._attended = 0
+        """Commands of unfinished runs that still run."""
+
+    @property
+    def busy(self) -> bool:
+        """A run is under way, or a command of one: the agent does not end for want of consoles."""
+        return (self._current is not None and self._current.alive) or self._attended > 0
+
+    def look_for_unfinished(self) -> None:
+        """See what an agent before this one left, in a thread of its own: the disk may take its time."""
+        threading.Thread(target=self._look, name="runs-unfinished", daemon=True).start()
+
+    def open_runs(self) -> list[OpenRun]:
+        """For a console that attaches."""
+        current = self._current.open_run() if self._current is not None else None
+        left = [one.open_run() for one in list(self._unfinished.values())]
+        return [*([current] if current is not None else []), *left]
+
+    def welcome(self, peer: Peer) -> list[bytes]:
+        """What a console that attaches starts with."""
+        told = peer.greeting.login if peer.greeting is not None else "unknown"
+        self._people[peer] = person_of(peer.pid, told)
+        if peer.greeting is None or peer.greeting.role != "console":
+            return []
+        words = [pack(RunViewMessage(view=one.view)) for one in list(self._unfinished.values())]
+        if self._current is not None and self._current.open_run() is not None:
+            self._current.adopt(peer, self._people[peer])
+            words.append(self._word(peer, self._current))
+        return words
+
+    def left(self, peer: Peer) -> None:
+        if self._current is not None:
+            self._current.left(peer)
+        self._people.pop(peer, None)
+
+    def request(self, peer: Peer, message: Message) -> bool:
+        """Do what a console asks of runs; whether it was that."""
+        if isinstance(message, RunBegin):
+            self._begin(peer, message)
+        elif isinstance(message, RunResume):
+            self._resume(peer, message)
+        elif isinstance(message, RunAnswer | RunControl | RunWatch):
+            self._of_current(peer, message)
+        else:
+            return False
+        return True
+
+    def close(self) -> None:
+        """The agent ends. Commands go on with their keepers; the run is left to the next agent."""
+        if self._current is not None:
+            self._current.leave()
+
+    # -- beginning -----------------------------------------------------------------------------------------------
+
+    def _begin(self, peer: Peer, asked: RunBegin) -> None:
+        if (refused := self._taken("")) is not None:
+            self.refuse(peer, refused)
+            return
+        from dba_console.agent.runs.making import beginning
+
+        person, around = self._people[peer], self._surroundings()
+        self._start(beginning(asked, person.name, around, self._put_lines), peer, person, around, "")
+
+    def _resume(self, peer: Peer, asked: RunResume) -> None:
+        refused = self._taken(asked.run)
+        known = self._unfinished.get(asked.run)
+        if refused is None and known is None:
+            text = f"there is no interrupted run {asked.run!r} of {self._target.name}"
+            refused = RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=asked.run)
+        if refused is not None or known is None:
+            if refused is not None:
+                self.refuse(peer, refused)
+            return
+        from dba_console.agent.runs.making import going_on
+
+        person, around = self._people[peer], self._surroundings()
+
+        def made() -> None:
+            self._unfinished.pop(asked.run, None)
+
+        make = going_on(known.directory, asked, person.name, around, self._put_lines, made)
+        self._start(make, peer, person, around, asked.run)
+
+    def _taken(self, reply_to: str) -> RunRefused | None:
+        """Why no run can begin now: there is one already."""
+        current = self._current
+        if current is None or not current.alive:
+            return None
+        name = f"{current.shown.title} ({current.run})" if current.shown is not None else "another"
+        return RunRefused(
+            text=f"a run is under way: {name}, driven by {current.person.name}",
+            hint="one at a time: attach to it, or wait for its end",
+            code=int(ExitCode.REFUSED),
+            reply_to=reply_to,
+        )
+
+    def _start(self, make: Make, peer: Peer, person: Person, around: Surroundings, reply_to: str) -> None:
+        from dba_console.agent.runs.under_way import UnderWay
+
+        self._current = UnderWay(make, peer, person, around, self, self._sessions, reply_to)
+        self._current.start()
+
+    def _surroundings(self) -> Surroundings:
+        from dba_console.agent.runs.surroundings import Surroundings
+
+        return Surroundings(
+            target=self._target, config=self._config, clock=self._clock, session=self._session, frame=self._frame,
+            here=self._here, emit=self._emit,
+        )  # fmt: skip
+
+    # -- the run there is ----------------------------------------------------------------------------------------
+
+    def _of_current(self, peer: Peer, message: RunAnswer | RunControl | RunWatch) -> None:
+        current, person = self._current, self._people[peer]
+        if current is None or current.run != message.run:
+            text = f"no run {message.run!r} is under way"
+            if message.run in self._unfinished:
+                text = f"the run {message.run} is interrupted; `dba-console runbook resume` goes on with it"
+            self.refuse(peer, RunRefused(text=text, reply_to=message.run))
+            return
+        if isinstance(message, RunWatch):
+            current.adopt(peer, person)
+            self._each(lambda one: self._give_all(one, current) if one is peer else None)
+            return
+        if isinstance(message, RunAnswer):
+            refusal = current.answer(peer, person, message.question, message.text)
+        else:
+            refusal = current.control(peer, person, message)
+        if refusal is not None:
+            self.refuse(peer, RunRefused(text=refusal, code=int(ExitCode.REFUSED), reply_to=message.run))
+
+    def _give_all(self, peer: Peer, current: UnderWay) -> None:
+        peer.push(self._word(peer, current), of=f"run {current.run}")
+        if current.conduct is not None:
+            for block, lines in current.conduct.lines.newest():
+                peer.push(pack(RunLines(run=current.run, block=block, lines=lines)), of=LINES)
+
+    def _word(self, peer: Peer, current: UnderWay) -> bytes:
+        shown = current.shown
+        assert shown is not None
+        why_not = current.may_answer(peer, self._people[peer])
+        asked = shown.question is not None
+        second = asked and shown.question is not None and shown.question.kind == "second"
+        return pack(
+            RunViewMessage(
+                view=_driven(shown, current),
+                yours=peer is current.driver,
+                may_answer=asked and why_not is None,
+                why_not=why_not or "" if second else "",
+            )
+        )
+
+    # -- Telling -------------------------------------------------------------------------------------------------
+
+    def view(self, under_way: UnderWay) -> None:
+        """Have every console shown the run as it stands."""
+
+        def give(peer: Peer) -> None:
+            if under_way.shown is not None and _watches(peer) and peer in self._people:
+                peer.push(self._word(peer, under_way), of=f"run {under_way.run}")
+
+        self._each(give)
+
+    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
+        packed = pack(RunLines(run=run, block=block, lines=lines, dropped=dropped))
+        self._each(lambda peer: peer.push(packed, of=LINES) if _watches(peer) else None)
+
+    def refuse(self, peer: Peer | None, refused: RunRefused) -> None:
+        packed = pack(refused)
+        self._each(lambda one: one.push(packed) if one is peer else None)
+
+    def ended(self, under_way: UnderWay) -> None:
+        conduct = under_way.conduct
+        if conduct is not None and conduct.ending is None and under_way.shown is not None:
+            from dba_console.agent.runs.unfinished import Unfinished
+
+            self._unfinished[conduct.run] = Unfinished(conduct.directory, under_way.shown, ())
+
+    # -- what was left -------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        if not _any_runs(self._sessions):
+            return
+        from dba_console.agent.runs.unfinished import find, wait_for_commands
+
+        for one in find(self._sessions, self._target.key):
+            self._unfinished[one.run] = one
+            self._emit(one.event(self._clock))
+            packed = pack(RunViewMessage(view=one.view))
+            self._each(lambda peer, packed=packed: peer.push(packed) if _watches(peer) else None)  # type: ignore[misc]
+            self._attended += len(one.commands)
+        for one in list(self._unfinished.values()):
+            wait_for_commands(one)
+            self._attended -= len(one.commands)
+
+
+def _watches(peer: Peer) -> bool:
+    return peer.greeting is not None and peer.greeting.role == "console"
+
+
+def _driven(shown: RunView, current: UnderWay) -> RunView:
+    """The view with who drives now: that may change while the run's own thread is busy."""
+    from msgspec.structs import replace
+
+    return replace(shown, driver=current.person.login if current.driver is not None else "")
+
+
+def _any_runs(sessions: Path) -> bool:
+    """Whether any session has runs: a look at names, for what reads them is large."""
+    try:
+        with os.scandir(sessions) as entries:
+            return any(os.path.isdir(os.path.join(entry.path, "runs")) for entry in entries)
+    except OSError:
+        return False

@@ -1,0 +1,37 @@
+"""What a run needs of the agent it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dba_console.clock import Clock
+from dba_console.config import Config
+from dba_console.samples.event import Event
+from dba_console.target import Target
+
+if TYPE_CHECKING:
+    from dba_console.frames.model import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Every call is safe in any thread, and returns at once unless it says otherwise."""
+
+    target: Target
+    config: Config
+    clock: Clock
+    session: Callable[[], Path | None]
+    """Directory of the recording; None where there is none."""
+    frame: Callable[[int], Frame | None]
+    """The newest frame if it was read after that monotonic time, waited for up to `FRAME_S`; None where none came."""
+    here: Callable[[], bool]
+    """Whether the server is proven to run on this host."""
+    emit: Callable[[Event], None]
+    """Have an event recorded and shown."""
+
+
+FRAME_S = 5.0
+"""A tick reads each second; a frame that does not come for so long is not waited for."""

@@ -1,0 +1,247 @@
+"""A run and who is with it: its thread, who drives, what the consoles were shown last.
+
+Consoles are served on the listener's thread, the run goes on in its own; between them lie the desk, the controls and
+the last view, which is never changed but replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from dba_console.agent.peer import Peer
+from dba_console.agent.protocol import OpenRun, RunControl, RunRefused
+from dba_console.agent.runs.conduct import Audience, Conduct
+from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.desk import Desk
+from dba_console.agent.runs.past import keep_summary, usual_of
+from dba_console.agent.runs.people import Person, difference
+from dba_console.agent.runs.surroundings import Surroundings
+from dba_console.errors import ConsoleError, ExitCode
+from dba_console.plans.view import ENDED, OutputLine, RunView
+from dba_console.redact import redact
+from dba_console.runbook.requests import Interrupt
+from dba_console.runbook.summary import summarize
+from dba_console.runbook.usual import Usual
+from dba_console.runbook.viewing import Live, view
+from dba_console.runbook.walk_records import took
+from dba_console.samples.event import Event
+
+SHOW_US = 150_000
+"""Between two views, where nothing waits for what they show."""
+LEAVE_S = 3.0
+"""The end of the agent waits so long for the run to write that it is interrupted."""
+CONTINUE = "continue"
+
+Make = Callable[[Audience, Desk, Controls], Conduct]
+
+
+class Telling(Protocol):
+    """How a run speaks to consoles: implemented by the agent's side. Every call returns at once."""
+
+    def view(self, under_way: UnderWay) -> None:
+        """Its view has changed, or who drives it."""
+
+    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None: ...
+
+    def refuse(self, peer: Peer | None, refused: RunRefused) -> None: ...
+
+    def ended(self, under_way: UnderWay) -> None:
+        """Its thread ends. Called on it."""
+
+
+class UnderWay:
+    """One run from the wish for it to its end."""
+
+    def __init__(
+        self, make: Make, peer: Peer, person: Person, around: Surroundings, telling: Telling, sessions: Path,
+        reply_to: str,
+    ) -> None:  # fmt: skip
+        self._make, self._around, self._telling, self._sessions = make, around, telling, sessions
+        self._reply_to = reply_to
+        self.driver: Peer | None = peer
+        self.person = person
+        """Who drives, or did last."""
+        self._answered_by: Peer | None = peer
+        self.desk = Desk(around.clock, lambda: self._changed_at_desk())
+        self.controls = Controls(around.clock, lambda: self._changed_at_desk())
+        self.conduct: Conduct | None = None
+        self.shown: RunView | None = None
+        """None until the run is one."""
+        self._shown_us = 0
+        self._usual: dict[str, Usual] = {}
+        self._thread = threading.Thread(target=self._run, name="run", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def run(self) -> str:
+        return self.shown.run if self.shown is not None else ""
+
+    def open_run(self) -> OpenRun | None:
+        """As it is named to a console that attaches; None where it has ended, or is none yet."""
+        now = self.shown
+        if now is None or now.state in ENDED:
+            return None
+        return OpenRun(
+            run=now.run, runbook=now.runbook, title=now.title, state=now.state, asks=now.question is not None
+        )
+
+    def leave(self) -> None:
+        """The agent ends: the run is left as it is."""
+        self.desk.leave()
+        self._thread.join(LEAVE_S)
+
+    # -- what consoles ask for, on the listener's thread ---------------------------------------------------------
+
+    def answer(self, peer: Peer, person: Person, question: int, text: str) -> str | None:
+        """None, or why the answer is not taken."""
+        refusal = self.desk.answer(question, text, person, drives=peer is self.driver)
+        if refusal is None:
+            self._answered_by = peer
+        return refusal
+
+    def may_answer(self, peer: Peer, person: Person) -> str | None:
+        """Why this console may not answer what is asked; None where it may."""
+        return self.desk.why_not(person, drives=peer is self.driver)
+
+    def control(self, peer: Peer, person: Person, wish: RunControl) -> str | None:
+        """None, or why what is wanted is not done."""
+        if wish.verb == "take":
+            self._take(peer, person)
+            return None
+        if peer is not self.driver:
+            return f"{self.person.name} drives this run; take it over first"
+        self._answered_by = peer
+        return self._control(person, wish)
+
+    def adopt(self, peer: Peer, person: Person) -> None:
+        """A console attaches: where nobody drives any more, the same person does again."""
+        if self.driver is None and not difference(self.person, person).two:
+            self._take(peer, person)
+
+    def left(self, peer: Peer) -> None:
+        """A console is gone. The run goes on, and waits with its next question."""
+        if peer is self.driver:
+            self.driver = None
+            self._telling.view(self)
+
+    def _take(self, peer: Peer, person: Person) -> None:
+        before, self.driver, self.person = self.person, peer, person
+        if self.conduct is not None and before != person:
+            self.conduct.errand(took(person.name, before.name))
+        self._telling.view(self)
+
+    def _control(self, person: Person, wish: RunControl) -> str | None:
+        who = person.name
+        if wish.verb == "continue":
+            return self._continue(person)
+        if wish.verb == "stop":
+            return None if self.controls.stop(who) else "nothing is under way that could be stopped"
+        if wish.verb == "pause":
+            self.controls.pause(True)
+        if wish.verb == "abort":
+            self.controls.stop(who)
+        if wish.verb in ("skip", "jump") and not wish.reason.strip():
+            return f"a {wish.verb} needs a reason"
+        self.desk.interrupt(Interrupt(verb=wish.verb, who=who, reason=wish.reason, step=wish.step))  # type: ignore[arg-type]
+        return None
+
+    def _continue(self, person: Person) -> str | None:
+        self.desk.forget("pause")
+        if self.controls.pause(False):
+            return None
+        asked = self.desk.question
+        if asked is not None and any(option.key == CONTINUE for option in asked.options):
+            return self.desk.answer(asked.id, CONTINUE, person, drives=True)
+        return "the run is not paused"
+
+    # -- what the run has to tell, on its own thread -------------------------------------------------------------
+
+    def changed(self, conduct: Conduct, force: bool) -> None:
+        now = self._around.clock.mono_us()
+        if not force and now - self._shown_us < SHOW_US:
+            return
+        self._shown_us = now
+        self.shown = view(conduct.plan, conduct.state, self._live(conduct))
+        self._telling.view(self)
+
+    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
+        self._telling.lines(run, block, lines, dropped)
+
+    def rejected(self, conduct: Conduct, text: str) -> None:
+        self._telling.refuse(self._answered_by, RunRefused(text=redact(text), reply_to=conduct.run))
+
+    def _changed_at_desk(self) -> None:
+        if self.conduct is not None:
+            self.changed(self.conduct, True)
+
+    def _live(self, conduct: Conduct) -> Live:
+        return Live(
+            now_us=self._around.clock.wall_us(),
+            directory=str(conduct.directory),
+            driver=self.person.login if self.driver is not None else "",
+            question=self.desk.question,
+            progress=self.controls.progress,
+            can_stop=self.controls.active,
+            journal=conduct.trouble,
+            usual=self._usual,
+        )
+
+    # -- its thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._perform()
+        finally:
+            self._telling.ended(self)
+
+    def _perform(self) -> None:
+        try:
+            conduct = self._make(self, self.desk, self.controls)
+        except ConsoleError as error:
+            self._refuse(redact(error.message), error.hint, error.code)
+            return
+        except Exception as error:
+            self._refuse(f"the run could not be begun: {_where(error)}", None, ExitCode.UNSUPPORTED)
+            return
+        self.conduct = conduct
+        self._usual = usual_of(self._sessions, conduct.plan.id, self._around.clock)
+        try:
+            self.changed(conduct, True)
+            conduct.walk()
+        except Exception as error:
+            # A defect of ours: the run stays as its journal has it, and can be gone on with.
+            conduct.interrupt(f"a defect of this program: {_where(error)}")
+            self._around.emit(self._defect(conduct, error))
+        finally:
+            self.changed(conduct, True)
+            conduct.close()
+        if conduct.ending is not None:
+            summary = summarize(conduct.plan, conduct.state, self._usual)
+            keep_summary(conduct.directory, summary, self._around.clock)
+
+    def _refuse(self, text: str, hint: str | None, code: int) -> None:
+        self._telling.refuse(self.driver, RunRefused(text=text, hint=hint, code=int(code), reply_to=self._reply_to))
+
+    def _defect(self, conduct: Conduct, error: Exception) -> Event:
+        clock = self._around.clock
+        text = f"the run {conduct.run} was left by a defect of this program: {_where(error)}"
+        return Event(
+            wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="run.interrupted", severity="warning", text=text
+        )
+
+
+def _where(error: Exception) -> str:
+    """What went wrong, and where in the code; no value of a variable, which may be a secret."""
+    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return redact(f"{type(error).__name__}: {error}"[:500]) + place

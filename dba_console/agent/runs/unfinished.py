@@ -1,0 +1,91 @@
+"""Runs that an agent before this one left unfinished: shown, offered to be resumed, and never resumed by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dba_console.agent.protocol import OpenRun
+from dba_console.agent.runs.conduct import tag_of
+from dba_console.clock import Clock
+from dba_console.keeping.look import look, wait
+from dba_console.plans.view import RunView
+from dba_console.runbook.fold import fold
+from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.viewing import Live, view
+from dba_console.samples.event import Event
+from dba_console.session.runlisting import unfinished_runs
+from dba_console.session.runplaces import execution_directory
+from dba_console.session.runread import RunPapers
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run without an end that no agent walks."""
+
+    directory: Path
+    view: RunView
+    commands: tuple[Path, ...]
+    """Directories of its commands that still run."""
+    note: str = ""
+    tag: str = "DBACONSOLE"
+
+    @property
+    def run(self) -> str:
+        return self.directory.name
+
+    def open_run(self) -> OpenRun:
+        return OpenRun(run=self.run, runbook=self.view.runbook, title=self.view.title, state="interrupted")
+
+    def event(self, clock: Clock) -> Event:
+        """That it is there, for who looks at the events."""
+        at = f" in step {self.view.current}" if self.view.current else ""
+        goes_on = "; its command goes on" if self.commands else ""
+        text = f"run {self.run} was interrupted{at}{goes_on}; nothing of it is done until somebody resumes it"
+        return Event(
+            wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="run.interrupted", severity="warning", tag=self.tag,
+            text=f"{text}{': ' + self.note if self.note else ''}", details={"run": self.run},
+        )  # fmt: skip
+
+
+def find(sessions: Path, target_key: str) -> Iterator[Unfinished]:
+    """Those of a target, oldest first."""
+    for papers in unfinished_runs(sessions, target_key):
+        yield _of(papers)
+
+
+def wait_for_commands(one: Unfinished) -> None:
+    """Return when none of its commands runs any more."""
+    for directory in one.commands:
+        try:
+            wait(directory)
+        except OSError:
+            continue
+
+
+def _of(papers: RunPapers) -> Unfinished:
+    about = papers.about
+    if papers.plan is None:
+        shown = RunView(
+            run=papers.directory.name, runbook=about.runbook, title=about.title, mode="run", state="interrupted",
+            target=about.target, who=about.who, directory=str(papers.directory), ending=papers.damage or "",
+        )  # fmt: skip
+        return Unfinished(papers.directory, shown, (), papers.damage or "")
+    state = fold(papers.plan, papers.records)
+    state.interrupted = True
+    shown = view(papers.plan, state, Live(now_us=papers.records[-1].wall_us, directory=str(papers.directory)))
+    return Unfinished(papers.directory, shown, _running(papers, state), papers.damage or "", tag_of(papers.plan))
+
+
+def _running(papers: RunPapers, state: RunState) -> tuple[Path, ...]:
+    """Directories of the commands whose end is not on record, where they still run."""
+    found = []
+    for execution in state.executions:
+        directory = execution_directory(papers.directory, execution.block, execution.number)
+        try:
+            if execution.open and look(directory).state == "running":
+                found.append(directory)
+        except OSError:
+            continue
+    return tuple(found)
