@@ -88,6 +88,7 @@ def screen_options(config: Config, mouse: bool | None = None) -> ScreenOptions:
         mouse=config.screen.mouse if mouse is None else mouse,
         colours=config.screen.colours,
         ascii=config.screen.ascii,
+        runbooks=tuple(config.runbooks.path),
     )
 
 

@@ -26,4 +26,5 @@ def open_session(directory: Path, name: str, at: str | None, config: Config) -> 
 
 
 def _options(config: Config, at: str | None) -> ScreenOptions:
-    return ScreenOptions(mouse=config.screen.mouse, colours=config.screen.colours, ascii=config.screen.ascii, at=at)
+    screen = config.screen
+    return ScreenOptions(screen.mouse, screen.colours, screen.ascii, at, tuple(config.runbooks.path))

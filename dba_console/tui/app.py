@@ -12,6 +12,7 @@ from pathlib import Path
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.lean import loaded
 from dba_console.tui.feed import Feed
+from dba_console.tui.runs import KnownRun
 from dba_console.tui.terminal import ScreenOptions, prepare, require_terminal
 
 
@@ -55,10 +56,16 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
         raise app.failure
     if app.failure is not None:
         return _crashed(app.failure)
-    return int(ExitCode.INTERRUPTED) if guard.signal is not None or guard.hung_up else _left(feed, code)
+    if guard.signal is not None or guard.hung_up:
+        return int(ExitCode.INTERRUPTED)
+    return _left(feed, code, app.navigator.runs.foremost)
 
 
-def _left(feed: Feed, code: int | None) -> int:
+def _left(feed: Feed, code: int | None, run: KnownRun | None) -> int:
+    if run is not None and not run.ended:
+        print(
+            f"The run of {run.told.runbook} goes on until it needs an answer, and then waits for it.", file=sys.stderr
+        )
     if feed.has_present:
         grace_s = feed.session.grace_s
         how_long = "until it is told to stop" if grace_s is None else f"for {_duration(grace_s)}"

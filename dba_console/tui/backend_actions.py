@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from dba_console.agent.protocol import RunBegin
+from dba_console.errors import UsageError
 from dba_console.tui.backends import BackendsView
 from dba_console.tui.run_actions import RunActions
 
@@ -33,7 +34,11 @@ class BackendActions(RunActions):
             return
         from dba_console.runbook.adhoc import signal_plan  # loaded when it is used
 
-        plan = signal_plan(verb, rows, target=self._feed.session.name)
+        try:
+            plan = signal_plan(verb, rows)
+        except UsageError as error:
+            self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
+            return
         self.begin(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         if gone and self._feed.refusal is None:
             self._navigator.notice = f"asked the agent; {gone} of the ticked rows are gone and left out"

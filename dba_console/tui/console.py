@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -21,7 +21,7 @@ from dba_console.tui.guard import Guard
 from dba_console.tui.keys import Key, find
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.palette import KeyCommands
-from dba_console.tui.shelf import Book, Shelf
+from dba_console.tui.shelf import BooksArrived, Shelf, read_books
 from dba_console.tui.stage import Stage
 from dba_console.tui.styles import style_table
 from dba_console.tui.terminal import Colours, ScreenOptions
@@ -55,7 +55,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         options: ScreenOptions,
         colours: Colours,
         *,
-        books: Callable[[], Sequence[Book]] = tuple,
+        books: Callable[[], BooksArrived] | None = None,
         clock: Clock = SYSTEM,
         guard: Guard | None = None,
     ) -> None:
@@ -68,8 +68,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._canvas = Canvas(style_table(colours))
         self.navigator = Navigator(feed, clock, begin_at=options.at)
         self.stage = Stage(self.navigator, feed, ascii=options.ascii)
-        shelf = Shelf(books, feed.mailbox.put)
+        shelf = Shelf(books or (lambda: read_books(options.runbooks)), feed.mailbox.put)
         self._actions = Actions(self.stage, self.navigator, feed, shelf, leave=self._leave, palette=self._palette)
+        self._ask = options.ask
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trouble: str | None = None
 
@@ -106,7 +107,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if self.navigator.failure is not None:
             self.failure = self.navigator.failure
             self.exit(1)
-        elif self._actions.follow() or shown or self.stage.chrome_changed():
+            return
+        if self._ask is not None and self.navigator.link == "attached":
+            asked, self._ask = self._ask, None
+            self._actions.ask_for_run(asked)
+        if self._actions.follow() or shown or self.stage.chrome_changed():
             self.paint()
 
     def _play(self) -> None:

@@ -79,6 +79,14 @@ class RunActions:
             self._navigator.notice = "the run is prepared; w shows it"
         return True
 
+    def ask_for_run(self, request: RunBegin | RunResume | RunWatch) -> None:
+        """Begin, resume or show a run, as the command line asked."""
+        if isinstance(request, RunBegin):
+            self.begin(request)
+        else:
+            self._ask_agent(request, "asked the agent for the run …")
+            self._stage.walkthrough(request.run)
+
     def do_inputs(self) -> None:
         view = self._stage.view
         if isinstance(view, RunbookPage) and view.book is not None and view.book.plan is not None:

@@ -112,7 +112,8 @@ def _book_row(book: Book) -> Row:
     style: Style = "" if book.plan is not None else "warn"
     title = clean(book.title) if book.plan is not None else f"does not compile: {clean(next(iter(book.problems), ''))}"
     cells = (
-        Cell(clean(book.id), book.id), Cell(title, book.title, style), Cell(clean(answers)), Cell(clean(book.source)),
+        Cell(clean(book.id), book.id), Cell(title, book.title, style), Cell(clean(answers)),
+        Cell(clean(book.origin or book.source)),
     )  # fmt: skip
     return Row(_BOOK + book.id, cells, (line(f"{title}"), line(Span(clean(book.source), "dim"))))
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dba_console.errors import ConsoleError
 from dba_console.plans.plan import Plan
 from dba_console.redact import redact
+
+if TYPE_CHECKING:
+    from dba_console.runbook.library import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class Book:
     text: str
     plan: Plan | None = None
     problems: tuple[str, ...] = ()
+    origin: str = ""
+    """Where it is from, in short: `shipped`, or its directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class BooksArrived:
 class Shelf:
     """Reads runbooks when they are wanted; `put` is told from the thread that read them."""
 
-    def __init__(self, load: Callable[[], Sequence[Book]], put: Callable[[BooksArrived], None]) -> None:
+    def __init__(self, load: Callable[[], BooksArrived], put: Callable[[BooksArrived], None]) -> None:
         self._load = load
         self._put = put
         self._reading = threading.Lock()
@@ -50,7 +56,7 @@ class Shelf:
 
     def _read(self) -> None:
         try:
-            self._put(BooksArrived(tuple(self._load())))
+            self._put(self._load())
         except ConsoleError as error:
             self._put(BooksArrived(trouble=redact("; ".join(filter(None, (error.message, error.hint))))))
         except Exception as error:
@@ -58,3 +64,27 @@ class Shelf:
             self._put(BooksArrived(trouble=redact(f"the runbooks cannot be read: {error}")))
         finally:
             self._reading.release()
+
+
+def read_books(directories: Sequence[str]) -> BooksArrived:
+    """The runbooks shipped and those of the directories; what of them cannot be read is said.
+
+    Settings of actions are not checked here: the agent compiles a document again before anything is run.
+    """
+    from dba_console.runbook import library  # loads the parsers, which a screen without runbooks does without
+
+    books = tuple(_read_book(entry) for entry in library.entries(directories))
+    return BooksArrived(books, "; ".join(library.unreadable(directories)))
+
+
+def _read_book(entry: Entry) -> Book:
+    from dba_console.runbook.compile import read_document
+    from dba_console.runbook.library import check
+
+    try:
+        text = read_document(entry.path)
+    except ConsoleError as error:
+        return Book(entry.id, entry.id, str(entry.path), "", None, (error.message,))
+    checked = check(entry.path, text)
+    problems = tuple(f"line {one.line}: {one.text}" for one in checked.problems)
+    return Book(entry.id, checked.title or entry.id, str(entry.path), text, checked.plan, problems, entry.origin)

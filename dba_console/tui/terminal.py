@@ -11,9 +11,12 @@ import os
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dba_console.errors import Unsupported, UsageError
+
+if TYPE_CHECKING:
+    from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
 
 Colours = Literal["mono", "16", "256", "truecolor"]
 
@@ -35,6 +38,10 @@ class ScreenOptions:
     ascii: bool = False
     at: str | None = None
     """Replay: the TIME to begin at."""
+    runbooks: tuple[str, ...] = ()
+    """Directories of runbooks besides those shipped."""
+    ask: RunBegin | RunResume | RunWatch | None = None
+    """Sent once the agent is attached to; the screen then shows that run."""
 
 
 def judge(environ: Mapping[str, str], *, elsewhere: Sequence[str] = (), wanted: str = "auto") -> Colours:

@@ -24,7 +24,7 @@ def tick(number: int, *, sessions: int = 3, query: str = "select 1") -> Sample:
     now_us = START_US + number * S
     rows = [
         Activity(
-            100 + place, now_us - 9 * S, "client backend", "app", "alice", "psql", "[local]", "active",
+            100 + place, START_US - 9 * S, "client backend", "app", "alice", "psql", "[local]", "active",
             now_us - place * S, now_us - place * S, now_us, None, None, None, None, None, None, query,
         )
         for place in range(sessions)

@@ -13,7 +13,7 @@ from dba_console.panels.cells import plain
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import EventArrived
-from dba_console.tui.shelf import Book
+from dba_console.tui.shelf import Book, BooksArrived
 from dba_console.tui.terminal import ScreenOptions
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 
@@ -82,7 +82,9 @@ async def screen(
     books: Sequence[Book] | Callable[[], Sequence[Book]] = (),
 ) -> AsyncIterator[Screen]:
     feed = HandFeed(past, has_present=has_present)
-    app = ConsoleApp(feed, options or ScreenOptions(), "16", books=books if callable(books) else lambda: books)
+    app = ConsoleApp(
+        feed, options or ScreenOptions(), "16", books=lambda: BooksArrived(tuple(books() if callable(books) else books))
+    )
     feed.start()
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

@@ -8,9 +8,19 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 
-from dba_console.agent.protocol import OpenRun, RunAnswer, RunControl, RunLines, RunResume, RunViewMessage, RunWatch
+from dba_console.agent.protocol import (
+    OpenRun,
+    RunAnswer,
+    RunBegin,
+    RunControl,
+    RunLines,
+    RunResume,
+    RunViewMessage,
+    RunWatch,
+)
 from dba_console.plans.view import Question, RunView
 from dba_console.tui.feed import LinkChanged, Session
+from dba_console.tui.terminal import ScreenOptions
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 from tests.walkthrough.views import DROP, ENDED, OUTPUT, START_US, TYPED, WAIT
@@ -243,3 +253,21 @@ async def test_the_list_shows_runs_first_and_opens_them() -> None:
         await screen.until("waits for you")
         await screen.press("enter")
         assert "Type db2 to run it." in screen.text
+
+
+async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown() -> None:
+    begin = RunBegin(text="# x", source="x.md")
+    async with opened(options=ScreenOptions(ask=begin)) as screen:
+        await screen.until(lambda: screen.feed.asked == [begin])
+        await tell(screen, DROP)
+        assert "Type db2 to run it." in screen.text
+        screen.feed.start()  # attached once more: not begun a second time
+        await screen.press("f12")
+        assert screen.feed.asked == [begin]
+
+
+async def test_a_run_to_be_watched_is_opened_before_the_agent_has_told_of_it() -> None:
+    async with opened(options=ScreenOptions(ask=RunWatch(run=RUN))) as screen:
+        await screen.until("nothing is known of this run")
+        await tell(screen, DROP, yours=False)
+        assert "ann drives, you watch" in screen.text and screen.feed.asked == [RunWatch(run=RUN)]

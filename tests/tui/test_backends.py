@@ -1,0 +1,76 @@
+"""Cancel and terminate from the tables: the rows chosen, by pid and start, and no others."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dba_console.agent.protocol import RunBegin
+from dba_console.plans.plan import Plan
+from dba_console.tui.backends import backend_of
+from tests.tui.test_console import Screen
+from tests.tui.test_console import screen as opened
+
+
+def planned(screen: Screen) -> tuple[str, list[int]]:
+    """The verb and the pids of the one run asked for."""
+    (begin,) = screen.feed.asked
+    assert isinstance(begin, RunBegin) and begin.adhoc is not None and begin.text == ""
+    plan = msgspec.json.decode(begin.adhoc, type=Plan)
+    ((_, block),) = plan.blocks()
+    assert block.action == "signal-backend" and all(row["backend_start"] for row in block.settings["rows"])
+    return block.settings["verb"], sorted(row["pid"] for row in block.settings["rows"])
+
+
+async def test_k_asks_for_the_end_of_the_selected_session() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await screen.press("9", "/", "1", "0", "1", "enter", "down", "k")
+        assert planned(screen) == ("terminate", [101])
+
+
+async def test_c_cancels_every_ticked_row_wherever_it_is_sorted_to() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await screen.press("9", "down", "x", "x", "P", "P")
+        assert "2 ticked" in screen.text and screen.text.count("●") == 3
+        await screen.press("c")
+        verb, pids = planned(screen)
+        assert verb == "cancel" and len(pids) == 2
+
+
+async def test_a_ticked_row_that_is_gone_is_left_out_and_said() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await screen.press("9", "P", "down", "x", "x", "x")
+        await screen.give(2, sessions=2)
+        await screen.press("k")
+        assert planned(screen) == ("terminate", [100, 101])
+        assert "1 of the ticked rows are gone" in screen.text
+
+
+async def test_with_nothing_chosen_nothing_is_asked() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await screen.press("9", "k")
+        assert screen.feed.asked == [] and "choose a session first" in screen.text
+
+
+async def test_nobody_is_ended_from_the_past() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await screen.press("9", "down", "space", "k")
+        assert screen.feed.asked == [] and "this is the past" in screen.text
+
+
+async def test_ticks_are_taken_back_before_the_panel_is_left() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await screen.press("9", "down", "x", "escape", "escape")
+        assert "ticked" not in screen.text and "Sessions" in screen.text
+        await screen.press("escape")
+        assert "─ Connections" in screen.text
+
+
+def test_a_prepared_transaction_is_no_backend() -> None:
+    assert backend_of("0 None ") is None
+    assert backend_of("812 None") is None
