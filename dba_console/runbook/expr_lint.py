@@ -85,7 +85,7 @@ def _walk(node: ast.AST, reading: Reading, known: Collection[str]) -> None:
         return
     if isinstance(node, ast.Call):
         _call(node, reading, known)
-    elif isinstance(node, (ast.Attribute, ast.Name)):
+    elif isinstance(node, (ast.Attribute, ast.Name, ast.Subscript)):
         _name(node, reading, known)
     else:
         for child in ast.iter_child_nodes(node):
@@ -104,7 +104,7 @@ def _call(node: ast.Call, reading: Reading, known: Collection[str]) -> None:
         _walk(argument, reading, known)
 
 
-def _name(node: ast.Attribute | ast.Name, reading: Reading, known: Collection[str]) -> None:
+def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: Reading, known: Collection[str]) -> None:
     """A dotted name: `panel.field`, `panel.list.column`, `panel.list[key].column`, `result.value`, an input."""
     parts = list(_parts(node, reading, known))
     root = parts[0]

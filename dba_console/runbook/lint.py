@@ -23,6 +23,7 @@ RULES: Mapping[str, Rule] = {
     "unbound-command": lint_sql.unbound_command,
     "writing-check": lint_sql.writing_check,
     "several-statements": lint_sql.several_statements,
+    "own-transaction": lint_sql.own_transaction,
     "unconfirmed": lint_acts.unconfirmed,
     "nothing-to-count": lint_acts.nothing_to_count,
     "undo-past-no-return": lint_acts.undo_past_no_return,

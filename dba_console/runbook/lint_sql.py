@@ -17,6 +17,9 @@ _WRITES = re.compile(
     re.IGNORECASE,
 )
 _BINDS = frozenset({"select", "insert", "update", "delete", "merge", "values", "with", "table", ""})
+_TRANSACTION = re.compile(
+    r"\s*(begin|start\s+transaction|commit|rollback(?!\s+prepared)|end|abort|savepoint|release)\b", re.IGNORECASE
+)
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXT = re.compile(r"(?<![\w$])(?:[eE]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
 _NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
@@ -78,6 +81,14 @@ def several_statements(plan: Plan) -> Iterator[Problem]:
         bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip().rstrip(";")
         if ";" in bare:
             yield Problem(line=line, text="the block holds several statements", hint="a block for each")
+
+
+def own_transaction(plan: Plan) -> Iterator[Problem]:
+    """A change runs in a transaction that the console begins and ends, so that its end can be told by evidence."""
+    for block, line, text in _statements(plan):
+        if match := _TRANSACTION.match(_COMMENT.sub(" ", text)):
+            hint = "leave it out: every change is a transaction" if block.kind in ("change", "undo") else ""
+            yield Problem(line=line, text=f"{match[1].upper()} begins or ends a transaction by itself", hint=hint)
 
 
 def _statements(plan: Plan) -> Iterator[tuple[Block, int, str]]:

@@ -84,6 +84,10 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(fence("sql {change confirm=yes}", "delete from a; delete from b")),
          book(fence("sql {change confirm=yes}", "delete from a where b = ';'; -- ; all"))),
     ],
+    "own-transaction": [
+        (book(fence("sql {change confirm=yes}", "-- all\nCommit")),
+         book(fence("sql {change transaction=no confirm=yes}", "rollback prepared 'x'"))),
+    ],
     "unconfirmed": [
         (book(fence("sql {change}", "delete from t")), book(ACT)),
         (book(fence("sh {run}", "restart")), book(fence("sh {run role=monitor}", "pg_amcheck"))),

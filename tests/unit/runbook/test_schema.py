@@ -121,7 +121,7 @@ def test_a_measurement_against_an_earlier_one_takes_the_same_fields() -> None:
 
 def test_a_block_knows_the_inputs_and_results_it_uses() -> None:
     plan = plan_of(book(
-        fence("sql {preview as=idle}", "select pid from pg_stat_activity where extract(epoch from now() - state_change) > %(every)s"),
+        fence("sql {preview as=idle}", "select pid from pg_stat_activity where extract(epoch from now()) > %(every)s"),
         fence("toml {action signal-backend confirm=type:count}", 'rows = "%(idle)s"'),
         fence("sh {run as=copy confirm=yes}", 'cp "$RB_every"'),
         fence("expr {check}", "copy.exit == 0 and idle.rows < 3"),
