@@ -1,0 +1,219 @@
+"""The loop of a client without a screen, on a real socket, a real pipe and a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from msgspec import structs
+
+from dba_console.agent.client import AgentClient
+from dba_console.agent.protocol import PROTOCOL, Deframer, Hello, Message, RunAnswer, RunControl, RunViewMessage, pack
+from dba_console.cli.running.answers import Answers
+from dba_console.cli.running.changes import Change
+from dba_console.cli.running.client import Keyboard, follow
+from dba_console.cli.running.party import Party
+from dba_console.errors import ConnectError
+from dba_console.plans.view import Question, RunView
+from tests.background import wait_until
+from tests.walkthrough.views import DROP, ENDED, TYPED
+
+START = Question(id=1, kind="start", text="Start?")
+SECRET = Question(id=3, kind="input", text="The password?", secret=True)
+PLANNED = structs.replace(DROP, state="planned", question=START)
+HELLO = Hello(
+    protocol=PROTOCOL, version="0", pid=1, boot="b", target="db2", key="k", session=None, started_us=0, interval_s=1.0,
+    grace_s=None, consoles=1, hostname="db2",
+)  # fmt: skip
+WAIT_S = 60.0
+
+
+class Agent:
+    """The agent's end of the socket: says what it is told to, hears what comes."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._ours.settimeout(WAIT_S)
+        self.client = AgentClient(theirs, HELLO, Deframer(), [])
+        self._deframer = Deframer()
+        self.heard: list[Message] = []
+
+    def view(self, view: RunView) -> None:
+        asked = view.question is not None
+        self._ours.sendall(pack(RunViewMessage(view=view, yours=True, may_answer=asked)))
+
+    def hear(self) -> Message:
+        while True:
+            for message in self._deframer.feed(self._ours.recv(1 << 16)):
+                self.heard.append(message)
+                return message
+
+    def close(self) -> None:
+        self._ours.close()
+
+
+@contextmanager
+def scripted(script: Callable[[Agent], None]) -> Iterator[Agent]:
+    """An agent that follows a script in a thread of its own."""
+    agent = Agent()
+    thread = threading.Thread(target=script, args=(agent,), daemon=True)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        thread.join(WAIT_S)
+        agent.close()
+        agent.client.close()
+
+
+def piped(text: str) -> Keyboard:
+    read, write = os.pipe()
+    os.write(write, text.encode())
+    os.close(write)
+    return Keyboard(read, terminal=False)
+
+
+def run_with(agent: Agent, keyboard: Keyboard | None, party: Party | None = None) -> tuple[int, list[Change]]:
+    told: list[Change] = []
+    party = party or Party(Answers(), asks=keyboard is not None)
+    return follow(agent.client, party, lambda change, at_us: told.append(change), keyboard), told
+
+
+def two_questions(agent: Agent) -> None:
+    agent.view(PLANNED)
+    assert isinstance(agent.hear(), RunAnswer)
+    agent.view(structs.replace(DROP, question=None, state="running"))
+    agent.view(structs.replace(DROP, question=TYPED))
+    assert isinstance(agent.hear(), RunAnswer)
+    agent.view(ENDED)
+
+
+def test_lines_of_a_pipe_answer_one_question_each() -> None:
+    with scripted(two_questions) as agent:
+        code, told = run_with(agent, piped("yes\ndb2\n"))
+    assert code == 0
+    assert agent.heard == [
+        RunAnswer(run=DROP.run, question=1, text="yes"),
+        RunAnswer(run=DROP.run, question=7, text="db2"),
+    ]
+    assert told[0]["event"] == "run" and told[-1]["event"] == "ended"
+
+
+def test_a_last_line_without_its_end_counts() -> None:
+    with scripted(two_questions) as agent:
+        assert run_with(agent, piped("yes\ndb2"))[0] == 0
+
+
+def test_where_input_ends_before_the_question_the_run_is_left() -> None:
+    def script(agent: Agent) -> None:
+        agent.view(PLANNED)
+        agent.hear()
+        agent.view(structs.replace(DROP, question=TYPED))
+
+    with scripted(script) as agent:
+        code, told = run_with(agent, piped("yes\n"))
+    assert code == 130
+    assert "goes on" in told[-1]["text"]
+    assert len(agent.heard) == 1
+
+
+def test_what_was_given_beforehand_needs_no_keyboard() -> None:
+    with scripted(two_questions) as agent:
+        code, _ = run_with(agent, None, Party(Answers([("drop", "db2")]), asks=False))
+    assert code == 0
+
+
+def test_an_agent_that_goes_away_is_told_with_how_to_go_on() -> None:
+    def script(agent: Agent) -> None:
+        agent.view(PLANNED)
+        agent.hear()
+        agent.close()
+
+    with scripted(script) as agent, pytest.raises(ConnectError, match="went away") as error:
+        run_with(agent, piped("yes\n"))
+    assert f"runbook resume {DROP.run}" in str(error.value)
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[Keyboard, int]]:
+    """A terminal to read from, and the side of who types."""
+    typist, ours = pty.openpty()
+    try:
+        yield Keyboard(ours, terminal=True), typist
+    finally:
+        os.close(typist)
+        os.close(ours)
+
+
+def test_a_command_at_a_terminal_is_taken_at_any_time() -> None:
+    with terminal() as (keyboard, typist):
+
+        def script(agent: Agent) -> None:
+            agent.view(structs.replace(DROP, question=None, state="running"))
+            os.write(typist, b"/abort too late\n")
+            assert isinstance(agent.hear(), RunControl)
+            agent.view(structs.replace(ENDED, state="aborted"))
+
+        with scripted(script) as agent:
+            code, _ = run_with(agent, keyboard)
+    assert code == 7
+    assert agent.heard == [RunControl(run=DROP.run, verb="abort", reason="too late")]
+
+
+def test_a_secret_is_not_echoed_and_what_follows_is() -> None:
+    import termios
+
+    echoed: list[bool] = []
+    with terminal() as (keyboard, typist):
+
+        def script(agent: Agent) -> None:
+            agent.view(structs.replace(DROP, question=SECRET))
+            wait_until(lambda: not termios.tcgetattr(keyboard.descriptor)[3] & termios.ECHO, WAIT_S)
+            os.write(typist, b"hunter2\n")
+            agent.hear()
+            agent.view(ENDED)
+
+        with scripted(script) as agent:
+            code, told = run_with(agent, keyboard)
+        echoed.append(bool(termios.tcgetattr(keyboard.descriptor)[3] & termios.ECHO))
+    assert (code, echoed) == (0, [True])
+    assert "hunter2" not in str(told)
+    assert agent.heard == [RunAnswer(run=DROP.run, question=3, text="hunter2")]
+
+
+def test_the_end_of_a_terminals_input_leaves_the_run_to_itself() -> None:
+    with terminal() as (keyboard, typist):
+
+        def script(agent: Agent) -> None:
+            agent.view(structs.replace(DROP, question=TYPED))
+            os.write(typist, b"\x04")
+
+        with scripted(script) as agent:
+            code, told = run_with(agent, keyboard)
+    assert code == 130
+    assert "goes on" in told[-1]["text"]
+    assert agent.heard == []
+
+
+def test_an_interrupt_leaves_the_run_to_itself() -> None:
+    def script(agent: Agent) -> None:
+        agent.view(structs.replace(DROP, question=TYPED))
+
+    told: list[Change] = []
+
+    def tell(change: Change, at_us: int) -> None:
+        told.append(change)
+        if change["event"] == "question":
+            signal.raise_signal(signal.SIGINT)
+
+    with terminal() as (keyboard, _), scripted(script) as agent:
+        code = follow(agent.client, Party(Answers(), asks=True), tell, keyboard)
+    assert code == 130
+    assert "goes on" in told[-1]["text"]
+    assert agent.heard == []
