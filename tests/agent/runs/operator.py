@@ -1,0 +1,170 @@
+"""A console without a screen that walks a run: answers what is asked by a script, and keeps what it was shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.protocol import (
+    EventMessage,
+    OpenRun,
+    RunAnswer,
+    RunBegin,
+    RunControl,
+    RunLines,
+    RunRefused,
+    RunResume,
+    RunViewMessage,
+)
+from dba_console.plans.view import ENDED, OutputLine, Question, RunView
+from dba_console.samples.event import Event
+
+PATIENCE_S = 120.0
+"""For whatever is waited for: the machine may have other things to do."""
+
+Says = Callable[[Question], str | None]
+"""What is answered to a question; None leaves it open."""
+
+
+class NoWord(AssertionError):
+    """What was waited for did not come."""
+
+
+class Operator:
+    """One console. `yours` and `may_answer` are as the agent said last."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self.client = client
+        self.view: RunView | None = None
+        self.yours = self.may_answer = False
+        self.why_not = ""
+        self.lines: list[OutputLine] = []
+        self.refused: list[RunRefused] = []
+        self.events: list[Event] = []
+        self.asked: list[Question] = []
+
+    @classmethod
+    def attach(cls, socket: Path) -> Operator:
+        return cls(AgentClient.connect(socket, timeout_s=PATIENCE_S))
+
+    @property
+    def runs(self) -> list[OpenRun]:
+        """Those that were open when this console attached."""
+        return self.client.hello.runs
+
+    def begin(self, text: str, inputs: Mapping[str, str] | None = None, *, rehearse: bool = False) -> RunView:
+        """Ask for a run and wait for its first view. Raises NoWord where it is refused."""
+        mode = "rehearse" if rehearse else "run"
+        self.view = None
+        self.client.send(RunBegin(text=text, source="test.md", inputs=dict(inputs or {}), mode=mode))  # type: ignore[arg-type]
+        return self.until(lambda: self.view is not None and self.yours, "the run begun")
+
+    def resume(self, run: str, inputs: Mapping[str, str] | None = None) -> RunView:
+        self.view = None
+        self.client.send(RunResume(run=run, inputs=dict(inputs or {})))
+        return self.until(lambda: self.view is not None and self.yours, "the run resumed")
+
+    def control(self, verb: str, *, reason: str = "", step: str = "") -> None:
+        assert self.view is not None
+        self.client.send(RunControl(run=self.view.run, verb=verb, reason=reason, step=step))  # type: ignore[arg-type]
+
+    def answer(self, question: Question, text: str) -> None:
+        assert self.view is not None
+        self.client.send(RunAnswer(run=self.view.run, question=question.id, text=text))
+
+    def question(self, kind: str | None = None) -> Question:
+        """The question that is asked, waited for; of this kind."""
+
+        def there() -> bool:
+            asked = self.view.question if self.view is not None else None
+            return asked is not None and (kind is None or asked.kind == kind)
+
+        view = self.until(there, f"a question of kind {kind}")
+        assert view.question is not None
+        return view.question
+
+    def walk(self, says: Mapping[str, str] | Says) -> RunView:
+        """Answer until the run has ended. A mapping answers by block, by kind, or by `*`."""
+        answer = says if callable(says) else answers(says)
+        done: set[int] = set()
+
+        def ended() -> bool:
+            view = self.view
+            if view is None:
+                return False
+            if view.state in ENDED:
+                return True
+            asked = view.question
+            if asked is not None and asked.id not in done and self.may_answer:
+                text = answer(asked)
+                if text is not None:
+                    done.add(asked.id)
+                    self.asked.append(asked)
+                    self.answer(asked, text)
+            return False
+
+        return self.until(ended, "the end of the run")
+
+    def until(self, wanted: Callable[[], bool], what: str) -> RunView:
+        """Take what the agent sends until `wanted`; a refusal is an error of its own."""
+        until = time.monotonic() + PATIENCE_S
+        known = len(self.refused)
+        while not wanted():
+            if len(self.refused) > known:
+                raise NoWord(f"refused while waiting for {what}: {self.refused[-1].text} ({self.refused[-1].hint})")
+            left = until - time.monotonic()
+            if left <= 0:
+                raise NoWord(f"{what} did not come; last view: {self.view}; events: {self.events[-5:]}")
+            self.take(left)
+        assert self.view is not None
+        return self.view
+
+    def refusal(self) -> RunRefused:
+        """The next refusal, waited for."""
+        until, known = time.monotonic() + PATIENCE_S, len(self.refused)
+        while len(self.refused) == known:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise NoWord(f"nothing was refused; last view: {self.view}")
+            self.take(left)
+        return self.refused[-1]
+
+    def take(self, timeout_s: float) -> None:
+        """One message, or none in that time."""
+        message = self.client.receive(timeout_s)
+        if isinstance(message, RunViewMessage):
+            self.view, self.yours = message.view, message.yours
+            self.may_answer, self.why_not = message.may_answer, message.why_not
+        elif isinstance(message, RunLines):
+            self.lines += message.lines
+        elif isinstance(message, RunRefused):
+            self.refused.append(message)
+        elif isinstance(message, EventMessage):
+            self.events.append(message.event)
+
+    def until_gone(self) -> None:
+        """Take what comes until the agent is gone."""
+        try:
+            while True:
+                self.take(PATIENCE_S)
+        except ConnectionLost:
+            return
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def answers(by: Mapping[str, str]) -> Says:
+    """What is said by block, by kind of question, else by `*`; `=` types what is expected."""
+
+    def say(asked: Question) -> str | None:
+        text = by.get(asked.block, by.get(asked.kind, by.get("*")))
+        return asked.expects if text == "=" else text
+
+    return say
+
+
+WILLING = answers({"ack": "y", "*": "="})
+"""Says yes to everything that can be confirmed."""
