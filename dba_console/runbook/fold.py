@@ -145,7 +145,8 @@ def _seen(state: RunState, record: Record) -> None:
     values = given.get("values")
     if values is not None and record.state == "ok":
         if plan_block.kind == "measure":
-            state.measures.setdefault(plan_block.name or plan_block.id, []).append(values)
+            name = str(plan_block.settings.get("against") or plan_block.name or plan_block.id)
+            state.measures.setdefault(name, []).append(values)
         if plan_block.name:
             state.values[plan_block.name] = values
     # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.

@@ -96,11 +96,12 @@ def _sight(course: Course, block: Block) -> Turn[bool]:
 
 
 def _count(course: Course, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
+    """How many things would be acted on; an action has counted them itself."""
     known = course.state.blocks[block.id]
-    if rows is not None:
-        return len(rows) - (known.row if for_each(block) else 0)
     count = (known.sight or {}).get("count")
-    return count if isinstance(count, int) else None
+    if isinstance(count, int):
+        return count
+    return len(rows) - (known.row if for_each(block) else 0) if rows is not None else None
 
 
 def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[bool]:

@@ -1,0 +1,218 @@
+"""A run as it is shown, summed up and told: from its records alone, at any moment of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from dba_console.errors import UsageError
+from dba_console.plans.plan import Confirmation, Input, Plan
+from dba_console.plans.view import RunView
+from dba_console.runbook.adhoc import signal_plan
+from dba_console.runbook.chronicle import story
+from dba_console.runbook.fold import fold
+from dba_console.runbook.requests import Ask, Interrupt, Outcome, Seen
+from dba_console.runbook.summary import StepSummary, Summary, summarize
+from dba_console.runbook.usual import Usual, usual_times
+from dba_console.runbook.viewing import Live, put, view
+from tests.unit.runbook.test_walk_killed import plans
+from tests.unit.runbook.worlds import World, begin, block, plan_of, run, step
+
+TYPED = Confirmation(level="type", text="target")
+LIVE = Live(now_us=1_000_100_000_000)
+
+
+def when(wall_us: int) -> str:
+    return datetime.fromtimestamp(wall_us / 1e6, UTC).strftime("%H:%M:%S")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plan=plans())
+def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
+    _, _, world = run(plan)
+    for at in range(1, len(world.records) + 1):
+        state = fold(plan, world.records[:at])
+        shown = view(plan, state, LIVE)
+        assert msgspec.json.decode(msgspec.json.encode(shown), type=RunView) == shown
+        assert [one.id for one in shown.steps] == [one.id for one in plan.steps]
+        assert story(plan, world.records[:at], when=when)[-1].startswith("Verdict: ")
+    assert view(plan, fold(plan, world.records), LIVE).summary is not None
+
+
+def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
+    change = block(
+        "a/change", "change", body="delete from t where age > %(age)s", uses=("age",), confirm=TYPED, title="prune"
+    )
+    plan = plan_of(step("a", block("a/preview", "preview"), change, prose="Why.", panels=("locks",)))
+    wish = Interrupt(verb="abort", who="ann", reason="later")
+    world = World(looks={"a/preview": [Seen(rows=({"id": 1, "note": "x\x1b[2J"},))]}, answers={"type": [wish]})
+    _, _, world = run(plan, world, inputs={"age": 5})
+    asked = next(at for at, one in enumerate(world.records) if one.kind == "block.asked" and one.block == "a/change")
+    state = fold(plan, world.records[: asked + 1])
+    state.current = "a/change"
+    question = put(world.asked[-1], number=3, since_us=5)
+    shown = view(plan, state, Live(now_us=0, question=question, driver="ann"))
+    assert (shown.state, shown.current, shown.block, shown.panels) == ("waiting", "a", "a/change", ("locks",))
+    assert shown.steps[0].state == "waiting"
+    assert [one.state for one in shown.blocks] == ["ok", "waiting"]
+    assert shown.blocks[1].exact == "delete from t where age > %(age)s\n-- age = 5\n-- on 1 row of a/preview"
+    assert shown.table is not None and shown.table.rows == (("1", "x␛[2J"),)
+    assert shown.question is not None and shown.question.expects == "db2"
+
+
+@pytest.mark.parametrize(
+    ("upto", "standing"),
+    [("run.planned", "planned"), ("run.started", "running"), ("run.paused", "paused"), ("run.ended", "aborted")],
+)
+def test_a_run_says_how_it_stands(upto: str, standing: str) -> None:
+    plan = plan_of(step("a", block("a/manual", "manual")))
+    wishes: list[Any] = [Interrupt(verb="pause", who="ann")]
+    _, _, world = run(plan, World(answers={"manual": wishes, "choose": ["abort"]}))
+    at = next(at for at, one in enumerate(world.records) if one.kind == upto)
+    assert view(plan, fold(plan, world.records[: at + 1]), LIVE).state == standing
+
+
+def test_a_view_is_bounded_and_holds_no_secret_of_the_servers_words() -> None:
+    rows = tuple({"q": "y" * 5000} for _ in range(900))
+    looks = {"a/preview": [Seen(rows=rows)], "a/check": [Seen(holds=True, text="password=hush " + "z" * 100_000)]}
+    plan = plan_of(
+        step("a", block("a/check", "check"), block("a/preview", "preview"), block("a/change", "change", confirm=TYPED))
+    )
+    state = run(plan, World(looks=looks))[1]
+    state.ended, state.current = "", "a/change"
+    encoded = msgspec.json.encode(view(plan, state, LIVE))
+    assert len(encoded) < 200_000
+    assert b"hush" not in encoded
+
+
+def test_a_second_persons_question_says_who_was_first() -> None:
+    ask = Ask(kind="type", text="Type db2", expects="db2", people=2)
+    assert (put(ask, number=1, since_us=0).kind, put(ask, number=2, since_us=0, first_by="ann").kind) == (
+        "type",
+        "second",
+    )
+
+
+def finished() -> tuple[Plan, World]:
+    checked = block("a/check", "check", usual_s=2.0)
+    dump = block("b/run", "run", usual_s=60.0, confirm=TYPED)
+    before = block("a/measure", "measure", name="before")
+    after = block("c/measure", "measure", settings={"against": "before"})
+    plan = plan_of(
+        step("a", before, checked), step("b", dump), step("c", after, block("c/manual", "manual")),
+        inputs=(Input(name="keep", type="int"), Input(name="key", type="secret", secret=True)),
+        sha256="ab12", source="book.md",
+    )  # fmt: skip
+    failed = Outcome(state="failed", text="exit 1", machine_s=10.0)
+    world = World(
+        looks={
+            "a/measure": [Seen(values={"cached": 100, "who": "x"}, text="cached 100", machine_s=0.5)],
+            "c/measure": [Seen(values={"cached": 40, "who": "y"}, text="cached 40", machine_s=0.5)],
+        },
+        outcomes={
+            "b/run": [
+                Outcome(state="failed", text="exit 1", machine_s=10.0),
+                Outcome(state="ok", text="exit 0", machine_s=50.0),
+            ]
+        },
+        answers={"c/manual": [Interrupt(verb="skip", who="ann", reason="nobody to tell at night")]},
+    )
+    run(plan, world, inputs={"keep": 3, "key": "hush"})
+    return plan, world
+
+
+def test_a_summary_keeps_planned_usual_actual_machine_and_human_apart() -> None:
+    plan, world = finished()
+    summary = summarize(plan, fold(plan, world.records), {"b": Usual(55.0, 3)})
+    _, b, _ = summary.steps
+    assert (b.planned_s, b.usual_s, b.usual_runs, b.machine_s, b.human_s, b.executions) == (60.0, 55.0, 3, 60.0, 6.0, 2)
+    assert summary.human_s == 8.0
+    assert summary.machine_s == 61.5
+    assert summary.verdict == "run done; 2 deviations from the document"
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
+
+
+def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their_end() -> None:
+    def past(machine_s: float, state: str = "ok", mode: str = "run", rounds: int = 1, book: str = "book") -> Summary:
+        one = StepSummary(id="a", title="A", state=state, machine_s=machine_s, human_s=900.0, rounds=rounds)
+        return Summary(run="r", runbook=book, state="done", mode=mode, steps=(one,))
+
+    earlier = [
+        past(10),
+        past(20),
+        past(90, rounds=3),
+        past(500, "failed"),
+        past(1, mode="rehearse"),
+        past(2, book="other"),
+    ]
+    assert usual_times("book", earlier) == {"a": Usual(20.0, 3)}
+    assert usual_times("book", []) == {}
+
+
+def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -> None:
+    plan, world = finished()
+    text = "\n".join(story(plan, world.records, when=when, usual={"b": Usual(55.0, 3)}))
+    for part in (
+        "run r1: done",
+        "on db2 (id), by ann",
+        "machine 1m02s, people 8.0s",
+        "sha256 ab12",
+        "with keep=3, key=********",
+        "b     ok       1m       55s (3)  1m06s   1m       6.0s",
+        "before.cached  100     40     -60",
+        "- b/run: look and try again, by ann",
+        "- step c: left out by ann: nobody to tell at night",
+        "b/run: failed, exit 1  [10s]",
+        "b/run: confirmed by ann  [a person took 2.0s]",
+        "Verdict: run done; 2 deviations from the document",
+    ):
+        assert part in text, text
+    assert "hush" not in text
+
+
+def test_an_act_without_an_end_on_record_is_told_as_such() -> None:
+    plan, world = finished()
+    cut = next(at for at, one in enumerate(world.records) if one.kind == "block.intent")
+    text = "\n".join(story(plan, world.records[: cut + 1], when=when))
+    assert "b/run: intent recorded, and how it ended is not on record" in text
+    assert text.endswith("Verdict: has not ended")
+
+
+ROW = {"pid": 7, "backend_start": "2026-11-22T05:00:00Z", "query": "select 1"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "rows", "level", "text"),
+    [
+        ("cancel", [ROW], "yes", ""),
+        ("terminate", [ROW], "type", "target"),
+        ("cancel", [ROW, {**ROW, "pid": 8}], "type", "count"),
+        ("terminate", [ROW, {**ROW, "pid": 8}], "type", "count"),
+    ],
+)
+def test_a_signal_from_a_screen_is_a_plan_of_one_act(verb: Any, rows: list[Any], level: str, text: str) -> None:
+    plan = signal_plan(verb, rows)
+    ((_, one),) = plan.blocks()
+    assert one.confirm is not None
+    assert (one.action, one.confirm.level, one.confirm.text) == ("signal-backend", level, text)
+    assert one.settings["rows"] == [{"pid": row["pid"], "backend_start": ROW["backend_start"]} for row in rows]
+
+
+@pytest.mark.parametrize("rows", [[], [{"pid": 7, "backend_start": None}], [{"pid": 7}]])
+def test_a_session_that_is_not_known_for_certain_is_not_signalled(rows: list[Any]) -> None:
+    with pytest.raises(UsageError):
+        signal_plan("cancel", rows)
+
+
+def test_a_plan_of_one_act_walks_like_any_other() -> None:
+    sight = {"text": "one session", "exact": "pg_terminate_backend(7)", "count": 1}
+    plan = signal_plan("terminate", [ROW])
+    world = World(looks={"terminate/action": [Seen(values={"sight": sight})]})
+    state = begin(plan, world)
+    assert view(plan, state, LIVE).state == "planned"
+    ending, _, world = run(plan, World(looks=world.looks))
+    assert (ending.state, [asked.expects for asked in world.asked]) == ("done", ["yes", "db2"])
