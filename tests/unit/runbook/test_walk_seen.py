@@ -113,12 +113,7 @@ def finished() -> tuple[Plan, World]:
             "a/measure": [Seen(values={"cached": 100, "who": "x"}, text="cached 100", machine_s=0.5)],
             "c/measure": [Seen(values={"cached": 40, "who": "y"}, text="cached 40", machine_s=0.5)],
         },
-        outcomes={
-            "b/run": [
-                Outcome(state="failed", text="exit 1", machine_s=10.0),
-                Outcome(state="ok", text="exit 0", machine_s=50.0),
-            ]
-        },
+        outcomes={"b/run": [failed, Outcome(state="ok", text="exit 0", machine_s=50.0)]},
         answers={"c/manual": [Interrupt(verb="skip", who="ann", reason="nobody to tell at night")]},
     )
     run(plan, world, inputs={"keep": 3, "key": "hush"})

@@ -1,0 +1,134 @@
+"""The runbooks that are shipped, walked without a server: every option of every decision, killed after every record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dba_console.plans.plan import Block, Plan
+from dba_console.runbook.compile import compile_text
+from dba_console.runbook.requests import Look, Record, Seen
+from dba_console.runbook.values import bound, typed
+from tests.unit.runbook.worlds import Killed, World, begin, drive, resume, run
+
+DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))
+SAMPLES: dict[str, str] = {
+    "int": "5", "number": "5", "duration": "10m", "size": "1GB", "bool": "yes", "path": "/backup/old.dump", "pct": "50",
+}  # fmt: skip
+ROWS = ({"pid": 7, "backend_start": "2026-11-22T05:00:00Z"}, {"pid": 8, "backend_start": "2026-11-22T05:00:01Z"})
+SIGHT = {
+    "text": "what is there",
+    "exact": "what will be done",
+    "count": 2,
+    "refusal": None,
+    "done": False,
+    "rows": list(ROWS),
+}
+
+
+class Server(World):
+    """A world in which every preview has rows, every action something to do, and nothing is done already."""
+
+    def _seen(self, request: Look) -> Seen:
+        if request.purpose == "preview":
+            values = {"sight": SIGHT} if request.block.kind == "action" else {}
+            return Seen(rows=ROWS, values=values, text="seen", machine_s=0.1)
+        if request.purpose == "measure":
+            return Seen(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
+        return super()._seen(request)
+
+
+def plan_from(path: Path) -> Plan:
+    plan = compile_text(path.read_text(encoding="utf-8"), path.name)
+    given = {
+        one.name: one.choices[0] if one.choices else SAMPLES.get(one.type, "app")
+        for one in plan.inputs
+        if one.default is None
+    }
+    return bound(plan, typed(plan, given))
+
+
+def ways(plan: Plan) -> Iterator[dict[str, list[Any]]]:
+    """The answers that lead along each option of each decision; the others take their first."""
+    yield {}
+    for _, block in plan.blocks():
+        for option in block.settings.get("options", ()) if block.kind == "choose" else ():
+            yield {f"{block.id}:choose": [option["key"]] * 9}
+        if block.kind == "repeat" and block.settings.get("ask"):
+            yield {f"{block.id}:choose": ["again", "enough"]}
+
+
+def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
+    given: dict[str, list[Any]] = {key: list(said) for key, said in answers.items()}
+    for _, block in plan.blocks():
+        if block.kind == "input":
+            given.setdefault(f"{block.id}:input", [value_for(block)] * 9)
+        if block.kind == "repeat" and block.settings.get("ask"):
+            given.setdefault(f"{block.id}:choose", ["enough"] * 9)
+    return Server(answers=given)
+
+
+def value_for(block: Block) -> str:
+    choices = block.settings.get("choices")
+    return str(choices[0]) if choices else SAMPLES.get(str(block.settings.get("type")), "app")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_every_way_through_a_shipped_runbook_comes_to_an_end(path: Path) -> None:
+    plan = plan_from(path)
+    walked: set[str] = set()
+    for answers in ways(plan):
+        ending, state, world = run(plan, server(plan, answers))
+        assert ending.state == "done", (answers, ending.text)
+        assert world.rejected == []
+        assert all(known.status in ("ok", "skipped") for known in state.steps.values())
+        walked |= {step_id for step_id, known in state.steps.items() if known.round}
+    assert walked == {step.id for step in plan.steps}, "a step no decision leads to"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_a_shipped_runbook_killed_after_any_record_comes_to_the_same_end(path: Path) -> None:
+    plan = plan_from(path)
+    for answers in ways(plan):
+        _, whole, undisturbed = run(plan, server(plan, answers))
+        for at in range(2, len(undisturbed.records)):
+            world = server(plan, answers)
+            world.kill_after = at
+            with pytest.raises(Killed):
+                drive(plan, begin(plan, world), world)
+            if world.records[-1].kind == "block.intent":
+                world.done.append((world.records[-1].block, world.records[-1].execution))
+            world.records = msgspec.json.decode(msgspec.json.encode(world.records), type=list[Record])
+            ending, state = resume(plan, world)
+            assert ending.state == "done"
+            assert len(world.done) == len(set(world.done))
+            assert {one: known.status for one, known in state.blocks.items()} == {
+                one: known.status for one, known in whole.blocks.items()
+            }
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_each_check_of_a_shipped_runbook_can_stop_it(path: Path) -> None:
+    plan = plan_from(path)
+    for step, block in plan.blocks():
+        if block.kind != "check" or step.branch:
+            continue
+        world = server(plan, {"failed": ["abort"], "undo": ["none"]})
+        world.looks[block.id] = [Seen(holds=False, text="red")]
+        ending, state, _ = run(plan, world)
+        assert (ending.state, state.blocks[block.id].status) == ("failed", "failed")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_a_shipped_runbook_can_be_rehearsed(path: Path) -> None:
+    plan = plan_from(path)
+    ending, _, world = run(plan, server(plan, {}), mode="rehearse")
+    assert (ending.state, world.done, world.asked) == ("done", [], [])
+
+
+def test_there_are_documents() -> None:
+    assert DOCUMENTS
