@@ -136,6 +136,10 @@ class Mailbox:
                     self._put_view(arrival)
                 case RunLines():
                     self._put_lines(arrival)
+                case LinkChanged():
+                    # What the agent before said of its runs is nothing this one has to stand for.
+                    self._views.clear()
+                    self._others.append(arrival)
                 case _:
                     self._others.append(arrival)
         self.wake()

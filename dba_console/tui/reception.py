@@ -56,6 +56,7 @@ class Reception:
                 return True
             case EventArrived(event):
                 self.present.happened(event)
+                self.runs.happened(event)
                 self._acknowledge(event)
                 return True
             case NoticeArrived(text):

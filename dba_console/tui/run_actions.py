@@ -64,7 +64,8 @@ class RunActions:
 
     def _open_run(self, known: KnownRun) -> None:
         """Show a run; the agent is asked for how it stands, and told that somebody is here again."""
-        if not known.ended and self._feed.refusal is None:
+        if not known.ended and known.told.state != "interrupted" and self._feed.refusal is None:
+            known.refill()
             self._feed.ask(RunWatch(run=known.run))
         self._stage.walkthrough(known.run)
 

@@ -11,9 +11,15 @@ from msgspec import structs
 
 from dba_console.agent.protocol import OpenRun, RunLines, RunRefused, RunViewMessage, RunWord
 from dba_console.plans.view import ENDED, OutputLine, Question, RunView
+from dba_console.samples.event import Event
 
 LINES = 5_000
 """Of a run's output, kept to be looked at; all of it is in the run's directory."""
+_TOLD = (
+    "run.", "step.", "block.intent", "block.result", "block.settled", "block.skipped", "choose.", "deviation",
+    "person.", "undo.", "repeat.", "journal.fallback", "journal.home",
+)  # fmt: skip
+"""Records that say what was done; what was merely seen and asked is on the screen anyway."""
 ENDED_KEPT = 8
 """Ended runs that can still be looked at from this console."""
 
@@ -30,6 +36,7 @@ class KnownRun:
         self.why_not = ""
         self.output: list[OutputLine] = []
         self.dropped = 0
+        self._refilled = False
 
     @property
     def ended(self) -> bool:
@@ -53,12 +60,26 @@ class KnownRun:
             run=view.run, runbook=view.runbook, title=view.title, state=view.state, asks=view.question is not None
         )
 
+    def refill(self) -> None:
+        """Its last lines have been asked for: they take the place of those that are here already."""
+        self._refilled = True
+
     def hear(self, message: RunLines) -> None:
         """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
-        self.output += message.lines
+        if self._refilled and message.lines:
+            self._refilled, from_us = False, message.lines[0].wall_us
+            self.output = [one for one in self.output if one.wall_us < from_us]
+        self._add(message.lines, message.dropped)
+
+    def happened(self, event: Event) -> None:
+        """Take a word of its journal: it stands among the output, where it happened."""
+        self._add([OutputLine(event.wall_us, "s", event.tag, event.text)])
+
+    def _add(self, lines: Sequence[OutputLine], dropped: int = 0) -> None:
+        self.output += lines
         over = max(0, len(self.output) - LINES)
         del self.output[:over]
-        self.dropped += message.dropped + over
+        self.dropped += dropped + over
 
 
 class Runs:
@@ -98,6 +119,13 @@ class Runs:
             case RunRefused():
                 self.refusal = word
                 self._expected = self._expected and bool(word.reply_to)
+
+    def happened(self, event: Event) -> None:
+        """Take an event; those of a run's journal that say what was done stand among its output."""
+        known = self._known.get(str(event.details.get("run")))
+        if known is not None and event.kind.startswith(_TOLD):
+            known.happened(event)
+            self.changed += 1
 
     def _see(self, message: RunViewMessage) -> None:
         view = message.view

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
+from dba_console.agent.protocol import RunLines, RunViewMessage
 from dba_console.samples.event import Event
 from dba_console.samples.sample import decode_sample, encode_sample
-from dba_console.tui.feed import OTHERS, SAMPLES, EventArrived, Mailbox, NoticeArrived, SampleArrived
+from dba_console.tui.feed import (
+    OTHERS,
+    OUTPUT,
+    SAMPLES,
+    EventArrived,
+    LinkChanged,
+    Mailbox,
+    NoticeArrived,
+    SampleArrived,
+)
 from tests.tui.scenes import tick
+from tests.walkthrough.views import DROP
+from tests.walkthrough.views import OUTPUT as LINES
 
 
 def test_everything_left_is_taken_once() -> None:
@@ -30,6 +44,30 @@ def test_events_are_bounded_too() -> None:
     for number in range(OTHERS + 10):
         mailbox.put(EventArrived(Event(wall_us=number, kind="note", text="x")))
     assert len(mailbox.take()[0]) == OTHERS
+
+
+def test_of_a_run_only_the_newest_view_is_kept() -> None:
+    mailbox = Mailbox()
+    for state in ("planned", "running", "done"):
+        mailbox.put(RunViewMessage(view=structs.replace(DROP, state=state)))
+    ((only,), _) = mailbox.take()
+    assert isinstance(only, RunViewMessage) and only.view.state == "done"
+
+
+def test_output_that_comes_faster_than_it_is_read_is_counted_by_run() -> None:
+    mailbox = Mailbox()
+    for _ in range(OUTPUT + 3):
+        mailbox.put(RunLines(run="a", block="b", lines=list(LINES[:2]), dropped=1))
+    arrivals, _ = mailbox.take()
+    assert arrivals[0] == RunLines(run="a", block="", lines=[], dropped=9) and len(arrivals) == OUTPUT + 1
+    assert mailbox.take() == ([], 0)
+
+
+def test_what_an_agent_said_of_runs_does_not_outlive_it() -> None:
+    mailbox = Mailbox()
+    mailbox.put(RunViewMessage(view=DROP))
+    mailbox.put(LinkChanged("lost"))
+    assert mailbox.take() == ([LinkChanged("lost")], 0)
 
 
 def test_every_put_wakes_the_screen() -> None:
