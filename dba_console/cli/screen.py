@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
 from dba_console.config import Config
 from dba_console.tui.terminal import ScreenOptions, require_terminal
 
+RunRequest = RunBegin | RunResume | RunWatch
 
-def open_agent(path: Callable[[], Path], name: str, config: Config) -> int:
-    """The console on the agent whose socket `path` gives, asked again each time the agent is lost."""
+
+def open_agent(path: Callable[[], Path], name: str, config: Config, ask: RunRequest | None = None) -> int:
+    """The console on the agent whose socket `path` gives, asked again each time the agent is lost. `ask`: a run that
+    is asked for at once, and shown.
+    """
     require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
 
-    return screen.run_console(screen.live_feed(path, path, name), _options(config, None))
+    return screen.run_console(screen.live_feed(path, path, name), replace(_options(config, None), ask=ask))
 
 
 def open_session(directory: Path, name: str, at: str | None, config: Config) -> int:

@@ -14,10 +14,13 @@ from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.client import Keyboard, follow
 from dba_console.cli.running.party import Party
 from dba_console.cli.running.telling import teller
+from dba_console.cli.screen import open_agent
 from dba_console.config import Config
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.session.runread import read_run
 from dba_console.target import Target
+
+_ENDS = ("block.seen", "block.result", "block.settled")
 
 
 class Manner(Struct, frozen=True, kw_only=True):
@@ -27,6 +30,12 @@ class Manner(Struct, frozen=True, kw_only=True):
     plain: bool = False
     """Asked for as lines of text: what is written to standard input answers."""
     json: bool = False
+
+    @property
+    def screen(self) -> bool:
+        """Whether the run belongs on the screen: a terminal on both sides, and nothing said that wants lines."""
+        lines = self.plain or self.json or self.answers.any
+        return not lines and sys.stdin.isatty() and sys.stdout.isatty()
 
     @property
     def asks(self) -> bool:
@@ -39,7 +48,10 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
 
     Raises ConnectError where there is no agent to be had, or it goes away.
     """
-    path = begin(target, config).wait()
+    launch = begin(target, config)
+    if manner.screen:
+        return open_agent(launch.wait, target.name, config, request)
+    path = launch.wait()
     client = AgentClient.connect(path)
     party = Party(
         manner.answers, asks=manner.asks, run="" if isinstance(request, RunBegin) else request.run, every=manner.json
@@ -56,10 +68,12 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
 
 
 def refused(directory: Path) -> bool:
-    """Whether the run failed because the gate said no to its last act."""
+    """Whether the run failed because the gate, or an action that had looked first, said no to its last act."""
     try:
         records = read_run(directory).records
     except ConsoleError:
         return False
-    ends = [record for record in records if record.kind in ("block.result", "block.settled")]
-    return bool(ends) and ends[-1].state == "refused"
+    ends = [record for record in records if record.kind in _ENDS and record.state in ("ok", "failed", "refused")]
+    if not ends:
+        return False
+    return ends[-1].state == "refused" or str(ends[-1].fields.get("note", "")).startswith("refused:")
