@@ -13,7 +13,7 @@ from dba_console.plans.plan import Block, Confirmation, Test
 from dba_console.runbook.heads import input_of
 from dba_console.runbook.parse import Fence
 from dba_console.runbook.problems import Problems, meant
-from dba_console.runbook.reading import NAME, RESULT, read_confirmation, read_table, read_value
+from dba_console.runbook.reading import NAME, read_confirmation, read_table, read_value
 from dba_console.runbook.schema import ALIASES, BY_NAME, KINDS, KindOf, attributes_of
 
 FIELDS = frozenset(Block.__struct_fields__)
@@ -169,9 +169,6 @@ def _built(
             fields[name] = Test(**fields[name])
     if people := attributes.get("people"):
         _second_person(fields, people, fence.line, problems)
-    result = fields.get("name")
-    if result is not None and not RESULT.fullmatch(result):
-        problems.add(fence.line, f"as={result} cannot be named in expressions", "small letters, digits and _")
     if kind.name == "input" and "name" not in fields:
         problems.add(fence.line, "an input needs a name", "as in {input as=pid}")
     if kind.name == "preview":

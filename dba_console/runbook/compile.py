@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,14 +24,8 @@ from dba_console.runbook.schema import ALIASES, RUNNABLE, STEP
 LEADING_ENDS = frozenset({"change", "run", "action", "wait", "choose", "manual", "input", "repeat"})
 """A check after one of these looks at what they made of the world."""
 
-
-class Face(Protocol):
-    """What has to be known of an action to check a document: `dba_console.actions.action.Action` has it."""
-
-    @property
-    def Settings(self) -> type[Struct]: ...
-    @property
-    def undoable(self) -> bool: ...
+FOLLOWING = frozenset({"empty-step", "undeclared", "unused-input", "nothing-to-count", "preview-unused"})
+"""Rules that miss what an unreadable block may have been."""
 
 
 class Checked(Struct, frozen=True):
@@ -85,8 +79,15 @@ def check_text(text: str, source: str, actions: Mapping[str, Any] | None = None)
     )
     plan = _leading(referred(plan, problems, head.lines))
     problems.extend(lint(plan, actions, head.lines))
-    found = problems.sorted()
+    found = _first_hand(problems.sorted())
     return Checked(None if found else plan, found, document.title, head.id, head.answers)
+
+
+def _first_hand(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """Without those that may be there only because a block could not be read."""
+    if all(problem.rule for problem in problems):
+        return problems
+    return tuple(problem for problem in problems if problem.rule not in FOLLOWING)
 
 
 def read_document(path: Path) -> str:

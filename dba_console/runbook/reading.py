@@ -85,7 +85,7 @@ def read_confirmation(text: Any) -> Confirmation:
 def _article(key: Key) -> str:
     what = {"flag": "alone", "texts": "a list of texts", "test": "a test", "confirm": "a confirmation",
             "switch": "yes or no", "int": "a whole number", "names": "a list of names", "exits": "exit codes",
-            "options": "a list of options"}  # fmt: skip
+            "options": "a list of options", "result": "a name"}  # fmt: skip
     return what.get(key.shape, f"a {key.shape}")
 
 
@@ -98,6 +98,12 @@ def _text(value: Any) -> str:
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise NotThat
+    return value
+
+
+def _result(value: Any) -> str:
+    if not isinstance(value, str) or not RESULT.fullmatch(value):
+        raise NotThat("expressions name it: small letters, digits and _")
     return value
 
 
@@ -168,5 +174,5 @@ def _options(value: Any) -> list[dict[str, str]]:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "text": _text, "name": _name, "flag": _flag, "int": _int, "number": _number, "duration": _duration, "size": _size,
     "texts": _texts, "names": _names, "test": read_test, "confirm": read_confirmation, "switch": _switch,
-    "any": lambda value: value, "exits": _exits, "options": _options,
+    "any": lambda value: value, "tables": lambda value: value, "result": _result, "exits": _exits, "options": _options,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from dba_console.runbook.values import TYPES
 
 Shape = Literal[
     "text", "name", "flag", "int", "number", "duration", "size", "texts", "names", "test", "confirm", "switch", "any",
-    "exits", "options",
+    "exits", "options", "result", "tables",
 ]  # fmt: skip
 """How a value is read; `test` is an expression, or SQL after `sql:`; `switch` is written yes or no."""
 
@@ -33,6 +33,8 @@ SHAPES: dict[str, str] = {
     "switch": "`yes` or `no`",
     "any": "as the type of the input has it",
     "exits": "whole numbers, separated by commas",
+    "result": "name: small letters, digits and `_`",
+    "tables": "tables",
     "options": "list of tables with `key`, `text` and `goto`",
 }
 
@@ -88,7 +90,7 @@ RUNBOOK: tuple[Key, ...] = (
     Key("tag", "text", "tag of its lines in session.log; else the id in capitals"),
     Key("min_version", "int", "lowest major version of the server it is for"),
     Key("max_version", "int", "highest major version of the server it is for"),
-    Key("inputs", "any", "tables `[inputs.NAME]`: values asked for before the start"),
+    Key("inputs", "tables", "tables `[inputs.NAME]`: values asked for before the start"),
 )  # fmt: skip
 """Of the block `toml {runbook}` before the first step."""
 
@@ -126,7 +128,7 @@ ATTRIBUTES: tuple[Key, ...] = (
     Key("people", "int", "`2`: a second person confirms as well, from another login", kinds=CONFIRMED),
     Key("usual", "duration", "what it takes as a rule", to="usual_s"),
     Key("urgent", "flag", "shown as what must not wait"),
-    Key("as", "name", "name of its result for later blocks", to="name", kinds=NAMED),
+    Key("as", "result", "name of its result for later blocks", to="name", kinds=NAMED),
     Key("host", "flag", "touches this host only: no server has to be identified first", kinds=frozenset({"run"})),
     Key("tag", "text", "tag of its lines", kinds=frozenset({"run", "undo"})),
     Key("undo", "text", "`none`: nothing of it has to be taken back, or nothing can be", choices=("none",),
@@ -136,13 +138,13 @@ ATTRIBUTES: tuple[Key, ...] = (
         kinds=frozenset({"change", "undo"})),
     Key("each", "flag", "executed once for each row of the preview, its columns as values",
         kinds=frozenset({"change"})),
-    Key("of", "name", "name of the preview it is bound to; else the one before it in the step", to="rows_from",
+    Key("of", "result", "name of the preview it is bound to; else the one before it in the step", to="rows_from",
         kinds=frozenset({"change"})),
     Key("at_most", "int", "more rows than this and it fails", kinds=frozenset({"preview"})),
     Key("empty", "text", "what no row means: the change after it is skipped, or the preview fails",
         choices=("skip", "fail"), kinds=frozenset({"preview"})),
-    Key("against", "name", "name of an earlier measurement it is compared with; without lines of its own it takes the "
-        "same fields again", kinds=frozenset({"measure"})),
+    Key("against", "result", "name of an earlier measurement it is compared with; without lines of its own it takes "
+        "the same fields again", kinds=frozenset({"measure"})),
     Key("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),
 )  # fmt: skip
 """Between braces after the kind of a block."""

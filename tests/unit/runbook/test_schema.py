@@ -32,7 +32,7 @@ EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
         (fence("toml {choose}", 'question = "?"'), "9: a block choose needs 'options'"),
         (fence("toml {manual}", ""), "9: a block manual needs 'text'"),
         (fence("toml {input}", 'type = "int"'), "9: an input needs a name (as in {input as=pid})"),
-        (fence("sql {preview as=a-b}", "select 1"), "9: as=a-b cannot be named in expressions"),
+        (fence("sql {preview as=a-b}", "select 1"), "9: as: 'a-b' is not a name (expressions name it"),
         (fence("sql {change people=3 confirm=yes}", "delete from t"), "people=3 cannot be asked for"),
         (fence("sql {check}", ""), "9: the block check is empty"),
     ],
