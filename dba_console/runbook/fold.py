@@ -5,6 +5,7 @@ records it writes. So what a resumed run knows is what the one that was killed k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from dba_console.plans.plan import ACTS, Block, Plan
 from dba_console.runbook.fold_acts import came_to, intended, item_done
@@ -141,17 +142,24 @@ def _seen(state: RunState, record: Record) -> None:
     if "rows" in given:
         block.rows = tuple(given["rows"])
         block.table = table_of(block.rows)
-    _, plan_block = state.plan.block(record.block)
-    values = given.get("values")
-    if values is not None and record.state == "ok":
-        if plan_block.kind == "measure":
-            name = str(plan_block.settings.get("against") or plan_block.name or plan_block.id)
-            state.measures.setdefault(name, []).append(values)
-        if plan_block.name:
-            state.values[plan_block.name] = values
+    if record.state == "ok" and "values" in given:
+        _keep(state, record, dict(given["values"] or {}))
     # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
     if record.state not in FINISHED and state.mode == "run":
         state.failure = Failure(record.block, str(given.get("item", "")))
+
+
+def _keep(state: RunState, record: Record, values: dict[str, Any]) -> None:
+    """Values by the name that later blocks call them; of a preview its rows too, which are on record once."""
+    rows = state.blocks[record.block].rows
+    _, block = state.plan.block(record.block)
+    if block.kind == "measure":
+        name = str(block.settings.get("against") or block.name or block.id)
+        state.measures.setdefault(name, []).append(values)
+    if rows is not None:
+        values |= {"count": len(rows), "rows": rows}
+    if block.name:
+        state.values[block.name] = values
 
 
 def _wait_began(state: RunState, record: Record) -> None:

@@ -24,7 +24,7 @@ def intended(state: RunState, record: Record) -> None:
 def came_to(state: RunState, record: Record) -> None:
     """The end of an execution, as it was told or as it was settled; an end that is unknown leaves it open."""
     execution = next(
-        (one for one in state.executions if (one.block, one.number) == (record.block, record.execution)), None
+        (one for one in reversed(state.executions) if (one.block, one.number) == (record.block, record.execution)), None
     )
     if execution is None:
         return

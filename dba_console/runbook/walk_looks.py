@@ -47,11 +47,11 @@ def preview(course: Course, block: Block) -> Turn[None]:
         yield from fail(course, block, "it gave no rows", machine_s=seen.machine_s)
     else:
         note = f"{len(seen.rows)} row{'s' if len(seen.rows) != 1 else ''}"
-        values = {**seen.values, "count": len(seen.rows), "rows": seen.rows}
-        yield from _ok(course, block, seen, note, rows=seen.rows, values=values)
+        yield from _ok(course, block, seen, note, rows=seen.rows)
 
 
 def _ok(course: Course, block: Block, seen: Seen, note: str, **fields: Any) -> Turn[None]:
-    fields = {"values": seen.values, **fields}
     text = f"{block.id}: {note}"
-    yield from course.write("block.seen", text, block=block, state="ok", note=note, machine_s=seen.machine_s, **fields)
+    yield from course.write(
+        "block.seen", text, block=block, state="ok", note=note, machine_s=seen.machine_s, values=seen.values, **fields
+    )

@@ -106,8 +106,7 @@ def _look(course: Course, block: Block) -> Turn[None]:
     if good:
         fields: dict[str, Any] = {"values": seen.values}
         if block.kind == "preview":
-            rows = seen.rows[:MOST_ROWS]
-            fields = {"rows": rows, "values": {**seen.values, "count": len(seen.rows), "rows": rows}}
+            fields["rows"] = seen.rows[:MOST_ROWS]
         yield from _seen(course, block, "ok", note, seen, **fields)
     elif _after_an_act(course.plan, block):
         yield from _told(course, block, f"{note}; what comes before it was not done", machine_s=seen.machine_s)

@@ -254,3 +254,28 @@ def test_a_walk_that_has_ended_does_nothing_more() -> None:
         next(course)
     assert stop.value.value.state == "done"
     assert len(world.records) == before
+
+
+@pytest.mark.parametrize(("rows", "done"), [((), 0), (({"pid": 1},), 1)])
+def test_an_action_acts_on_the_rows_of_the_preview_it_names_or_not_at_all(rows: Any, done: int) -> None:
+    settings = {"verb": "cancel", "rows": "%(idlers)s"}
+    action = one("action", action="signal-backend", settings=settings, confirm=Confirmation(level="type", text="count"))
+    plan = plan_of(step("a", one("preview", name="idlers"), action))
+    ending, state, world = run(plan, World(looks={"a/preview": [Seen(rows=rows)]}))
+    assert (ending.state, len(world.done)) == ("done", done)
+    assert len(state.values["idlers"]["rows"]) == done
+
+
+def test_more_rows_than_may_be_acted_on_are_a_failure() -> None:
+    plan = plan_of(step("a", one("preview", settings={"at_most": 2}), one("change")))
+    looks = [Seen(rows=({"pid": 1}, {"pid": 2}, {"pid": 3}))]
+    ending, _, world = run(plan, World(looks={"a/preview": looks}, answers={"failed": ["abort"]}))
+    assert (ending.state, world.done) == ("failed", [])
+
+
+def test_what_is_measured_against_is_compared() -> None:
+    after = block("b/measure", "measure", settings={"against": "before"})
+    plan = plan_of(step("a", one("measure", name="before")), step("b", after))
+    looks = {"a/measure": [Seen(values={"cached": 3})], "b/measure": [Seen(values={"cached": 1})]}
+    _, state, _ = run(plan, World(looks=looks))
+    assert state.measures == {"before": [{"cached": 3}, {"cached": 1}]}
