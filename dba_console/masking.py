@@ -69,7 +69,8 @@ def _of_url(plain: bytes) -> set[bytes]:
 
 
 def _of_base64(plain: bytes) -> set[bytes]:
-    found = {binascii.b2a_base64(plain, newline=False).rstrip(b"=")}
+    whole = binascii.b2a_base64(plain, newline=False)
+    found = {whole, whole.rstrip(b"=")}
     for before in range(3):
         # Of the digits of a longer text, those that this part alone decides.
         digits = binascii.b2a_base64(b"\0" * before + plain, newline=False)

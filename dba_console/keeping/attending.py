@@ -13,8 +13,6 @@ from dba_console.keeping.proc import group_members, io_bytes
 from dba_console.keeping.stamping import NOTHING, Stamper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dba_console.keeping.command import Command
     from dba_console.keeping.outlog import OutLog
     from dba_console.keeping.stamping import Block
@@ -49,8 +47,12 @@ class Stream:
             self._show_at = now + STANDING_S
         return block
 
-    def due(self, now: float, wall_us: int) -> Block:
-        """The line that is being written, once it has stood for a while."""
+    def due(self, now: float, wall_us: int, *, more: bool) -> Block:
+        """The line that is being written, once it has stood for a while. One that has just grown (`more`) has not, how
+        long ever we took to put away what came with it; unless it overwrites itself: that may go on for hours.
+        """
+        if self._show_at is not None and more and not self._stamper.overwrites:
+            self._show_at = now + STANDING_S
         if self._show_at is None or now < self._show_at:
             return NOTHING
         self._show_at = None
@@ -114,18 +116,19 @@ class Attendance:
         if self._command.stdin >= 0:
             poll.register(self._command.stdin, select.POLLOUT)
         while not self._finished():
-            for descriptor, _ in poll.poll(self._patience_ms()):
-                if descriptor == wake_read:
-                    os.read(wake_read, 512)
-                elif descriptor == self._command.stdin:
-                    self._write(poll)
-                else:
-                    self._read(descriptor, poll)
-            self._keep_time()
+            ready = {descriptor for descriptor, _ in poll.poll(self._patience_ms())}
+            if wake_read in ready:
+                os.read(wake_read, 512)
+            if self._command.stdin in ready:
+                self._write(poll)
+            if ready & self._open:
+                self._read(poll)
+            self._keep_time(ready)
         signal.set_wakeup_fd(-1)
         for descriptor in self._open:
             os.close(descriptor)
-        self._each(lambda stream: stream.close(_wall_us()))
+        for stream in self.streams.values():
+            self._log_block(stream.close(_wall_us()))
 
     def _asked_to_stop(self, *_: object) -> None:
         self.stop_asked = True
@@ -167,7 +170,7 @@ class Attendance:
         # Rounded up: a millisecond early would be a turn for nothing.
         return max(0.0, (min(set_times) - time.monotonic()) * 1000 + 1) if set_times else None
 
-    def _keep_time(self) -> None:
+    def _keep_time(self, ready: set[int]) -> None:
         now = time.monotonic()
         if self._kill_at is None:
             self.timed_out = self._timeout_at is not None and now >= self._timeout_at and self.ended_at is None
@@ -177,21 +180,29 @@ class Attendance:
         elif now >= self._kill_at and self._killed_at is None:
             self._command.kill()
             self._killed_at = now
-        self._each(lambda stream: stream.due(now, _wall_us()))
+        for descriptor, stream in self.streams.items():
+            self._log_block(stream.due(now, _wall_us(), more=descriptor in ready))
 
-    def _read(self, descriptor: int, poll: select.poll) -> None:
+    def _read(self, poll: select.poll) -> None:
+        """What is there: of stdout first, as much as fits into the pipe. What a command says when it fails comes after
+        what it printed until then, and is not rolled away by it.
+        """
+        for descriptor, times in ((self._command.out, PIPE // READ), (self._command.err, 1)):
+            while times and descriptor in self._open and self._read_once(descriptor, poll):
+                times -= 1
+
+    def _read_once(self, descriptor: int, poll: select.poll) -> bool:
         try:
             raw = os.read(descriptor, READ)
         except BlockingIOError:
-            return
-        if raw:
-            block = self.streams[descriptor].feed(raw, _wall_us(), time.monotonic())
-            if block[1]:
-                self._log.put(block)
-            return
-        poll.unregister(descriptor)
-        os.close(descriptor)
-        self._open.discard(descriptor)
+            return False
+        if not raw:
+            poll.unregister(descriptor)
+            os.close(descriptor)
+            self._open.discard(descriptor)
+            return False
+        self._log_block(self.streams[descriptor].feed(raw, _wall_us(), time.monotonic()))
+        return len(raw) == READ
 
     def _write(self, poll: select.poll) -> None:
         try:
@@ -204,11 +215,9 @@ class Attendance:
             poll.unregister(self._command.stdin)
             os.close(self._command.stdin)
 
-    def _each(self, block_of: Callable[[Stream], Block]) -> None:
-        for stream in self.streams.values():
-            block = block_of(stream)
-            if block[1]:
-                self._log.put(block)
+    def _log_block(self, block: Block) -> None:
+        if block[1]:
+            self._log.put(block)
 
 
 def _widen(pipe: int) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import resource
 
-_DEFAULT = (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGXFSZ)
-"""Signals that the keeper or Python itself ignores or takes: a command starts with none of that."""
+_DEFAULT = sorted(set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP})
+"""Of signals that the keeper, Python or whoever started it ignores, a command knows nothing."""
 
 
 class Command:

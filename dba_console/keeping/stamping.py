@@ -27,6 +27,8 @@ class Stamper:
         self._open = b""
         """The line that has not ended. A carriage return at its end may be half of a line end."""
         self._shown = b""
+        self.overwrites = False
+        """Whether the line that has not ended wrote over itself, so that more of it may come for hours."""
 
     def feed(self, text: bytes, wall_us: int) -> Block:
         """The lines that `text` completes, stamped."""
@@ -35,7 +37,10 @@ class Stamper:
             text = text.replace(b"\r\n", b"\n")
         cut = text.rfind(b"\n")
         self._open = text[cut + 1 :]
+        if cut >= 0:
+            self.overwrites = False
         if b"\r" in self._open:
+            self.overwrites = True
             self._open = _standing(self._open) + (b"\r" if self._open.endswith(b"\r") else b"")
         lines = text[:cut] if cut >= 0 else None
         if len(self._open) >= LINE_LIMIT:

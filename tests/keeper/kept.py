@@ -1,0 +1,90 @@
+"""Starting keepers in a test, telling their commands when to go on, and reading what they left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from dba_console.keeping.launch import Handle, start
+from dba_console.keeping.look import Exit, Line, Running, Tail, look
+from dba_console.keeping.spec import Spec
+from tests.background import wait_until
+
+LIMIT_S = 120.0
+"""Until something that must happen has happened, on a machine as busy as may be."""
+
+
+class Keep:
+    """`keep("echo a")` runs a shell script under a keeper; keywords are those of Spec."""
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+        self.directories: list[Path] = []
+
+    def __call__(self, script: str, **spec: Any) -> Handle:
+        return self.program("sh", "-c", script, **spec)
+
+    def program(self, *argv: str, **spec: Any) -> Handle:
+        return start(Spec(argv=argv, directory=str(self.directory()), **{"tag": "TEST", "host": "here", **spec}))
+
+    def at(self, directory: Path, script: str, **spec: Any) -> Handle:
+        """A script in a directory made before."""
+        return start(Spec(("sh", "-c", script), str(directory), **{"tag": "TEST", "host": "here", **spec}))
+
+    def directory(self, top: Path | None = None) -> Path:
+        """A new one, looked after at the end of the test."""
+        made = (top or self._top) / str(len(self.directories))
+        made.mkdir(mode=0o700, parents=True)
+        self.directories.append(made)
+        return made
+
+
+class Gate:
+    """What a command waits for: `read x <GATE` returns once `open` was called."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+
+    def open(self) -> None:
+        self.path.write_text("go\n")
+
+
+def ending(handle: Handle) -> Exit:
+    """How the command ended; waits for it."""
+    standing = handle.wait(LIMIT_S)
+    assert standing.state == "ended", standing
+    assert standing.exit is not None
+    return standing.exit
+
+
+def running(handle: Handle) -> Running:
+    """The record of the processes."""
+    record = look(handle.directory).running
+    assert record is not None
+    return record
+
+
+def child(handle: Handle) -> int:
+    pid = running(handle).child_pid
+    assert pid is not None
+    return pid
+
+
+def lines(handle: Handle) -> list[Line]:
+    """All that is in the log now."""
+    tail, found = Tail(handle.directory), []
+    while more := tail.read():
+        found += more
+    return found
+
+
+def texts(handle: Handle, stream: str = "o") -> list[str]:
+    """The whole lines of one stream."""
+    return [line.text for line in lines(handle) if line.stream == stream and line.whole]
+
+
+def until_printed(handle: Handle, text: str) -> None:
+    """Wait for a line: then the command is as far as that."""
+    wait_until(lambda: any(line.text == text for line in lines(handle)), LIMIT_S, what=f"{text!r} in the log")

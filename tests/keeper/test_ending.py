@@ -1,0 +1,126 @@
+"""Ending a command: when asked, when its time is up, all of its group, also what does not want to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from dba_console.keeping.launch import Handle
+from dba_console.keeping.look import look, stop
+from dba_console.keeping.proc import start_ticks
+from tests.background import wait_until
+from tests.keeper.conftest import kill_group
+from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, texts, until_printed
+
+FOREVER = "sleep 3600"
+
+
+def test_stop_ends_the_command_with_sigterm_and_names_who_asked(keep: Keep) -> None:
+    handle = keep(f"exec {FOREVER}")
+    assert handle.stop("anna from 10.0.0.7")
+    record = ending(handle)
+    assert (record.signal, record.stopped_by, record.timed_out) == (signal.SIGTERM, "anna from 10.0.0.7", False)
+    assert not handle.stop("anna from 10.0.0.7")
+
+
+def test_a_command_may_end_in_order_when_asked(keep: Keep) -> None:
+    handle = keep("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
+    until_printed(handle, "ready")
+    handle.stop("anna")
+    assert ending(handle).code == 3
+    assert texts(handle) == ["ready", "tidied"]
+
+
+def test_the_whole_group_is_ended(keep: Keep) -> None:
+    handle = keep(f"{FOREVER} & echo $!; wait")
+    other = int(first_line(handle))
+    handle.stop("anna")
+    assert ending(handle).signal == signal.SIGTERM
+    assert start_ticks(other) is None
+
+
+def test_what_ignores_sigterm_is_killed_after_the_grace(keep: Keep) -> None:
+    handle = keep("trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=0.3)
+    until_printed(handle, "ready")
+    handle.stop("anna")
+    assert ending(handle).signal == signal.SIGKILL
+
+
+def test_what_a_command_left_in_its_group_is_killed_too_when_it_was_to_end(keep: Keep) -> None:
+    stubborn = f"(trap '' TERM; exec {FOREVER}) >/dev/null 2>&1 & echo $!; wait"
+    handle = keep(stubborn, grace_s=0.3)
+    other = int(first_line(handle))
+    wait_until(lambda: ignores(other, signal.SIGTERM), LIMIT_S, what="the trap")
+    handle.stop("anna")
+    assert ending(handle).signal == signal.SIGTERM
+    assert start_ticks(other) is None
+
+
+def test_a_time_limit_ends_the_command_and_is_told_apart(keep: Keep) -> None:
+    record = ending(keep(f"exec {FOREVER}", timeout_s=0.2))
+    assert (record.timed_out, record.signal, record.stopped_by) == (True, signal.SIGTERM, None)
+
+
+def test_a_command_within_its_time_limit_is_left_alone(keep: Keep) -> None:
+    record = ending(keep("exit 0", timeout_s=3600))
+    assert (record.timed_out, record.code) == (False, 0)
+
+
+def test_a_stopped_command_runs_on_in_its_keeper_and_can_be_ended(keep: Keep) -> None:
+    handle = keep("kill -STOP $$; echo on")
+    wait_until(lambda: state(child(handle)) == "T", LIMIT_S, what="the stopped command")
+    assert (handle.look().state, handle.look().child_alive) == ("running", True)
+    handle.stop("anna")
+    assert ending(handle).signal == signal.SIGTERM
+
+
+def test_a_signal_to_the_keeper_ends_the_command_without_a_name(keep: Keep) -> None:
+    handle = keep(f"exec {FOREVER}")
+    os.kill(handle.pid, signal.SIGTERM)
+    record = ending(handle)
+    assert (record.signal, record.stopped_by) == (signal.SIGTERM, "a signal to the keeper")
+
+
+def test_who_stops_is_seen_while_the_command_ends(keep: Keep) -> None:
+    handle = keep("trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=3600)
+    until_printed(handle, "ready")
+    assert stop(handle.directory, "anna")
+    assert look(handle.directory).stopping_by == "anna"
+    os.killpg(child(handle), signal.SIGKILL)
+    assert ending(handle).stopped_by == "anna"
+
+
+def test_a_process_left_behind_with_the_output_open_does_not_hold_the_keeper(keep: Keep) -> None:
+    handle = keep(f"{FOREVER} & echo done")
+    group = child(handle)
+    try:
+        record = ending(handle)
+        assert (record.code, record.left_open) == (0, True)
+        assert texts(handle) == ["done"]
+    finally:
+        kill_group(group)
+
+
+def test_the_output_of_what_ends_after_the_command_is_read(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"(echo up >{gate.path}; echo late) & exit 4")
+    assert gate.path.read_text() == "up\n"
+    record = ending(handle)
+    assert (record.code, record.left_open) == (4, False)
+    assert texts(handle) == ["late"]
+
+
+def first_line(handle: Handle) -> str:
+    return wait_until(lambda: texts(handle), LIMIT_S, what="the first line")[0]
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def ignores(pid: int, number: int) -> bool:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigIgn:"):
+            return bool(int(line.split()[1], 16) & (1 << (number - 1)))
+    return False

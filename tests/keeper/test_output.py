@@ -1,0 +1,192 @@
+"""Much output, long lines, lines that overwrite themselves, a disk that is full or hangs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dba_console.keeping.look import Tail
+from tests.background import wait_until
+from tests.faults.test_disk_trouble import loop_mounted, mounted
+from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed
+from tests.requirements import require_tool
+
+RESIDENT_KB = 15 * 1024
+"""What a keeper may take beside each long command."""
+
+
+def numbered(count: int) -> str:
+    """A script that prints so many numbered lines of 60 bytes."""
+    return f"seq -f 'a line of some length, as programs print them, no. %09.0f' 1 {count}"
+
+
+def number(text: str) -> int:
+    return int(text.rpartition(" ")[2])
+
+
+def test_of_a_long_output_beginning_and_end_are_kept_and_the_rest_is_counted(keep: Keep) -> None:
+    # The end is longer than what a pipe holds: of two outputs it is not known in which order what is there was printed.
+    handle = keep(numbered(100_000) + "; echo last >&2", head_bytes=20_000, tail_bytes=3_000_000)
+    record = ending(handle)
+    tail = Tail(handle.directory)
+    found = []
+    while more := tail.read():
+        found += more
+    numbers = [number(line.text) for line in found if line.stream == "o"]
+    gap = next(at for at, one in enumerate(numbers) if one != at + 1)
+    assert numbers[:gap] == list(range(1, gap + 1))
+    assert numbers[gap:] == list(range(100_001 - len(numbers) + gap, 100_001))
+    assert "last" in [line.text for line in found if line.stream == "e"]
+    assert record.out_lines == 100_001
+    assert record.dropped_lines == tail.dropped_lines == 100_001 - len(found)
+    assert record.dropped_bytes == tail.dropped_bytes
+    kept = {path.name: path.stat().st_size for path in Path(handle.directory).glob("out*")}
+    assert kept["out.log"] <= 20_000
+    assert 1_400_000 <= sum(kept.values()) - kept["out.log"] <= 3_000_000
+
+
+def test_a_reader_that_is_overtaken_says_what_it_missed(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    script = f"{numbered(500)}; read x <{gate.path}; {numbered(20_000)}"
+    handle = keep(script, head_bytes=10_000, tail_bytes=20_000)
+    wait_until(lambda: len(lines(handle)) > 200 and number(lines(handle)[-1].text) == 500, LIMIT_S, what="a pause")
+    tail = Tail(handle.directory)
+    before = tail.read()
+    while more := tail.read():
+        before += more
+    seen = tail.dropped_lines
+    gate.open()
+    record = ending(handle)
+    after = []
+    while more := tail.read():
+        after += more
+    assert number(after[-1].text) == 20_000
+    assert tail.dropped_lines > seen
+    assert len(before) + len(after) + tail.dropped_lines == record.out_lines == 20_500
+
+
+def test_a_flood_is_read_to_its_end_in_little_memory(keep: Keep, tmp_path: Path) -> None:
+    gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
+    handle = keep(f"yes | head -c 100000000; touch {printed}; read x <{gate.path}; echo end")
+    wait_until(printed.exists, LIMIT_S, what="the end of the output")
+    assert memory_kb(handle.pid, "VmHWM") < RESIDENT_KB
+    gate.open()
+    record = ending(handle)
+    assert (record.code, record.out_bytes, record.out_lines) == (0, 100_000_004, 50_000_001)
+    assert texts(handle)[-1] == "end"
+
+
+def test_a_line_without_end_is_cut_and_nothing_of_it_is_lost(keep: Keep) -> None:
+    handle = keep("head -c 1000000 /dev/zero | tr '\\0' x; echo")
+    ending(handle)
+    assert len(texts(handle)) > 1
+    assert "".join(texts(handle)) == "x" * 1_000_000
+
+
+def test_a_line_that_overwrites_itself_is_kept_as_it_stood_last(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(
+        rf"i=0; while [ $i -lt 5000 ]; do i=$((i+1)); printf '\r%d%%' $i; done; read x <{gate.path}; echo ' ok'"
+    )
+    wait_until(lambda: [line for line in lines(handle) if line.text == "5000%"], LIMIT_S, what="the line as it stands")
+    assert texts(handle) == []
+    gate.open()
+    record = ending(handle)
+    assert texts(handle) == ["5000% ok"]
+    assert record.out_lines == 1
+
+
+def test_a_prompt_is_seen_while_the_command_waits(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"printf 'Really? '; read x <{gate.path}; echo yes")
+    wait_until(lambda: [line for line in lines(handle) if (line.text, line.whole) == ("Really? ", False)], LIMIT_S)
+    gate.open()
+    ending(handle)
+    assert texts(handle) == ["Really? yes"]
+
+
+def test_a_keeper_that_waits_takes_little_memory(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"echo up; read x <{gate.path}", masks=("a secret of some length",))
+    until_printed(handle, "up")
+    assert memory_kb(handle.pid, "VmRSS") < RESIDENT_KB
+
+
+def test_a_keeper_loads_nothing_but_the_standard_library(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"read x <{gate.path}", masks=("a secret",))
+    files = {line.split()[-1] for line in Path(f"/proc/{handle.pid}/maps").read_text().splitlines() if ".so" in line}
+    assert [file for file in files if "site-packages" in file] == []
+    assert running(handle).child_pid == child(handle)
+
+
+@pytest.mark.root
+def test_a_full_disk_holds_no_command_and_what_is_missing_is_said(keep: Keep, tmp_path: Path) -> None:
+    gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=1m,mode=700") as small:
+        directory = keep.directory(small)
+        handle = keep.at(directory, f"{numbered(80_000)}; touch {printed}; read x <{gate.path}; echo end")
+        wait_until(printed.exists, LIMIT_S, what="the end of the output")
+        gate.open()
+        record = ending(handle)
+        assert (record.code, record.out_lines, record.log_complete) == (0, 80_001, False)
+        assert record.unwritten_end.endswith(" o end\n")
+        assert record.dropped_lines + len(texts(handle)) == 80_001
+        assert number(texts(handle)[0]) == 1
+
+
+@pytest.mark.root
+def test_when_a_full_disk_has_room_again_the_log_goes_on_and_says_what_it_lacks(keep: Keep, tmp_path: Path) -> None:
+    gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=4m,mode=700") as small:
+        directory, filler = keep.directory(small), small / "filler"
+        filler.write_bytes(b"\0" * (3 << 20))
+        handle = keep.at(directory, f"{numbered(80_000)}; touch {printed}; read x <{gate.path}; echo end")
+        wait_until(printed.exists, LIMIT_S, what="the end of the output")
+        filler.unlink()
+        gate.open()
+        record = ending(handle)
+        assert (record.code, record.log_complete) == (0, True)
+        assert texts(handle)[-1] == "end"
+        assert_missing_is_told(handle.directory, 80_001)
+
+
+@pytest.mark.root
+def test_a_disk_that_hangs_holds_no_command(keep: Keep, tmp_path: Path) -> None:
+    freeze, gate, printed = require_tool("fsfreeze"), Gate(tmp_path / "gate"), tmp_path / "printed"
+    with loop_mounted(tmp_path / "image", tmp_path / "fs") as place:
+        directory = keep.directory(place)
+        script = f"echo up; read x <{gate.path}; {numbered(100_000)}; touch {printed}; echo end"
+        handle = keep.at(directory, script)
+        until_printed(handle, "up")
+        subprocess.run([freeze, "-f", str(place)], check=True)
+        try:
+            gate.open()
+            wait_until(printed.exists, LIMIT_S, what="the end of the output")
+            assert memory_kb(handle.pid, "VmRSS") < RESIDENT_KB
+        finally:
+            subprocess.run([freeze, "-u", str(place)], check=True)
+        record = ending(handle)
+        assert (record.code, record.log_complete) == (0, True)
+        assert texts(handle)[-1] == "end"
+        assert_missing_is_told(handle.directory, 100_002)
+
+
+def assert_missing_is_told(directory: str, printed: int) -> None:
+    """Some lines are missing, the log says how many, and with them all are accounted for."""
+    tail = Tail(directory)
+    found = []
+    while more := tail.read():
+        found += more
+    assert tail.dropped_lines > 0
+    assert len([line for line in found if line.stream == "o"]) + tail.dropped_lines == printed
+    assert any(line.stream == "k" and line.text.startswith("missing ") for line in found)
+
+
+def memory_kb(pid: int, name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    raise AssertionError(f"no {name} of {pid}")

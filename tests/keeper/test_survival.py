@@ -1,0 +1,159 @@
+"""Whoever goes away, the command goes on and is found again; where it cannot be known how it ended, that is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.keeping.launch import Handle
+from dba_console.keeping.look import Tail, look, stop, wait
+from dba_console.keeping.proc import start_ticks
+from tests.background import wait_until
+from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, running, texts, until_printed
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STARTER = """
+import sys
+from dba_console.keeping.launch import start
+from dba_console.keeping.spec import Spec
+start(Spec(argv=("sh", "-c", sys.argv[2]), directory=sys.argv[1], tag="TEST", host="here"))
+print("started", flush=True)
+sys.stdin.read()
+"""
+IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+def test_the_keeper_has_a_process_session_of_its_own(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"read x <{gate.path}")
+    assert os.getsid(handle.pid) == handle.pid
+    assert os.getpgid(child(handle)) == child(handle)
+    assert os.getsid(child(handle)) == handle.pid
+
+
+def test_whoever_starts_a_keeper_does_not_become_its_parent(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"read x <{gate.path}")
+    assert parent(handle.pid) != os.getpid()
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["killed", "terminal-lost"])
+def test_the_command_outlives_who_started_it_and_is_found_again(keep: Keep, tmp_path: Path, terminal: bool) -> None:
+    gate, directory = Gate(tmp_path / "gate"), keep.directory()
+    script = f"echo before; read x <{gate.path}; echo after; exit 9"
+    command = [sys.executable, "-c", STARTER, str(directory), script]
+    if terminal:
+        # The terminal goes away with the one who holds its other end.
+        command = [sys.executable, "-c", IN_A_TERMINAL, *command]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline().strip() == b"started"
+        starter.kill()
+    handle = Handle(str(directory), 0)
+    until_printed(handle, "before")
+    standing = look(directory)
+    assert (standing.state, standing.child_alive) == ("running", True)
+    gate.open()
+    assert ending(handle).code == 9
+    assert texts(handle) == ["before", "after"]
+
+
+def test_a_hangup_does_not_reach_it(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"read x <{gate.path}; echo on")
+    os.kill(handle.pid, signal.SIGHUP)
+    gate.open()
+    assert ending(handle).code == 0
+    assert texts(handle) == ["on"]
+
+
+def test_a_killed_keeper_leaves_the_command_alone_and_its_end_unknown(keep: Keep, tmp_path: Path) -> None:
+    gate, done = Gate(tmp_path / "gate"), tmp_path / "done"
+    handle = keep(f"echo before; read x <{gate.path}; touch {done}")
+    until_printed(handle, "before")
+    kill(handle)
+    standing = look(handle.directory)
+    assert (standing.state, standing.child_alive, standing.exit) == ("lost", True, None)
+    assert not stop(handle.directory, "anna")
+    gate.open()
+    wait_until(done.exists, LIMIT_S, what="what the command does")
+    wait_until(lambda: look(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
+    assert look(handle.directory).state == "lost"
+    assert texts(handle) == ["before"]
+
+
+def test_a_killed_keepers_command_ends_when_it_prints(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"read x <{gate.path}; while :; do echo on; done")
+    kill(handle)
+    gate.open()
+    wait_until(lambda: look(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
+
+
+def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_there_is_one(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    record = {"keeper_pid": gone.pid, "keeper_start": 1, "boot_id": boot()}
+    (tmp_path / "running.json").write_text(json.dumps(record))
+    standing = look(tmp_path)
+    assert (standing.state, standing.child_alive) == ("lost", None)
+
+
+def test_processes_of_another_boot_are_not_taken_for_these(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"read x <{gate.path}")
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    record = json.loads(Path(handle.directory, "running.json").read_text())
+    (copied / "running.json").write_text(json.dumps(record | {"boot_id": "another"}))
+    assert (look(copied).state, look(copied).child_alive) == ("lost", False)
+    assert not stop(copied, "anna")
+    assert wait(copied).state == "lost"
+    assert handle.look().state == "running"
+
+
+def test_a_process_that_got_the_keepers_number_is_not_taken_for_it(tmp_path: Path) -> None:
+    record = {
+        "keeper_pid": os.getpid(),
+        "keeper_start": 1,
+        "boot_id": boot(),
+        "child_pid": os.getpid(),
+        "child_start": 1,
+    }
+    (tmp_path / "running.json").write_text(json.dumps(record))
+    assert (look(tmp_path).state, look(tmp_path).child_alive) == ("lost", False)
+    assert not stop(tmp_path, "anna")
+
+
+def test_a_log_is_read_on_from_where_another_reader_stopped(keep: Keep, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    handle = keep(f"echo one; echo two; read x <{gate.path}; echo three")
+    until_printed(handle, "two")
+    first = Tail(handle.directory)
+    assert [line.text for line in first.read()] == ["one", "two"]
+    assert first.read() == []
+    gate.open()
+    ending(handle)
+    second = Tail(handle.directory, first.place)
+    assert [line.text for line in second.read()] == ["three"]
+    assert (second.place.line, second.dropped_lines) == (3, 0)
+
+
+def kill(handle: Handle) -> None:
+    os.kill(handle.pid, signal.SIGKILL)
+    ticks = running(handle).keeper_start
+    wait_until(lambda: start_ticks(handle.pid) != ticks, LIMIT_S, what="the keeper's death")
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
