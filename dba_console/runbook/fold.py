@@ -85,7 +85,7 @@ def _forget_stale(state: RunState) -> None:
     seen: list[BlockState] = []
     for block in step.blocks if step is not None else ():
         known = state.blocks[block.id]
-        if known.status == "ok" and block.kind in ("check", "preview"):
+        if known.status == "ok" and block.kind in ("check", "preview", "confirm"):
             seen.append(known)
         elif block.kind in ACTS:
             known.confirmed, known.sight = "", None

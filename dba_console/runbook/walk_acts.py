@@ -63,6 +63,10 @@ def act(course: Course, block: Block, item: Item | None = None) -> Turn[None]:
     asks = item is None or item.key == block.id
     if asks and not going_on and not known.confirmed and not (yield from wanted(course, block, key)):
         return
+    covering = None if key else _covering(course, block)
+    if covering is not None and course.state.blocks[covering.id].status != "ok":
+        yield from skip(course, block, f"{covering.id}, which confirms it, was left out")
+        return
     rows: tuple[dict[str, Any], ...] | None = None
     if not key and (preview := bound_preview(course.plan, block)) is not None:
         rows = course.state.blocks[preview.id].rows
@@ -75,6 +79,15 @@ def act(course: Course, block: Block, item: Item | None = None) -> Turn[None]:
     if not (yield from _confirmed(course, block, item, rows)):
         return
     yield from _execute(course, block, item, rows)
+
+
+def _covering(course: Course, block: Block) -> Block | None:
+    """The `confirm` before it in its step, where it has no confirmation of its own."""
+    step, _ = course.plan.block(block.id)
+    if block.confirm is not None or block not in step.blocks:
+        return None
+    before = step.blocks[: step.blocks.index(block)]
+    return next((one for one in reversed(before) if one.kind == "confirm"), None)
 
 
 def _sight(course: Course, block: Block) -> Turn[bool]:
@@ -120,7 +133,9 @@ def confirm(
     if not expects:
         yield from fail(course, block, "it is not known what would have to be typed to confirm it", item)
         return False
-    text = ("Take it back: " if item else "") + wording(block, confirmation, expects, course.state.target)
+    step, _ = course.plan.block(block.id)
+    final = "No way back after this. " if step.point_of_no_return and not item else ""
+    text = final + ("Take it back: " if item else "") + wording(block, confirmation, expects, course.state.target)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people

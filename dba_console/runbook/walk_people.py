@@ -15,8 +15,12 @@ from dba_console.runbook.walk_questions import NotAnAnswer, chosen, decisions, l
 
 
 def stand(course: Course, block: Block) -> Turn[None]:
-    """A `confirm` of its own."""
-    yield from confirm(course, block, block.confirm or Confirmation(level="yes"))
+    """A `confirm` of its own; it covers the acts after it in its step, and the rows before it are what it counts."""
+    step, _ = course.plan.block(block.id)
+    shown = [one for one in step.blocks[: step.blocks.index(block)] if one.kind == "preview"]
+    rows = course.state.blocks[shown[-1].id].rows if shown else None
+    count = None if rows is None else len(rows)
+    yield from confirm(course, block, block.confirm or Confirmation(level="yes"), count=count)
 
 
 def choose(course: Course, block: Block) -> Turn[None]:

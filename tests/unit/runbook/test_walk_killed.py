@@ -234,3 +234,16 @@ def test_a_secret_given_on_the_way_is_asked_for_again() -> None:
     assert [asked.secret for asked in here.asked if asked.kind == "input"] == [True, True]
     assert inputs == {"key": "hush"}
     assert "hush" not in repr(here.records)
+
+
+def test_a_confirmation_that_covers_an_act_is_asked_for_again() -> None:
+    covered = (block("a/confirm", "confirm", confirm=Confirmation(level="yes")), block("a/change", "change"))
+    plan = plan_of(step("a", block("a/check", "check"), *covered))
+    here = World(kill_after=7)
+    with pytest.raises(Killed):
+        drive(plan, begin(plan, here), here)
+    assert here.records[-1].kind == "block.answered"
+    ending, _ = resume(plan, here)
+    assert ending.state == "done"
+    assert [asked.kind for asked in here.asked] == ["start", "yes", "yes"]
+    assert here.looked == [("a/check", "check")] * 2

@@ -279,3 +279,21 @@ def test_what_is_measured_against_is_compared() -> None:
     looks = {"a/measure": [Seen(values={"cached": 3})], "b/measure": [Seen(values={"cached": 1})]}
     _, state, _ = run(plan, World(looks=looks))
     assert state.measures == {"before": [{"cached": 3}, {"cached": 1}]}
+
+
+def test_an_act_covered_by_a_confirmation_is_not_done_without_it() -> None:
+    covered = (one("confirm", confirm=Confirmation(level="type", text="count")), one("change"))
+    plan = plan_of(step("a", one("preview"), *covered))
+    looks = {"a/preview": [Seen(rows=({"pid": 1}, {"pid": 2}))]}
+    _, _, world = run(plan, World(looks=looks))
+    assert (world.done, world.asked[-1].expects) == ([("a/change", 1)], "2")
+    world = World(looks=looks, answers={"type": ["no"], "failed": ["skip it is late"]})
+    ending, state, world = run(plan, world)
+    assert (ending.state, world.done) == ("done", [])
+    assert state.blocks["a/change"].note == "a/confirm, which confirms it, was left out"
+
+
+def test_a_point_of_no_return_says_so_when_it_asks() -> None:
+    plan = plan_of(step("a", one("change", confirm=TYPED), point_of_no_return=True))
+    _, _, world = run(plan)
+    assert world.asked[-1].text.startswith("No way back after this. ")
