@@ -50,9 +50,9 @@ def _opening(now: RunView) -> Change:
 
 
 def _standing(before: RunView, now: RunView) -> Iterator[Change]:
-    # That it waits for an answer is told by the question; that it runs again, by what it does.
-    told = (now.state, before.state) not in (("waiting", "running"), ("running", "waiting"))
-    if before.state != now.state and told and not over(now):
+    # That it waits for an answer is told by the question; that it runs, by what it does.
+    quiet = {before.state, now.state} <= {"planned", "running", "waiting"}
+    if before.state != now.state and not quiet and not over(now):
         yield {"event": "state", "run": now.run, "state": now.state}
     if before.driver != now.driver:
         yield {"event": "driver", "run": now.run, "driver": now.driver}
@@ -105,7 +105,9 @@ def _shown(before: RunView | None, now: RunView) -> Iterator[Change]:
             "event": "waiting", "run": now.run, "block": now.block, "waiting": msgspec.to_builtins(now.waiting),
             "begins": before is None or before.waiting is None or before.block != now.block,
         }  # fmt: skip
-    if now.progress and (before is None or before.progress != now.progress):
+    # What a command says of itself is its output, which is told line by line.
+    commanding = any(block.id == now.block and block.kind == "run" for block in now.blocks)
+    if now.progress and not commanding and (before is None or before.progress != now.progress):
         yield {"event": "progress", "run": now.run, "block": now.block, "text": now.progress,
                "begins": before is None or not before.progress or before.block != now.block}  # fmt: skip
     if (before is None and now.journal) or (before is not None and before.journal != now.journal):

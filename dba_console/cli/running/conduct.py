@@ -51,10 +51,13 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
     launch = begin(target, config)
     if manner.screen:
         return open_agent(launch.wait, target.name, config, request)
-    path = launch.wait()
-    client = AgentClient.connect(path)
+    client = AgentClient.connect(launch.wait())
     party = Party(
-        manner.answers, asks=manner.asks, run="" if isinstance(request, RunBegin) else request.run, every=manner.json
+        manner.answers,
+        asks=manner.asks,
+        run="" if isinstance(request, RunBegin) else request.run,
+        every=manner.json,
+        others=[one.run for one in client.hello.runs],
     )
     keyboard = Keyboard(sys.stdin.fileno(), terminal=sys.stdin.isatty()) if manner.asks else None
     try:

@@ -8,6 +8,7 @@ which takes back nothing and does nothing more.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from dba_console.agent.protocol import (
@@ -62,13 +63,18 @@ Out = Tell | Send | Leave
 class Party:
     """Follows one run. `run` empty: the one it has just asked for."""
 
-    def __init__(self, answers: Answers, *, asks: bool, run: str = "", every: bool = False) -> None:
-        """`asks`: somebody can be asked. `every`: tell each word of a wait, however often they come."""
+    def __init__(
+        self, answers: Answers, *, asks: bool, run: str = "", every: bool = False, others: Collection[str] = ()
+    ) -> None:
+        """`asks`: somebody can be asked. `every`: tell each word of a wait, however often they come. `others`: runs
+        that were there before; none of them is the one asked for.
+        """
         self.run = run
         self.view: RunView | None = None
         self.code: int | None = None
         """Why this client ended the run; the exit code that stands for it."""
         self._answers, self._asks, self._every = answers, asks, every
+        self._others = frozenset(others)
         self._may_answer = False
         self._yours = False
         self._answered = 0
@@ -115,7 +121,7 @@ class Party:
 
     def _see(self, message: RunViewMessage, at_us: int) -> list[Out]:
         view = message.view
-        if not self.run and message.yours and not over(view):
+        if not self.run and message.yours and view.run not in self._others:
             self.run = view.run
         if view.run != self.run:
             return []
@@ -169,7 +175,7 @@ class Party:
         asked = None if self.view is None else self.view.question
         failed = asked is not None and asked.kind in ("failed", "settle")
         self.code = ExitCode.RUNBOOK_FAILED if failed else ExitCode.REFUSED
-        return [_word(why), Send(RunControl(run=self.run, verb="abort", reason=f"nobody to ask: {why}"))]
+        return [_word(why), Send(RunControl(run=self.run, verb="abort", reason=_reason(asked)))]
 
     def _refused(self, message: RunRefused) -> list[Out]:
         hint = f"\nhint: {message.hint}" if message.hint else ""
@@ -202,11 +208,13 @@ class Party:
                 step, _, reason = rest.partition(" ")
                 if not step or not reason.strip():
                     return [_word("/jump STEP REASON")]
-                return [Send(RunControl(run=self.run, verb="jump", step=step, reason=reason.strip()))]
+                return [self._control(verb, reason.strip(), step)]
         return [_word(f"{verb} is none of {', '.join(name.partition(' ')[0] for name in COMMANDS)}")]
 
-    def _control(self, verb: str, reason: str) -> Out:
-        return Send(RunControl(run=self.run, verb=verb[1:], reason=reason))  # type: ignore[arg-type]
+    def _control(self, verb: str, reason: str, step: str = "") -> Out:
+        if verb != "/take" and (question := self.question) is not None:
+            self._answered = question.id  # this is what is said to it; refused, it is asked again
+        return Send(RunControl(run=self.run, verb=verb[1:], reason=reason, step=step))  # type: ignore[arg-type]
 
     def _farewell(self) -> list[Out]:
         if not self.run:
@@ -220,6 +228,14 @@ class Party:
         if self.code is not None:
             return self.code
         return ExitCode.OK if view.state == "done" else ExitCode.RUNBOOK_FAILED
+
+
+def _reason(asked: Question | None) -> str:
+    """What the journal says of it."""
+    if asked is None:
+        return "no answer was given, and nobody can be asked"
+    what = asked.block or asked.step or asked.kind
+    return f"nobody can be asked about {what}" if asked.kind in ("failed", "settle") else f"{what} was not confirmed"
 
 
 def missing(asked: Question) -> str:

@@ -168,6 +168,22 @@ def test_a_run_that_is_refused_ends_the_command_with_its_code() -> None:
     assert left(outs) == [8]
 
 
+def test_a_run_that_was_there_before_is_not_the_one_asked_for() -> None:
+    party = Party(Answers(yes=True), asks=False, others=[DROP.run])
+    assert party.hear(said(DROP, TYPED)) == []
+    outs = party.hear(RunRefused(text="another run is under way", code=2))
+    assert left(outs) == [2]
+
+
+def test_a_command_stands_for_the_answer_until_it_is_refused() -> None:
+    party = at_terminal()
+    party.hear(said(DROP, TYPED))
+    party.typed("/abort too late")
+    assert party.question is None
+    party.hear(RunRefused(text="not now", reply_to=DROP.run))
+    assert party.question == TYPED
+
+
 def test_other_runs_are_not_listened_to() -> None:
     party = Party(Answers(), asks=True, run="another")
     assert party.hear(said(DROP, TYPED)) == []

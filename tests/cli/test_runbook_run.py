@@ -1,0 +1,233 @@
+"""Runbooks walked from the command line, without a screen: a real server, a real agent, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
+from tests.cli.console import Console, Done
+
+WAIT_S = 180.0
+
+DOCUMENT = """# A small one
+
+```toml {{runbook}}
+id = "{id}"
+needs = ["server"]
+[inputs.word]
+type = "text"
+default = "hello"
+help = "what is said"
+[inputs.key]
+type = "secret"
+required = false
+help = "what nobody may read"
+```
+
+Why and when.
+
+## Look
+
+```sql {{check}}
+select true
+```
+
+## Say it
+
+```sh {{run confirm=type:target as=said}}
+echo "$RB_word"; echo "and ${{RB_key:-nothing}}."; echo "on the side" >&2
+```
+
+## Read it
+
+```toml {{confirm ack}}
+text = "Read what was said"
+```
+
+## Measure
+
+```sql {{check}}
+select {holds}
+```
+"""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A console whose agent watches a server, and two runbooks: one that ends well, one that does not."""
+
+    console: Console
+    dsn: str
+    target: str
+
+    def book(self, holds: str = "true") -> str:
+        name = "small" if holds == "true" else "sour"
+        path = self.console.home / f"{name}.md"
+        path.write_text(DOCUMENT.format(id=name, holds=holds))
+        return str(path)
+
+    def runbook(self, verb: str, *arguments: str, stdin: str | None = None, **environ: str) -> Done:
+        return self.console.run("runbook", verb, *arguments, "--dsn", self.dsn, stdin=stdin, timeout=WAIT_S, **environ)
+
+    def story(self, run: str = "last") -> Done:
+        return self.console.run("runbook", "runs", run, timeout=WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def ground(cluster: Cluster) -> Iterator[Ground]:
+    home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
+    console = Console(home)
+    with console.running("record", cluster.dsn()):
+        wait_until(lambda: console.run("attach", "--list", "--json", timeout=WAIT_S).out, WAIT_S, what="the agent")
+        target = json.loads(console.run("attach", "--list", "--json", timeout=WAIT_S).out)["target"]
+        yield Ground(console, cluster.dsn(), target)
+    shutil.rmtree(home)
+
+
+def test_a_run_with_all_it_asks_for_ends_well_and_is_told(ground: Ground) -> None:
+    done = ground.runbook(
+        "run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", "--input", "word=salve"
+    )
+    assert done.code == 0, done
+    for said in ("A small one", f"on {ground.target}", "SMALL: salve", "SMALL ! on the side", "done"):
+        assert said in done.out
+    story = ground.story()
+    assert story.code == 0
+    assert "done" in story.out and "salve" not in story.err
+
+
+def test_output_lands_in_the_log_of_the_session(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", "--input", "word=ave")
+    assert done.code == 0, done
+    log = next(ground.console.sessions.glob("*/session.log"))
+    wait_until(lambda: " SMALL: ave\n" in log.read_text(), WAIT_S, what="the line in session.log")
+
+
+def test_what_nobody_confirmed_is_not_done_and_the_code_says_so(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book(), "--yes")
+    assert done.code == 8, done
+    assert f"--confirm say-it={ground.target}" in done.out
+    assert "and nothing." not in done.out
+    assert "aborted" in ground.story().out
+
+
+def test_without_a_word_nothing_is_begun(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book())
+    assert done.code == 8, done
+    assert "--confirm start=yes" in done.out
+
+
+def test_a_confirmation_for_another_server_is_not_taken(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book(), "--confirm", "say-it=another", "--yes")
+    assert done.code == 8, done
+    assert "does not fit" in done.out and "and nothing." not in done.out
+
+
+def test_a_check_that_fails_fails_the_run(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book("false"), "--confirm", f"say-it={ground.target}", "--yes")
+    assert done.code == 7, done
+    assert "failed" in done.out
+
+
+def test_lines_of_a_pipe_answer_with_plain(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book(), "--plain", stdin=f"yes\n{ground.target}\ny\n")
+    assert done.code == 0, done
+    assert f"type {ground.target} >" in done.out
+
+
+def test_json_gives_an_object_for_everything_that_happens(ground: Ground) -> None:
+    done = ground.runbook("run", ground.book(), "--json", "--confirm", f"say-it={ground.target}", "--yes")
+    assert done.code == 0, done
+    events = done.objects()
+    assert events[0]["event"] == "run" and events[-1]["event"] == "ended"
+    assert {"question", "answer", "line", "step"} <= {one["event"] for one in events}
+    assert all(one["at"].endswith("Z") for one in events)
+
+
+def test_a_rehearsal_changes_nothing_and_asks_nothing(ground: Ground) -> None:
+    done = ground.runbook("rehearse", ground.book())
+    assert done.code == 0, done
+    assert "SMALL: hello" not in done.out
+    assert "does not promise" in done.out
+
+
+def test_a_run_that_was_left_waits_and_is_come_back_to(ground: Ground) -> None:
+    left = ground.runbook("run", ground.book(), "--plain", stdin="yes\n")
+    assert left.code == 130, left
+    assert "goes on" in left.out and "runbook resume" in left.out
+    refused = ground.runbook("run", ground.book(), "--yes")
+    assert refused.code != 0 and "under way" in refused.out + refused.err
+    back = ground.runbook("resume", "last", "--plain", stdin=f"{ground.target}\ny\n")
+    assert back.code == 0, back
+
+
+def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
+    command = ground.console.command("runbook", "run", ground.book(), "--plain", "--dsn", ground.dsn)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=ground.console.environ(), encoding="utf-8",
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        seen = ""
+        while "type yes >" not in seen:
+            line = process.stdout.readline()
+            assert line, seen
+            seen += line
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    assert "goes on" in rest
+    ended = ground.runbook("resume", "last", "--plain", stdin="/abort changed my mind\n")
+    assert ended.code == 7, ended
+
+
+def test_a_secret_is_neither_given_as_an_argument_nor_found_anywhere_after(ground: Ground) -> None:
+    given = ground.runbook("run", ground.book(), "--yes", "--input", "key=tr0ub4dor")
+    assert given.code == 2 and "is a secret" in given.err and "tr0ub4dor" not in given.err + given.out
+    done = ground.runbook(
+        "run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", DBA_CONSOLE_INPUT_KEY="tr0ub4dor"
+    )
+    assert done.code == 0, done
+    assert "and ********." in done.out
+    found = [path for path in ground.console.home.rglob("*") if path.is_file() and b"tr0ub4dor" in path.read_bytes()]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("nonesuch",), 2, "nonesuch"),
+        (("BOOK", "--confirm", "sayit=x"), 2, "did you mean say-it?"),
+        (("BOOK", "--input", "wrod=x"), 2, "word"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_before_anything_begins(
+    ground: Ground, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    book = ground.book()
+    done = ground.runbook("run", *(book if one == "BOOK" else one for one in arguments))
+    assert done.code == code, done
+    assert said in done.err and "Traceback" not in done.err
+
+
+def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
+    assert ground.runbook("rehearse", ground.book()).code == 0
+    shown = ground.console.run("session", "show", "last", timeout=WAIT_S)
+    assert "\nruns\n" in shown.out and "-small-" in shown.out
+    checked = ground.console.run("session", "verify", "last", timeout=WAIT_S)
+    assert checked.code == 0, checked
+    assert "unchanged" in checked.out
+    rows = ground.console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
+    assert {row["about"]["runbook"] for row in rows} <= {"small", "sour"}
+    again = ground.runbook("resume", "last")
+    assert again.code == 6 and "has ended" in again.err
