@@ -64,6 +64,7 @@ class Operator:
         """Set anew for each block; the server is told with the next statement."""
         self.on_mark = on_mark
         """Writes the mark down, durably. What it raises stops the act before it takes effect."""
+        self.commit_s: float | None = COMMIT_S
         self._database, self._connect_timeout_s, self._lock_timeout_s = database, connect_timeout_s, lock_timeout_s
         self._kept: dict[str, str] = {}
         self._others: dict[str, Operator] = {}
@@ -301,7 +302,7 @@ class Operator:
         if mark is not None:
             self.on_mark(mark)
         try:
-            with self._within(connection, COMMIT_S, mark):
+            with self._within(connection, self.commit_s, mark):
                 connection.execute("COMMIT")
         except Lost:
             if mark is not None:

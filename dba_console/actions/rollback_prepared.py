@@ -6,7 +6,7 @@ its transaction manager. It ends only in the database it was prepared in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -35,14 +35,28 @@ WITH next AS (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot(
 SELECT pg_catalog.pg_xact_status(xid::text::pg_catalog.xid8) AS status FROM full_xid
 """
 """The view gives 32 bits of the id; the epoch is that of the newest id not greater than the next one."""
+_WARNING = "What they did will be gone: ask the transaction managers they belong to whether they still mean to commit."
 _KEY = ("gid", "transaction", "owner", "database", "prepared_us")
 
 
-class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Prepared(Struct, frozen=True):
+    """A row that names a prepared transaction; it may say more of it."""
+
     gid: str
+
+
+class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    gid: str | None = None
     """Identifier it was prepared with."""
+    rows: list[Prepared] = []
+    """Instead: rows of a preview with `gid`, as in `rows = "%(prepared)s"`."""
     min_age: str = "10m"
     """A younger one is refused: its transaction manager may be about to commit it."""
+
+    @property
+    def gids(self) -> list[str]:
+        named = [] if self.gid is None else [self.gid]
+        return list(dict.fromkeys([*named, *(row.gid for row in self.rows)]))
 
 
 class RollbackPrepared:
@@ -50,58 +64,77 @@ class RollbackPrepared:
 
     name: ClassVar[str] = "rollback-prepared"
     summary: ClassVar[str] = (
-        "Rolls back a prepared transaction, in its own database, after showing its age, owner, and locks. Refuses one "
+        "Rolls back prepared transactions, each in its own database, after showing age, owner and locks. Refuses one "
         "younger than `min_age`. It cannot be taken back: what the transaction did is gone."
     )
     Settings: ClassVar[type[Struct]] = PreparedSettings
     needs_server: ClassVar[bool] = True
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
+    may_shrink: ClassVar[bool] = True
+    """What has ended meanwhile need not be ended."""
 
     def look(self, settings: PreparedSettings, world: World) -> Sight:
-        rows = {row["gid"]: row for row in server(world).rows(_SEEN)}
-        row, exact = rows.get(settings.gid), _statement(settings.gid)
-        if row is None:
-            there = f"there are {', '.join(sorted(rows))}" if rows else "there is none"
-            return Sight(
-                text=f"No transaction is prepared as {settings.gid}: {there}.", exact=exact, done=True, count=0
-            )
-        refusal, hint = _refusal(settings, row)
+        there = {row["gid"]: row for row in server(world).rows(_SEEN)}
+        found = [there[gid] for gid in settings.gids if gid in there]
+        gone = [gid for gid in settings.gids if gid not in there]
+        exact = "; ".join(f"{_statement(row['gid'])} in database {row['database']}" for row in found)
+        text = " ".join([*(_told(row) for row in found[:5]), *_more(len(found) - 5), *_absent(gone, there)])
+        if not found:
+            return Sight(text=text or "No prepared transaction is named.", exact=exact, done=True, count=0)
+        refusal, hint = next((told for told in (_refusal(settings, row) for row in found) if told[0]), (None, None))
         return Sight(
-            text=_told(row),
-            exact=f"{exact}  -- in database {row['database']}",
-            values={"prepared": len(rows), "held_xids": row["xids"], "locks": row["locks"]},
+            text=f"{text} {_WARNING}",
+            exact=exact,
+            values=_figures(list(there.values())),
             refusal=refusal,
             hint=hint,
-            count=1,
-            rows=({name: row[name] for name in _KEY},),
+            count=len(found),
+            rows=tuple({name: row[name] for name in _KEY} for row in found),
         )
 
     def act(self, settings: PreparedSettings, sight: Sight, world: World, control: Control) -> Done:
-        link, key = server(world), sight.rows[0]
-        if not any(all(row[name] == key[name] for name in _KEY) for row in link.rows(_SEEN)):
-            return Done(state="failed", text="nothing was done: it is not the one any more that was shown")
-        try:
-            link.to(key["database"]).act(_statement(settings.gid), transaction=False, timeout_s=60.0)
-        except StatementFailed as error:
-            return Done(state="failed", text=f"the server refused: {error.message}")
-        except Lost as error:
-            return Done(state="unknown", text=error.message)
-        return Done(state="ok", text="rolled back; its locks are free", values={"prepared": len(link.rows(_SEEN))})
+        link = server(world)
+        for done, key in enumerate(sight.rows):
+            if done and control.stop_asked():
+                return _end(link, "stopped", f"stopped after {done} of {len(sight.rows)}")
+            control.tell(f"rolling back {key['gid']}", done, len(sight.rows), "transactions")
+            try:
+                told = _roll_back(link, key)
+            except Lost as error:
+                return Done(state="unknown", text=f"{key['gid']}: {error.message}")
+            if told is not None:
+                before = f"{done} of {len(sight.rows)} rolled back, then " if done else ""
+                return _end(link, "failed", f"{before}{key['gid']}: {told}")
+        return _end(link, "ok", f"rolled back {len(sight.rows)}; their locks are free")
 
     def settle(self, settings: PreparedSettings, sight: Sight, world: World) -> Done:
-        link, key = server(world), sight.rows[0]
-        if any(all(row[name] == key[name] for name in _KEY) for row in link.rows(_SEEN)):
-            return Done(state="failed", text=f"{settings.gid} is still prepared")
-        status = _status(link, int(key["transaction"]))
-        if status == "aborted":
-            return Done(state="ok", text=f"transaction {key['transaction']} was rolled back: the commit log says so")
-        if status == "committed":
-            return Done(state="failed", text=f"transaction {key['transaction']} was committed, not rolled back")
-        return Done(state="unknown", text=f"it is prepared no more, and the server does not say how it ended: {status}")
+        link = server(world)
+        there = {tuple(row[name] for name in _KEY) for row in link.rows(_SEEN)}
+        left = [key["gid"] for key in sight.rows if tuple(key[name] for name in _KEY) in there]
+        if left:
+            return _end(link, "failed", f"still prepared: {', '.join(left)}")
+        ends = {key["gid"]: _status(link, int(key["transaction"])) for key in sight.rows}
+        other = {gid: status for gid, status in ends.items() if status != "aborted"}
+        if not other:
+            return _end(link, "ok", "rolled back: the server's commit log says so")
+        told = "; ".join(f"{gid}: {status}" for gid, status in other.items())
+        state = "failed" if "committed" in other.values() else "unknown"
+        return _end(link, state, f"prepared no more, but not known as rolled back: {told}")
 
     def undo(self, settings: PreparedSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return Done(state="failed", text="what was rolled back cannot be brought back")
+
+
+def _roll_back(link: ServerLink, key: Mapping[str, Any]) -> str | None:
+    """Why it was not rolled back; None where it was. Raises Lost."""
+    if not any(all(row[name] == key[name] for name in _KEY) for row in link.rows(_SEEN)):
+        return "it is not the one any more that was shown"
+    try:
+        link.to(key["database"]).act(_statement(key["gid"]), transaction=False, timeout_s=60.0)
+    except StatementFailed as error:
+        return f"the server refused: {error.message}"
+    return None
 
 
 def _refusal(settings: PreparedSettings, row: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -121,9 +154,31 @@ def _refusal(settings: PreparedSettings, row: Mapping[str, Any]) -> tuple[str | 
 def _told(row: Mapping[str, Any]) -> str:
     return (
         f"{row['gid']} of {row['owner']} in database {row['database']} was prepared {human_duration(row['age_s'])} "
-        f"ago, holds locks on {row['locks']} relations and the horizon {human_count(row['xids'])} transactions back. "
-        "What it did will be gone: ask the transaction manager it belongs to whether it still means to commit it."
+        f"ago, holds {row['locks']} locks on relations, and the horizon {human_count(row['xids'])} transactions back."
     )
+
+
+def _more(count: int) -> list[str]:
+    return [f"And {count} more."] if count > 0 else []
+
+
+def _absent(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
+    if not gone:
+        return []
+    known = f"there are {', '.join(sorted(there)[:5])}" if there else "there is none"
+    return [f"Nothing is prepared as {', '.join(gone[:5])}: {known}."]
+
+
+def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "prepared": len(rows),
+        "held_xids": max((row["xids"] for row in rows), default=None),
+        "locks": sum(row["locks"] for row in rows),
+    }
+
+
+def _end(link: ServerLink, state: str, text: str) -> Done:
+    return Done(state=state, text=text, values=_figures(link.rows(_SEEN)))
 
 
 def _statement(gid: str) -> str:

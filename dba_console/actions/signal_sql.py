@@ -7,15 +7,16 @@ the statement that signals.
 from __future__ import annotations
 
 _MEANT = """
-  SELECT w.pid, timestamptz 'epoch' + w.start_us * interval '1 microsecond' AS backend_start
-    FROM pg_catalog.unnest(%(pids)s::int4[], %(starts)s::int8[]) AS w (pid, start_us)
+  SELECT w.pid, w.start_us, timestamptz 'epoch' + w.start_us * interval '1 microsecond' AS backend_start
+    FROM ROWS FROM (pg_catalog.unnest(%(pids)s::int4[]), pg_catalog.unnest(%(starts)s::int8[])) AS w (pid, start_us)
 """
+# The start of a session this role may not see is NULL: it is called hidden, not gone.
 _JUDGED = f"""
-  SELECT a.pid, a.backend_start, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start,
+  SELECT a.pid, w.start_us, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start,
          CASE
            WHEN a.pid = pg_catalog.pg_backend_pid()
              OR (a.usename = current_user AND a.application_name ~ '^dba-console($|:)') THEN 'own'
-           WHEN a.backend_type IS NULL OR a.query = '<insufficient privilege>' THEN 'hidden'
+           WHEN a.backend_start IS NULL OR a.backend_type IS NULL OR a.query = '<insufficient privilege>' THEN 'hidden'
            WHEN a.backend_type = 'walsender' THEN 'walsender'
            WHEN a.backend_type = 'autovacuum worker' AND a.query LIKE '%%(to prevent wraparound)%%' THEN 'wraparound'
            WHEN a.backend_type NOT IN ('client backend', 'autovacuum worker') THEN 'background'
@@ -28,14 +29,14 @@ _JUDGED = f"""
            ELSE 'may'
          END AS verdict
     FROM ({_MEANT}) w
-    JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.backend_start
+    JOIN pg_catalog.pg_stat_activity a
+      ON a.pid = w.pid AND (a.backend_start = w.backend_start OR a.backend_start IS NULL)
     LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
     JOIN pg_catalog.pg_roles me ON me.rolname = current_user
 """
 SEEN = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
-       j.state, j.query_start,
-       (EXTRACT(epoch FROM j.backend_start - timestamptz 'epoch') * 1000000)::int8 AS start_us,
+       j.state, j.query_start, j.start_us,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """

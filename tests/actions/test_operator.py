@@ -1,0 +1,298 @@
+"""The acting connection: one statement at a time, bounded, on the server that is meant, its end known or unknown."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from dba_console.actions.identity import Identity
+from dba_console.actions.link import Lost, Mark, StatementFailed, Stopped
+from dba_console.actions.operator import Operator, Restarted
+from dba_console.actions.settling import settle_mark
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConnectError, Refused
+from tests.actions.acting import acting
+from tests.background import wait_until
+from tests.conftest import FreshCluster
+from tests.postgres.proxy import Proxy
+from tests.standbys import copied_standby, hand_over
+
+
+@pytest.fixture
+def link(cluster: Cluster) -> Iterator[Operator]:
+    with acting(cluster) as link:
+        yield link
+        link.act("drop table if exists acted")
+
+
+def test_a_look_is_one_statement_and_cannot_leave_its_read_only_transaction(link: Operator, cluster: Cluster) -> None:
+    for sneaking in (
+        "select 1; commit; create table acted ()",
+        "show work_mem; commit; create table acted ()",
+        "with x as (select 1) select * from x; create table acted ()",
+        "create table acted ()",
+        "commit",
+    ):
+        with pytest.raises(StatementFailed):
+            link.look(sneaking)
+    assert cluster.psql("select to_regclass('acted')") == ""
+
+
+def test_a_look_names_its_columns_without_rows_and_gives_no_more_rows_than_wanted(link: Operator) -> None:
+    assert link.look("select 1 as one, 2 as two where false").columns == ("one", "two")
+    some = link.look("select * from generate_series(1, 50) as n", limit=3)
+    assert (some.count, some.cut) == (3, True)
+    assert not link.look("select * from generate_series(1, 3) as n", limit=3).cut
+    assert link.look("show server_version_num").count == 1
+
+
+def test_values_are_bound_and_a_percent_sign_is_written_twice(link: Operator) -> None:
+    [row] = link.rows("select %(a)s || '%%' as a", {"a": "'; drop"})
+    assert row["a"] == "'; drop%"
+
+
+def test_a_statement_in_another_databases_encoding_is_shown_and_stops_nothing(link: Operator, cluster: Cluster) -> None:
+    cluster.psql("create database latin encoding 'LATIN1' template template0")
+    try:
+        with psycopg.connect(cluster.dsn(dbname="latin", client_encoding="LATIN1"), autocommit=True) as session:
+            session.execute("select 'caf\u00e9'")
+            [row] = link.rows(
+                "select query from pg_stat_activity where pid = %(pid)s", {"pid": session.info.backend_pid}
+            )
+        assert row["query"] == "select 'caf\ufffd'"
+    finally:
+        cluster.psql("drop database latin")
+
+
+def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) -> None:
+    marks: list[Mark] = []
+    seen: list[str] = []
+    with acting(cluster) as link:
+        link.on_mark = lambda mark: (marks.append(mark), seen.append(cluster.psql("select to_regclass('acted')")))[0]
+        link.act("create table acted ()")
+        [mark] = marks
+        assert mark.xid is not None and seen == [""], "the table was there before its transaction was written down"
+        assert settle_mark(link, mark).state == "ok"
+        link.act("drop table acted")
+
+
+def test_nothing_is_committed_where_the_transaction_id_cannot_be_written_down(cluster: Cluster) -> None:
+    def full(mark: Mark) -> None:
+        raise OSError(28, "no space left on device")
+
+    with acting(cluster) as link:
+        link.on_mark = full
+        with pytest.raises(OSError, match="no space"):
+            link.act("create table acted ()")
+        with pytest.raises(OSError, match="no space"):
+            link.act("vacuum pg_class", transaction=False)
+    assert cluster.psql("select to_regclass('acted')") == ""
+
+
+def test_a_statement_the_server_refuses_leaves_nothing_and_the_connection_usable(link: Operator) -> None:
+    with pytest.raises(StatementFailed, match="division by zero") as failed:
+        link.act("select 1 / 0")
+    assert failed.value.sqlstate == "22012"
+    assert link.rows("select 1 as one") == [{"one": 1}]
+
+
+def test_a_statement_that_commits_by_itself_is_told(link: Operator) -> None:
+    with pytest.raises(StatementFailed, match="ended its transaction itself"):
+        link.act("commit")
+
+
+def test_what_takes_too_long_is_cancelled_and_what_is_stopped_says_so(link: Operator) -> None:
+    with pytest.raises(StatementFailed, match="statement timeout"):
+        link.act("select pg_sleep(3600)", timeout_s=0.2)
+    with pytest.raises(Stopped):
+        link.act("select pg_sleep(3600)", watch=lambda pid: True)
+    assert link.rows("select 1 as one") == [{"one": 1}]
+
+
+def test_a_lock_is_not_waited_for_for_ever(link: Operator, cluster: Cluster) -> None:
+    link.act("create table acted ()")
+    with acting(cluster) as other:
+        other.application = "dba-console:test:other"
+        blocker = threading.Event()
+
+        def hold(mark: Mark) -> None:
+            with pytest.raises(StatementFailed, match="lock timeout"):
+                link.act("alter table acted add a int", lock_timeout_s=0.2)
+            blocker.set()
+
+        other.on_mark = hold
+        other.act("alter table acted add b int")
+    assert blocker.is_set()
+
+
+def test_the_server_sees_which_step_acts(link: Operator, cluster: Cluster) -> None:
+    link.application = "dba-console:20261122T050100Z-cache-drop-1f3a:before"
+    [row] = link.rows("select application_name as name from pg_stat_activity where pid = pg_backend_pid()")
+    assert row["name"] == link.application
+    assert link.mark.application == link.application
+
+
+def test_a_connection_that_went_away_meanwhile_is_opened_anew(link: Operator, cluster: Cluster) -> None:
+    first = link.identity() and link.mark.pid
+    cluster.psql(f"select pg_terminate_backend({first}, 60000)" if cluster.major >= 14 else "select 1")
+    assert link.rows("select 1 as one") == [{"one": 1}]
+    cluster.psql(f"select pg_terminate_backend({link.mark.pid}, 60000)")
+    link.act("create table acted ()")
+    assert link.mark.pid != first
+
+
+def test_a_parameter_kept_for_the_run_outlives_its_connection(link: Operator, cluster: Cluster) -> None:
+    link.keep("work_mem", "17MB")
+    cluster.psql(f"select pg_terminate_backend({link.mark.pid}, 60000)")
+    assert link.rows("show work_mem") == [{"work_mem": "17MB"}]
+    link.forget("work_mem")
+    assert link.rows("show work_mem") != [{"work_mem": "17MB"}]
+
+
+def test_another_database_of_the_server_is_reached_by_the_same_rules(link: Operator) -> None:
+    other = link.to("template1")
+    assert other.rows("select current_database()::text as name") == [{"name": "template1"}]
+    assert link.to("postgres") is link and link.to("template1") is other
+
+
+def test_no_server_is_a_sentence_and_no_traceback(cluster: Cluster) -> None:
+    link = Operator(cluster.dsn(dbname="nowhere"))
+    with pytest.raises(ConnectError, match="nowhere"):
+        link.act("select 1")
+    assert "nowhere" not in repr(link)
+
+
+# -- the end of a commit that nobody saw ---------------------------------------------------------------------------
+
+
+def test_a_commit_that_never_arrived_is_settled_as_rolled_back(fresh_cluster: FreshCluster) -> None:
+    """The cable is pulled after the transaction id was written down, before COMMIT leaves."""
+    cluster = fresh_cluster()
+    with Proxy(cluster) as proxy, acting(cluster) as straight:
+        link, marks = Operator(proxy.dsn(), connect_timeout_s=60), list[Mark]()
+        link.commit_s = 0.5
+
+        def cut(mark: Mark) -> None:
+            still = settle_mark(straight, mark, patience_s=0)
+            assert still.state == "unknown" and "under way" in still.text
+            marks.append(mark)
+            proxy.cut()
+
+        link.on_mark = cut
+        with pytest.raises(Lost) as lost:
+            link.act("create table acted ()")
+        assert [lost.value.mark] == marks
+        assert settle_mark(straight, marks[0], patience_s=60).state == "failed"
+        assert cluster.psql("select to_regclass('acted')") == ""
+        link.close()
+
+
+def test_a_commit_whose_answer_was_lost_is_settled_as_committed(fresh_cluster: FreshCluster) -> None:
+    """The server waits for a standby that is not there; its COMMIT is done, and the answer never comes."""
+    cluster = fresh_cluster({"synchronous_standby_names": "nobody", "synchronous_commit": "on"})
+    marks: list[Mark] = []
+    with acting(cluster, marks=marks) as link, acting(cluster) as straight:
+        link.commit_s = None
+        ended = threading.Event()
+
+        def end() -> None:
+            waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
+            pid = wait_until(lambda: cluster.psql(waiting), 60)
+            cluster.psql(f"select pg_terminate_backend({pid})")
+            ended.set()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        with pytest.raises(Lost) as lost:
+            link.act("create table acted ()")
+        thread.join(60)
+        assert ended.is_set() and lost.value.mark == marks[0]
+        assert settle_mark(straight, marks[0], patience_s=60).state == "ok"
+        assert cluster.psql("select to_regclass('acted')") == "acted"
+
+
+def test_a_connection_lost_before_the_commit_has_changed_nothing(link: Operator, cluster: Cluster) -> None:
+    with pytest.raises(Lost) as lost:
+        link.act("select pg_terminate_backend(pg_backend_pid())")
+    assert lost.value.mark is None
+
+
+def test_a_transaction_of_another_timeline_or_of_the_future_is_unknown(cluster: Cluster) -> None:
+    marks: list[Mark] = []
+    with acting(cluster, marks=marks) as link:
+        link.act("create table acted ()")
+        link.act("drop table acted")
+        mark = marks[0]
+        later = type(mark)(**{**fields(mark), "xid": (mark.xid or 0) + 10_000_000})
+        assert settle_mark(link, later).state == "unknown"
+        elsewhere = type(mark)(**{**fields(mark), "timeline": 7})
+        told = settle_mark(link, elsewhere)
+        assert told.state == "unknown" and "timeline" in told.text
+
+
+def test_what_ran_outside_a_transaction_is_told_by_its_backend(cluster: Cluster) -> None:
+    marks: list[Mark] = []
+    with acting(cluster) as straight:
+        with acting(cluster, marks=marks) as link:
+            link.act("vacuum pg_class", transaction=False)
+            [mark] = marks
+            assert mark.xid is None
+            assert "still under way" in settle_mark(straight, mark).text
+        gone = f"select 1 from pg_stat_activity where pid = {mark.pid}"
+        wait_until(lambda: cluster.psql(gone) == "", 60)
+        told = settle_mark(straight, mark)
+        assert told.state == "unknown" and "has ended" in told.text
+
+
+def fields(mark: Mark) -> dict[str, object]:
+    return {name: getattr(mark, name) for name in mark.__struct_fields__}
+
+
+# -- the wrong server ----------------------------------------------------------------------------------------------
+
+
+def planned_on(cluster: Cluster) -> Identity:
+    with acting(cluster) as link:
+        return link.identity()
+
+
+def test_a_copy_of_the_cluster_is_refused_though_it_has_the_same_system_identifier(fresh_cluster: FreshCluster) -> None:
+    original = fresh_cluster()
+    planned = planned_on(original)
+    original.stop()
+    copy = Cluster(original.binaries, durable=False)
+    try:
+        shutil.copytree(original.data_directory, copy.data_directory)
+        hand_over(copy)
+        copy.start()
+        with acting(copy) as link:
+            assert link.identity().system_identifier == planned.system_identifier
+            link.planned = planned
+            with pytest.raises(Refused, match=r"data directory .* answers, not the one with"):
+                link.act("create table acted ()")
+        assert copy.psql("select to_regclass('acted')") == ""
+    finally:
+        copy.close()
+
+
+def test_a_standby_promoted_in_mid_run_is_refused(fresh_cluster: FreshCluster) -> None:
+    with copied_standby(fresh_cluster()) as standby, acting(standby) as link:
+        link.act("select pg_cancel_backend(0)")  # a standby can be acted on
+        standby.psql("select pg_promote(true, 60)")
+        with pytest.raises(Refused, match="is a primary now; the run was begun on a standby"):
+            link.act("create table acted ()")
+
+
+def test_a_server_restarted_in_mid_run_is_refused_until_the_restart_is_meant(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster()
+    with acting(cluster) as link:
+        cluster.restart()
+        with pytest.raises(Restarted, match="was started at"):
+            link.act("create table acted ()")
+        link.planned = link.identity()
+        link.act("create table acted ()")
+    assert cluster.psql("select to_regclass('acted')") == "acted"

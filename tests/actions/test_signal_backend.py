@@ -1,0 +1,155 @@
+"""signal-backend: the sessions that were named and no others, and whether they obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import psycopg
+import pytest
+
+from dba_console.actions.action import PlainControl, World
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import UsageError
+from tests.actions.acting import acting, look, perform, settled
+from tests.background import idle_in_transaction, session, waiting_for_lock
+
+SIGNAL = ACTIONS["signal-backend"]
+
+
+@pytest.fixture
+def link(cluster: Cluster) -> Iterator[Operator]:
+    with acting(cluster) as link:
+        yield link
+
+
+def named(link: Operator, *pids: int) -> list[dict[str, object]]:
+    """As a preview gives them."""
+    sql = "select pid, backend_start::text as backend_start, usename from pg_stat_activity where pid = any (%(pids)s)"
+    rows = link.rows(sql, {"pids": list(pids)})
+    assert len(rows) == len(pids)
+    return rows
+
+
+def there(link: Operator, pid: int) -> bool:
+    return bool(link.rows("select 1 as one from pg_stat_activity where pid = %(pid)s", {"pid": pid}))
+
+
+def test_sessions_are_ended_and_seen_to_be_gone(link: Operator, cluster: Cluster) -> None:
+    with session(cluster, name="one") as one, session(cluster, name="two") as two, session(cluster) as bystander:
+        rows = named(link, one.info.backend_pid, two.info.backend_pid)
+        sight, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
+        assert (sight.count, done.state) == (2, "ok"), done.text
+        assert not there(link, one.info.backend_pid) and there(link, bystander.info.backend_pid)
+        assert settled(SIGNAL, link, sight, verb="terminate", rows=rows).state == "ok"
+
+
+def test_a_query_is_cancelled_and_its_session_stays(link: Operator, cluster: Cluster) -> None:
+    hold, wait = "select pg_advisory_xact_lock(4711)", "select pg_advisory_lock(4711)"
+    with idle_in_transaction(cluster, hold), waiting_for_lock(cluster, wait) as pid:
+        _, done = perform(SIGNAL, link, verb="cancel", rows=named(link, pid), wait="60s")
+        assert done.state == "ok" and "1 of 1 cancelled" in done.text
+        assert there(link, pid)
+
+
+def test_a_number_given_out_again_hits_nobody_else(link: Operator, cluster: Cluster) -> None:
+    with session(cluster) as later:
+        pid = later.info.backend_pid
+        rows = [{"pid": pid, "backend_start": "2026-11-20 14:53:07.123456+00"}]
+        assert look(SIGNAL, link, verb="terminate", rows=rows).done, "nobody with this start is there"
+        # Also where the number was given out again after the look.
+        current = look(SIGNAL, link, verb="terminate", rows=named(link, pid))
+        stale = type(current)(text="", exact="", rows=({"pid": pid, "backend_start": 1},), count=1)
+        asked = settings_of("signal-backend", {"verb": "terminate", "rows": rows, "wait": "60s"})
+        done = SIGNAL.act(asked, stale, World(link=link), PlainControl())
+        assert done.state == "ok" and "0 of 1" in done.text
+        assert there(link, pid)
+
+
+def test_a_start_is_taken_as_text_and_as_microseconds(link: Operator, cluster: Cluster) -> None:
+    with session(cluster) as one:
+        [row] = named(link, one.info.backend_pid)
+        start = datetime.fromisoformat(str(row["backend_start"]))
+        microseconds = round(start.timestamp() * 1_000_000)
+        for written in (row["backend_start"], start.isoformat(), microseconds):
+            sight = look(SIGNAL, link, verb="terminate", rows=[{"pid": row["pid"], "backend_start": written}])
+            assert sight.rows == ({"pid": row["pid"], "backend_start": microseconds},)
+    with pytest.raises(UsageError, match="not the start of a session"):
+        look(SIGNAL, link, verb="terminate", rows=[{"pid": 1, "backend_start": "yesterday"}])
+
+
+def test_the_console_itself_and_background_processes_are_refused(link: Operator, cluster: Cluster) -> None:
+    own = look(SIGNAL, link, verb="terminate", rows=named(link, link.mark.pid))
+    assert own.refusal is not None and "this console's own" in own.refusal
+    with session(cluster, name="dba-console") as watching:
+        own = look(SIGNAL, link, verb="terminate", rows=named(link, watching.info.backend_pid))
+        assert own.refusal is not None and "this console's own" in own.refusal
+    [checkpointer] = link.rows("select pid from pg_stat_activity where backend_type = 'checkpointer'")
+    background = look(SIGNAL, link, verb="terminate", rows=named(link, checkpointer["pid"]))
+    assert background.refusal is not None and "no session of a client" in background.refusal
+
+
+def test_one_that_may_not_be_signalled_refuses_the_whole_set(link: Operator, cluster: Cluster) -> None:
+    with session(cluster) as one:
+        sight = look(SIGNAL, link, verb="terminate", rows=named(link, one.info.backend_pid, link.mark.pid))
+        assert sight.refusal is not None and sight.count == 1
+
+
+def test_a_walsender_is_refused(link: Operator, cluster: Cluster) -> None:
+    with psycopg.connect(cluster.dsn(replication="true"), autocommit=True) as sender:
+        sight = look(SIGNAL, link, verb="terminate", rows=named(link, sender.info.backend_pid))
+        assert sight.refusal is not None and "walsender" in sight.refusal
+
+
+def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: Operator, cluster: Cluster) -> None:
+    link.act("create role modest login")
+    link.act("create role other login")
+    try:
+        with (
+            session(cluster) as superuser,
+            session(cluster, user="other") as another,
+            acting(cluster, user="modest") as modest,
+        ):
+            pids = (superuser.info.backend_pid, another.info.backend_pid)
+            hidden = look(SIGNAL, modest, verb="terminate", rows=named(link, pids[1]))
+            assert hidden.refusal is not None and "hidden from this role" in hidden.refusal
+            link.act("grant pg_read_all_stats to modest")
+            foreign = look(SIGNAL, modest, verb="terminate", rows=named(link, pids[1]))
+            assert foreign.refusal is not None and "GRANT pg_signal_backend" in foreign.refusal
+            link.act("grant pg_signal_backend to modest")
+            above = look(SIGNAL, modest, verb="terminate", rows=named(link, pids[0]), superusers=True)
+            assert above.refusal is not None, "no role below may signal a superuser"
+            _, done = perform(SIGNAL, modest, verb="terminate", rows=named(link, pids[1]), wait="60s")
+            assert done.state == "ok", done.text
+    finally:
+        link.act("drop role modest")
+        link.act("drop role other")
+
+
+def test_another_superusers_session_is_refused_unless_asked_for(link: Operator, cluster: Cluster) -> None:
+    link.act("create role second superuser login")
+    try:
+        with session(cluster, user="second") as other:
+            rows = named(link, other.info.backend_pid)
+            refused = look(SIGNAL, link, verb="terminate", rows=rows)
+            assert refused.refusal is not None and "superusers = true" in refused.refusal
+            _, done = perform(SIGNAL, link, verb="terminate", rows=rows, superusers=True, wait="60s")
+            assert done.state == "ok", done.text
+    finally:
+        link.act("drop role second")
+
+
+def test_cancelling_a_session_that_runs_nothing_is_refused(link: Operator, cluster: Cluster) -> None:
+    with idle_in_transaction(cluster) as pid:
+        sight = look(SIGNAL, link, verb="cancel", rows=named(link, pid))
+        assert sight.refusal is not None and "end the session instead" in sight.refusal
+
+
+def test_one_that_does_not_obey_is_said_to_be_there(link: Operator, cluster: Cluster) -> None:
+    """Nobody is signalled: what is looked for afterwards is there, as one that hangs in the kernel would be."""
+    with session(cluster) as one:
+        rows = named(link, one.info.backend_pid)
+        sight = look(SIGNAL, link, verb="terminate", rows=rows)
+        assert settled(SIGNAL, link, sight, verb="terminate", rows=rows).state == "failed"
