@@ -119,9 +119,9 @@ def test_commands_say_what_they_need() -> None:
     assert sent(party.typed("/jump after it is gone")) == [
         RunControl(run=DROP.run, verb="jump", step="after", reason="it is gone")
     ]
-    assert sent(party.typed("//etc/hosts was read")) == [
-        RunAnswer(run=DROP.run, question=7, text="/etc/hosts was read")
-    ]
+    party.hear(said(DROP, structs.replace(TYPED, id=8)))
+    answer = RunAnswer(run=DROP.run, question=8, text="/etc/hosts was read")
+    assert sent(party.typed("//etc/hosts was read")) == [answer]
 
 
 def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
