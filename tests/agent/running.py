@@ -118,13 +118,15 @@ def environment(place: Path) -> dict[str, str]:
 
 
 @contextmanager
-def agent(dsn: str, place: Path, *options: str, extra: Mapping[str, str] | None = None) -> Iterator[RunningAgent]:
+def agent(
+    dsn: str, place: Path, *options: str, extra: Mapping[str, str] | None = None, program: str = "dba_console"
+) -> Iterator[RunningAgent]:
     """An agent recording `dsn`, killed at the end whatever became of it. Sets this process's directories too."""
     ours = environment(place)
     os.environ.update(ours)
     with open(place / "stderr", "wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dba_console", "record", *options, dsn],
+            [sys.executable, "-m", program, "record", *options, dsn],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -7,6 +7,7 @@ never wait for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -54,6 +55,8 @@ from dba_console.session.runplaces import execution_directory, new_run_id, run_d
 from dba_console.session.runread import RunPapers
 from dba_console.session.runrecords import RunAbout
 
+SESSION_S = 10.0
+"""A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
 MARK = "block.mark"
 """Record of how an act is found again on the server, written before it can take effect."""
 
@@ -235,12 +238,7 @@ def begin(
     desk: Desk, controls: Controls,
 ) -> Conduct:  # fmt: skip
     """A run that is planned and recorded as such. Raises ConsoleError where it cannot be, and then there is none."""
-    session = around.session()
-    if session is None:
-        raise Unsupported(
-            "nothing is recorded now, and nothing is done that is not recorded",
-            hint="the console's own panel says why; see `recording`",
-        )
+    session = _session(around, desk)
     about = _met(order.plan, around)
     run = new_run_id(order.plan.id, around.clock.wall_us())
     secrets = secrets_of(around.target.conninfo, order.values, order.secret)
@@ -256,6 +254,19 @@ def begin(
     written = journal.append(msgspec.convert(msgspec.to_builtins(first, enc_hook=str), Record))
     around.emit(journal.event(tag_of(order.plan)))
     return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
+
+
+def _session(around: Surroundings, desk: Desk) -> Path:
+    """The session the run belongs to; one that is only being opened is waited for. Raises Unsupported, Left."""
+    until_us = around.clock.mono_us() + int(SESSION_S * 1e6)
+    while (session := around.session()) is None and around.clock.mono_us() < until_us:
+        desk.wait(0.1)
+    if session is None:
+        raise Unsupported(
+            "nothing is recorded now, and nothing is done that is not recorded",
+            hint="the console's own panel says why; see `recording`",
+        )
+    return session
 
 
 def resume(

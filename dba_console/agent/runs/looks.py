@@ -218,4 +218,8 @@ def _rows(count: int) -> str:
 
 
 def _pairs(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value if value is not None else '?'}" for name, value in row.items())[:SHOWN]
+    return ", ".join(f"{name} {_word(value)}" for name, value in row.items())[:SHOWN]
+
+
+def _word(value: Any) -> str:
+    return {None: "?", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)

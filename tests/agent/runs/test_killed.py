@@ -1,0 +1,108 @@
+"""An agent killed at every record of a run: the next one goes on, nothing is done twice and nothing left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.client import ConnectionLost
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConnectError
+from dba_console.plans.view import ENDED
+from dba_console.session.runread import RunPapers, read_run
+from tests.agent.running import agent
+from tests.agent.runs.books import COUNTED
+from tests.agent.runs.mortal import DIES
+from tests.agent.runs.operator import Operator, answers
+
+MORTAL = "tests.agent.runs.mortal"
+WILLING = answers({"start": "yes", "failed": "retry", "*": "="})
+"""An act that an agent was killed before is told as failed, and done at the operator's word."""
+MOST_RECORDS = 60
+"""More than that small run has."""
+
+
+class Story:
+    """One run over several agents: its sessions, and the two places where its acts are counted."""
+
+    def __init__(self, cluster: Cluster, place: Path) -> None:
+        self.cluster, self.place = cluster, place
+        self.file = place / "file"
+        cluster.psql("truncate counted")
+        place.mkdir()
+
+    def life(self, dies: str = "") -> bool:
+        """An agent: begin the run or go on with it until it has ended (True), or the agent is dead."""
+        program, extra = (MORTAL, {DIES: dies}) if dies else ("dba_console", {})
+        with agent(self.cluster.dsn(), self.place, extra=extra, program=program) as running:
+            try:
+                operator = Operator.attach(running.socket())
+            except (ConnectError, AssertionError):
+                return False
+            try:
+                return self._walk(operator)
+            except ConnectionLost:
+                return False
+            finally:
+                operator.close()
+
+    def _walk(self, operator: Operator) -> bool:
+        if not self.runs:
+            operator.begin(COUNTED, {"file": str(self.file)})
+        else:
+            view = operator.until(lambda: operator.view is not None, "the interrupted run")
+            assert view.state == "interrupted"
+            operator.resume(view.run)
+        return operator.walk(WILLING).state in ENDED
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted((self.place / "sessions").glob("*/runs/*/journal.jsonl"))
+
+    def papers(self) -> RunPapers:
+        [journal] = self.runs
+        return read_run(journal.parent)
+
+    def assert_once(self) -> None:
+        """Each act was done exactly once, and the journal holds the whole story."""
+        papers = self.papers()
+        told = [f"{record.kind} {record.text}" for record in papers.records]
+        assert papers.damage is None, papers.damage
+        assert papers.ended is not None and papers.ended.state == "done", told
+        assert self.cluster.psql("select count(*) from counted").strip() == "1", told
+        assert self.file.read_text() == "once\n", told
+        assert all(record.fields["what"] == "retry" for record in papers.records if record.kind == "deviation"), told
+
+
+@pytest.fixture
+def counted(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.psql("create table counted(what text)")
+    yield cluster
+    cluster.psql("drop table counted")
+
+
+def test_a_run_survives_a_kill_after_each_of_its_records(counted: Cluster, tmp_path: Path) -> None:
+    killed = 0
+    for number in range(1, MOST_RECORDS):
+        story = Story(counted, tmp_path / str(number))
+        if story.life(f"after:{number}"):
+            break
+        if story.runs:
+            killed += 1
+            if story.papers().ended is None:
+                assert story.life()
+            story.assert_once()
+    assert killed > 20, "it was not killed at each record"
+
+
+@pytest.mark.parametrize("kind", ["block.result", "block.mark", "run.ended"])
+def test_what_was_done_and_not_recorded_is_settled_and_not_done_again(
+    counted: Cluster, tmp_path: Path, kind: str
+) -> None:
+    """Killed as this was about to be written: the act was done, or in its middle, and no record says how it ended."""
+    story = Story(counted, tmp_path / "story")
+    assert not story.life(f"before:{kind}")
+    assert story.life(f"before:{kind}") or story.life()
+    story.assert_once()
