@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
@@ -13,8 +15,13 @@ from dba_console.cli.session_text import local_time
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.harmless import clean
+from dba_console.runbook.chronicle import story
+from dba_console.runbook.fold import fold
+from dba_console.runbook.summary import Summary, summarize
+from dba_console.runbook.usual import usual_times
 from dba_console.session.layout import require_readable
-from dba_console.session.runlisting import RunRow, list_runs, resolve_run, row_of_papers
+from dba_console.session.runlisting import RunRow, all_run_directories, list_runs, resolve_run, row_of_papers
+from dba_console.session.runplaces import SUMMARY, session_of
 from dba_console.session.runread import RunPapers, read_run
 from dba_console.units import UNKNOWN, human_duration
 
@@ -52,29 +59,40 @@ def _cells(row: RunRow) -> list[str]:
 
 
 def _one(papers: RunPapers, *, json: bool) -> int:
+    usual = usual_times(papers.about.runbook, earlier_than(papers))
     if json:
-        for record in papers.records:
-            put_json(record)
+        told = None
+        if papers.plan is not None:
+            told = summarize(papers.plan, fold(papers.plan, papers.records), usual)
+        whole: dict[str, Any] = msgspec.to_builtins(row_of_papers(papers))
+        put_json({**whole, "summary": told, "records": papers.records})
         return ExitCode.OK
-    put("\n".join(clean(line) for line in story_of(papers)))
+    lines = [f"! {papers.damage}"] if papers.damage else []
+    lines += [f"note: {note}" for note in papers.notes]
+    if papers.plan is not None:
+        lines += story(papers.plan, papers.records, when=local_time, usual=usual)
+    else:
+        lines += bare_story(papers)
+    put("\n".join(clean(line) for line in [*lines, f"kept in {papers.directory}"]))
     return ExitCode.OK
 
 
-def story_of(papers: RunPapers) -> list[str]:
-    """The run in lines: what it was, what happened when, and what can be said of it as a whole."""
+def bare_story(papers: RunPapers) -> list[str]:
+    """What its records say, where its plan is lost."""
     row, about = row_of_papers(papers), papers.about
-    lines = [
-        f"{about.runbook}: {about.title}",
-        f"{about.run} ({about.mode}), {row.state}",
-        f"on {about.target}{f', begun by {about.who}' if about.who else ''}",
-        str(papers.directory),
-        *([f"! {papers.damage}"] if papers.damage else []),
-        *(f"note: {note}" for note in papers.notes),
-        "",
-    ]
-    lines += [
+    head = [f"{about.runbook}: {about.title}", f"{about.run} ({about.mode}), {row.state}", f"on {about.target}", ""]
+    return head + [
         f"{local_time(record.wall_us)} {record.text}{f' ({record.who})' if record.who else ''}"
         for record in papers.records
-        if not record.kind.startswith("journal.")
     ]
-    return lines
+
+
+def earlier_than(papers: RunPapers) -> Iterator[Summary]:
+    """The figures of runs that ended before this one began, as they were kept beside their journals."""
+    for directory in all_run_directories(session_of(papers.directory).parent):
+        if directory.name >= papers.directory.name:
+            return
+        try:
+            yield msgspec.json.decode((directory / SUMMARY).read_bytes(), type=Summary)
+        except (OSError, msgspec.MsgspecError):
+            continue  # it came to no end, or another version wrote it: then it says nothing of what is usual
