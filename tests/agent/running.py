@@ -71,12 +71,16 @@ class RunningAgent:
     def __init__(self, process: subprocess.Popen[bytes], place: Path) -> None:
         self.process = process
         self.place = place
-        self._watches: list[Watch] = []
+        self._clients: list[AgentClient] = []
 
     def watch(self) -> Watch:
         """Attach as a console."""
-        self._watches.append(Watch(AgentClient.connect(self.socket())))
-        return self._watches[-1]
+        return Watch(self.client())
+
+    def client(self) -> AgentClient:
+        """A connection, closed with the agent."""
+        self._clients.append(AgentClient.connect(self.socket(), timeout_s=60.0))
+        return self._clients[-1]
 
     def socket(self) -> Path:
         def listening() -> Path | None:
@@ -96,8 +100,8 @@ class RunningAgent:
 
     def kill(self) -> None:
         """End everything, in order or not."""
-        for watch in self._watches:
-            watch.client.close()
+        for client in self._clients:
+            client.close()
         self.process.kill()
         self.process.wait()
 

@@ -92,7 +92,6 @@ class RunSide:
             return []
         words = [pack(RunViewMessage(view=one.view)) for one in list(self._unfinished.values())]
         if self._current is not None and self._current.open_run() is not None:
-            self._current.adopt(peer, self._people[peer])
             words.append(self._word(peer, self._current))
         return words
 

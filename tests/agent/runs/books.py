@@ -58,3 +58,81 @@ select count(*) = 1 as one from counted
     head='[inputs.file]\ntype = "path"\n',
 )
 """Counts how often each of its two acts was done."""
+
+HELD = book(
+    "held",
+    """## Wait for a word
+
+```sh {run confirm=yes as=word}
+echo begun
+read -r word < "$RB_fifo"
+echo "got $word"
+```
+
+## Afterwards
+
+```sql {change confirm=ack}
+select 1 as one
+```
+""",
+    head='[inputs.fifo]\ntype = "path"\n',
+)
+"""Its command goes on until somebody writes into the fifo."""
+
+TWO_PEOPLE = book(
+    "two-people",
+    """## Both agree
+
+```sql {change confirm=type:target people=2}
+select 1 as one
+```
+""",
+)
+
+FAILING = book(
+    "failing",
+    """## Done and taken back
+
+```sql {change confirm=yes}
+create table taken_back(i int)
+```
+
+```sql {undo confirm=yes}
+drop table taken_back
+```
+
+## Fails
+
+```sql {check}
+select false as fine
+```
+""",
+)
+
+FREED = book(
+    "freed",
+    """## Set apart
+
+```sql {change confirm=yes timeout=2s}
+select pg_sleep(0), 'x' as y
+```
+""",
+)
+
+WAITING = book(
+    "waiting",
+    """## Wait
+
+```toml {wait}
+until = "sql: select count(*) > 0 from awaited"
+every = "1s"
+timeout = "1h"
+```
+
+## Then
+
+```sql {change confirm=yes}
+insert into awaited values (2)
+```
+""",
+)

@@ -19,13 +19,13 @@ _append = RunJournal.append
 _written = 0
 
 
-def append(journal: RunJournal, record: Record) -> Record:
+def append(self: RunJournal, record: Record) -> Record:
     """As the journal's own, but for the end of it all."""
     global _written
     when, _, what = os.environ[DIES].partition(":")
     if when == "before" and record.kind == what:
         os.kill(os.getpid(), signal.SIGKILL)
-    written = _append(journal, record)
+    written = _append(self, record)
     _written += 1
     if when == "after" and _written >= int(what):
         os.kill(os.getpid(), signal.SIGKILL)

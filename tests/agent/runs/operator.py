@@ -17,9 +17,11 @@ from dba_console.agent.protocol import (
     RunRefused,
     RunResume,
     RunViewMessage,
+    RunWatch,
 )
 from dba_console.plans.view import ENDED, OutputLine, Question, RunView
 from dba_console.samples.event import Event
+from tests.agent.running import RunningAgent
 
 PATIENCE_S = 120.0
 """For whatever is waited for: the machine may have other things to do."""
@@ -49,6 +51,11 @@ class Operator:
     def attach(cls, socket: Path) -> Operator:
         return cls(AgentClient.connect(socket, timeout_s=PATIENCE_S))
 
+    @classmethod
+    def of(cls, running: RunningAgent) -> Operator:
+        """A console that is closed with its agent."""
+        return cls(running.client())
+
     @property
     def runs(self) -> list[OpenRun]:
         """Those that were open when this console attached."""
@@ -65,6 +72,12 @@ class Operator:
         self.view = None
         self.client.send(RunResume(run=run, inputs=dict(inputs or {})))
         return self.until(lambda: self.view is not None and self.yours, "the run resumed")
+
+    def watch(self, run: str) -> RunView:
+        """Come to a run that is under way."""
+        self.view = None
+        self.client.send(RunWatch(run=run))
+        return self.until(lambda: self.view is not None, "the run under way")
 
     def control(self, verb: str, *, reason: str = "", step: str = "") -> None:
         assert self.view is not None

@@ -60,7 +60,7 @@ timeout = "60s"
 
 def test_a_run_is_walked_from_its_checks_to_its_end(cluster: Cluster, tmp_path: Path) -> None:
     with agent(cluster.dsn(), tmp_path) as running:
-        operator = Operator.attach(running.socket())
+        operator = Operator.of(running)
         first = operator.begin(SMALL)
         view = operator.walk(answers({"start": "yes", "*": "="}))
         assert view.state == "done", view
