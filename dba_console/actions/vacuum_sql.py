@@ -7,10 +7,11 @@ from typing import Any
 
 from psycopg import sql
 
+# No function that takes a lock on the table: whoever looks must not wait behind who holds it.
 TABLE = """
 SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
        CASE WHEN c.relkind <> 'p' THEN pg_catalog.age(c.relfrozenxid) END AS xid_age,
-       pg_catalog.pg_table_size(c.oid) AS bytes,
+       c.relpages::int8 * pg_catalog.current_setting('block_size')::int8 AS bytes,
        s.n_dead_tup::int8 AS dead_rows, coalesce(s.vacuum_count, 0)::int8 AS vacuums,
        me.rolsuper OR pg_catalog.pg_has_role(c.relowner, 'USAGE') OR (d.datdba = me.oid AND NOT c.relisshared)
          OR EXISTS (SELECT FROM pg_catalog.pg_roles m

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dba_console.actions.identity import Identity
 from dba_console.actions.link import Lost, Mark, StatementFailed, Stopped
@@ -72,7 +73,12 @@ def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) 
     marks: list[Mark] = []
     seen: list[str] = []
     with acting(cluster) as link:
-        link.on_mark = lambda mark: (marks.append(mark), seen.append(cluster.psql("select to_regclass('acted')")))[0]
+
+        def write(mark: Mark) -> None:
+            marks.append(mark)
+            seen.append(cluster.psql("select to_regclass('acted')"))
+
+        link.on_mark = write
         link.act("create table acted ()")
         [mark] = marks
         assert mark.xid is not None and seen == [""], "the table was there before its transaction was written down"
@@ -227,10 +233,9 @@ def test_a_transaction_of_another_timeline_or_of_the_future_is_unknown(cluster: 
         link.act("create table acted ()")
         link.act("drop table acted")
         mark = marks[0]
-        later = type(mark)(**{**fields(mark), "xid": (mark.xid or 0) + 10_000_000})
+        later = replace(mark, xid=(mark.xid or 0) + 10_000_000)
         assert settle_mark(link, later).state == "unknown"
-        elsewhere = type(mark)(**{**fields(mark), "timeline": 7})
-        told = settle_mark(link, elsewhere)
+        told = settle_mark(link, replace(mark, timeline=7))
         assert told.state == "unknown" and "timeline" in told.text
 
 
@@ -246,10 +251,6 @@ def test_what_ran_outside_a_transaction_is_told_by_its_backend(cluster: Cluster)
         wait_until(lambda: cluster.psql(gone) == "", 60)
         told = settle_mark(straight, mark)
         assert told.state == "unknown" and "has ended" in told.text
-
-
-def fields(mark: Mark) -> dict[str, object]:
-    return {name: getattr(mark, name) for name in mark.__struct_fields__}
 
 
 # -- the wrong server ----------------------------------------------------------------------------------------------

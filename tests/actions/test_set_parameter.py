@@ -1,0 +1,166 @@
+"""set-parameter: set where it was said, waited for, and put back exactly as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dba_console.actions.action import PlainControl, World
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting, look, perform, settled, undone
+
+SET = ACTIONS["set-parameter"]
+
+
+@pytest.fixture
+def link(server: Cluster) -> Iterator[Operator]:
+    with acting(server) as link:
+        yield link
+        link.act("alter system reset all", transaction=False)
+        link.act("select pg_reload_conf()")
+
+
+@pytest.fixture
+def one(cluster: Cluster) -> Iterator[Operator]:
+    """On one version only: what is the same on all."""
+    with acting(cluster) as link:
+        yield link
+        link.act("alter system reset all", transaction=False)
+        link.act("select pg_reload_conf()")
+
+
+def in_file(link: Operator, name: str) -> list[str]:
+    sql = "select setting from pg_file_settings where sourcefile like '%%auto.conf' and name = %(name)s"
+    return [row["setting"] for row in link.rows(sql, {"name": name})]
+
+
+def test_what_was_not_set_is_not_set_again_after_the_undo(link: Operator) -> None:
+    wanted: dict[str, Any] = {"parameter": "work_mem", "value": "17MB"}
+    sight, done = perform(SET, link, **wanted)
+    assert sight.exact == "ALTER SYSTEM SET \"work_mem\" = '17MB'; SELECT pg_reload_conf()"
+    assert done.state == "ok" and done.values == {"value": "17MB", "set": "17MB"}, done.text
+    assert link.rows("show work_mem") == [{"work_mem": "17MB"}]
+    assert settled(SET, link, sight, **wanted).state == "ok"
+    assert look(SET, link, **wanted).done, "already as wanted"
+    assert undone(SET, link, done, **wanted).state == "ok"
+    assert in_file(link, "work_mem") == [] and link.rows("show work_mem") != [{"work_mem": "17MB"}]
+
+
+def test_what_was_set_before_is_restored_as_it_was_written(one: Operator) -> None:
+    perform(SET, one, parameter="log_line_prefix", value="%m it's \\ '%p' ")
+    assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
+    sight, done = perform(SET, one, parameter="log_line_prefix", value="%t ")
+    assert sight.values["set"] == "%m it's \\ '%p' "
+    assert undone(SET, one, done, parameter="log_line_prefix", value="%t ").state == "ok"
+    assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
+
+
+def test_a_reset_takes_it_out_and_its_undo_puts_it_in(one: Operator) -> None:
+    perform(SET, one, parameter="work_mem", value="17MB")
+    _, done = perform(SET, one, parameter="work_mem", reset=True)
+    assert done.state == "ok" and in_file(one, "work_mem") == []
+    undone(SET, one, done, parameter="work_mem", reset=True)
+    assert in_file(one, "work_mem") == ["17MB"]
+
+
+def test_a_list_of_names_stays_a_list(one: Operator) -> None:
+    """As one literal, `a, b` would be a single name: the server would not start with such a list of libraries."""
+    _, done = perform(SET, one, parameter="search_path", value='"$user", public, "odd, name"')
+    assert done.state == "ok", done.text
+    assert in_file(one, "search_path") == ['"$user", public, "odd, name"']
+    refused = look(SET, one, parameter="search_path", value="")
+    assert refused.refusal is not None and "empty" in refused.refusal
+
+
+def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Operator) -> None:
+    refused = look(SET, one, parameter="max_connections", value=42)
+    assert refused.refusal is not None and "after a restart" in refused.refusal
+    _, done = perform(SET, one, parameter="max_connections", value=42, restart=True)
+    assert done.state == "ok" and "counts from the next restart" in done.text
+    assert undone(SET, one, done, parameter="max_connections", value=42, restart=True).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"parameter": "server_version", "value": "18"}, "fixed when the server"),
+        ({"parameter": "work_men", "value": "1MB"}, "has no parameter work_men"),
+        ({"parameter": "port", "value": 1, "scope": "database", "database": "postgres"}, "whole server only"),
+        ({"parameter": "work_mem", "value": "1MB", "scope": "role"}, "needs the name of the role"),
+        ({"parameter": "work_mem", "value": "1MB", "scope": "role", "role": "nobody"}, "no role nobody"),
+        ({"parameter": "work_mem", "value": "1MB", "role": "postgres"}, "no meaning with scope"),
+        ({"parameter": "work_mem"}, "what to set"),
+        ({"parameter": "work_mem", "value": "1MB", "reset": True}, "not both"),
+        ({"parameter": "primary_conninfo", "value": "host=db1 password=s3cret"}, "holds a secret"),
+    ],
+)
+def test_what_cannot_be_meant_or_taken_back_is_refused(one: Operator, settings: dict[str, object], said: str) -> None:
+    refusal = look(SET, one, **settings).refusal
+    assert refusal is not None and said in refusal
+
+
+def test_a_value_the_server_does_not_take_changes_nothing(one: Operator) -> None:
+    asked = settings_of("set-parameter", {"parameter": "work_mem", "value": "much"})
+    sight = SET.look(asked, World(link=one))
+    done = SET.act(asked, sight, World(link=one), PlainControl())
+    assert done.state == "failed" and in_file(one, "work_mem") == []
+    assert SET.settle(asked, sight, World(link=one)).state == "failed"
+
+
+def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: Operator) -> None:
+    _, done = perform(SET, one, parameter="work_mem", value="17MB")
+    one.act("alter system set work_mem = '19MB'", transaction=False)
+    undo = undone(SET, one, done, parameter="work_mem", value="17MB")
+    assert undo.state == "failed" and "somebody has changed it" in undo.text
+    assert in_file(one, "work_mem") == ["19MB"]
+
+
+def test_what_was_written_and_not_reloaded_is_not_called_done(one: Operator) -> None:
+    asked: dict[str, Any] = {"parameter": "log_min_duration_statement", "value": "1h"}
+    sight = look(SET, one, **asked)
+    assert settled(SET, one, sight, **asked).state == "failed", "nothing was written"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [{"scope": "database", "database": "postgres"}, {"scope": "role", "role": "clerk"},
+     {"scope": "role", "role": "clerk", "database": "postgres"}],
+)  # fmt: skip
+def test_databases_and_roles_have_their_own(one: Operator, cluster: Cluster, place: dict[str, str]) -> None:
+    one.act("create role clerk login")
+    try:
+        asked: dict[str, Any] = {"parameter": "statement_timeout", "value": "61s", **place}
+        sight, done = perform(SET, one, **asked)
+        assert done.state == "ok", done.text
+        assert cluster.psql("show statement_timeout", user="clerk") == "61s"
+        assert settled(SET, one, sight, **asked).state == "ok"
+        _, again = perform(SET, one, **{**asked, "value": 0})
+        undone(SET, one, again, **{**asked, "value": 0})
+        assert cluster.psql("show statement_timeout", user="clerk") == "61s"
+        undone(SET, one, done, **asked)
+        assert cluster.psql("select count(*) from pg_db_role_setting") == "0"
+    finally:
+        one.act("drop role clerk")
+
+
+def test_the_statements_of_a_run_have_theirs(one: Operator, cluster: Cluster) -> None:
+    asked: dict[str, Any] = {"parameter": "maintenance_work_mem", "value": "77MB", "scope": "session"}
+    _, done = perform(SET, one, **asked)
+    assert done.state == "ok" and one.rows("show maintenance_work_mem") == [{"maintenance_work_mem": "77MB"}]
+    assert cluster.psql("show maintenance_work_mem") != "77MB"
+    assert undone(SET, one, done, **asked).state == "ok"
+    assert one.rows("show maintenance_work_mem") != [{"maintenance_work_mem": "77MB"}]
+
+
+def test_a_role_that_could_not_put_it_back_is_refused(one: Operator, cluster: Cluster) -> None:
+    one.act("create role modest login")
+    try:
+        with acting(cluster, user="modest") as modest:
+            refusal = look(SET, modest, parameter="work_mem", value="17MB").refusal
+            assert refusal is not None and "may not ALTER SYSTEM" in refusal
+    finally:
+        one.act("drop role modest")

@@ -1,0 +1,151 @@
+"""drop-slot and rollback-prepared: what nobody comes back for, shown with what it costs, and gone as it was shown."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from dba_console.actions.action import PlainControl, Sight, World
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting, look, perform, settled
+from tests.conftest import binaries_of
+
+DROP = ACTIONS["drop-slot"]
+ROLL_BACK = ACTIONS["rollback-prepared"]
+
+
+@pytest.fixture(scope="module")
+def ready() -> Iterator[Cluster]:
+    """A cluster that has slots and prepared transactions."""
+    settings: dict[str, str | int] = {"wal_level": "logical", "max_prepared_transactions": 10}
+    with Cluster(binaries_of(None), settings=settings, durable=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def link(ready: Cluster) -> Iterator[Operator]:
+    with acting(ready) as link:
+        yield link
+
+
+@contextmanager
+def reading(cluster: Cluster, slot: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Something that uses a physical slot, as a standby does."""
+    with psycopg.connect(cluster.dsn(replication="true"), autocommit=True) as reader:
+        at = cluster.psql("select pg_current_wal_flush_lsn()")
+        begun = reader.pgconn.exec_(f"START_REPLICATION SLOT {slot} PHYSICAL {at}".encode())
+        assert begun.status == psycopg.pq.ExecStatus.COPY_BOTH
+        yield reader
+        reader.pgconn.finish()  # in the middle of a copy: there is nothing to be said to the server any more
+
+
+@pytest.fixture
+def slot(link: Operator) -> Iterator[str]:
+    """A physical slot that holds WAL back."""
+    name = f"slot_{uuid.uuid4().hex[:8]}"
+    link.act("select pg_create_physical_replication_slot(%(name)s, true)", {"name": name})
+    yield name
+    link.act("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+
+
+def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: Operator, slot: str) -> None:
+    sight, done = perform(DROP, link, slot=slot)
+    assert f"{slot}, physical, not in use, holds back" in sight.text and sight.values["slots"] == 1
+    assert sight.exact == f"SELECT pg_drop_replication_slot('{slot}')"
+    assert done.state == "ok" and done.values["slots"] == 0, done.text
+    assert settled(DROP, link, sight, slot=slot).state == "ok"
+    assert look(DROP, link, slot=slot).done
+
+
+def test_several_slots_are_dropped_as_a_preview_named_them(link: Operator, slot: str) -> None:
+    link.act("select pg_create_logical_replication_slot('changes', 'test_decoding')")
+    rows = [{"slot_name": slot, "retained": "1 GB"}, {"slot_name": "changes"}, {"slot_name": "gone_already"}]
+    sight, done = perform(DROP, link, rows=rows)
+    assert sight.count == 2 and "There is no slot gone_already" in sight.text
+    assert "changes, logical (test_decoding, postgres)" in sight.text
+    assert done.state == "ok" and done.values["slots"] == 0, done.text
+
+
+def test_a_slot_in_use_is_left_alone_unless_asked_for(link: Operator, ready: Cluster, slot: str) -> None:
+    with reading(ready, slot) as reader:
+        sight = look(DROP, link, slot=slot)
+        assert sight.refusal is not None and f"process {reader.info.backend_pid} is connected" in sight.refusal
+        _, done = perform(DROP, link, slot=slot, active=True)
+        assert done.state == "ok", done.text
+
+
+def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(link: Operator, ready: Cluster, slot: str) -> None:
+    asked = settings_of("drop-slot", {"slot": slot})
+    sight = DROP.look(asked, World(link=link))
+    with reading(ready, slot):
+        done = DROP.act(asked, sight, World(link=link), PlainControl())
+        assert done.state == "failed" and "in use" in done.text
+        assert settled(DROP, link, sight, slot=slot).state == "failed"
+
+
+# -- prepared transactions -----------------------------------------------------------------------------------------
+
+
+def prepare(cluster: Cluster, gid: str, dbname: str = "postgres") -> None:
+    with psycopg.connect(cluster.dsn(dbname=dbname), autocommit=True) as session:
+        session.execute("begin")
+        session.execute("create table left_behind ()")
+        session.execute(f"prepare transaction '{gid.replace(chr(39), chr(39) * 2)}'".encode())
+
+
+@pytest.fixture
+def forgotten(ready: Cluster) -> Iterator[str]:
+    gid = "it's 100% forgotten"
+    prepare(ready, gid, "template1")
+    yield gid
+    for line in ready.psql("select database, quote_literal(gid) from pg_prepared_xacts").splitlines():
+        database, _, quoted = line.partition("|")
+        ready.psql(f"rollback prepared {quoted}", dbname=database)
+
+
+def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: Operator, forgotten: str) -> None:
+    sight, done = perform(ROLL_BACK, link, gid=forgotten, min_age="0")
+    assert "of postgres in database template1" in sight.text and sight.values["prepared"] == 1
+    assert "ROLLBACK PREPARED 'it''s 100% forgotten' in database template1" in sight.exact
+    assert done.state == "ok" and done.values["prepared"] == 0, done.text
+    assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "ok"
+    assert look(ROLL_BACK, link, gid=forgotten).done
+
+
+def test_a_young_one_is_left_to_its_transaction_manager(link: Operator, forgotten: str) -> None:
+    refusal = look(ROLL_BACK, link, gid=forgotten).refusal
+    assert refusal is not None and "may be about to commit it" in refusal
+
+
+def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
+    link: Operator, ready: Cluster, forgotten: str
+) -> None:
+    sight = look(ROLL_BACK, link, gid=forgotten, min_age="0")
+    assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "failed"
+    ready.psql("commit prepared 'it''s 100% forgotten'", dbname="template1")
+    told = settled(ROLL_BACK, link, sight, gid=forgotten)
+    assert told.state == "failed" and "committed" in told.text
+    ready.psql("drop table left_behind", dbname="template1")
+
+
+def test_another_of_the_same_name_is_not_the_one_that_was_shown(link: Operator, ready: Cluster, forgotten: str) -> None:
+    asked = settings_of("rollback-prepared", {"gid": forgotten, "min_age": "0"})
+    sight = ROLL_BACK.look(asked, World(link=link))
+    ready.psql("rollback prepared 'it''s 100% forgotten'", dbname="template1")
+    prepare(ready, forgotten)
+    done = ROLL_BACK.act(asked, sight, World(link=link), PlainControl())
+    assert done.state == "failed" and "not the one any more" in done.text
+
+
+def test_all_of_a_preview_are_rolled_back(link: Operator, ready: Cluster, forgotten: str) -> None:
+    prepare(ready, "second")
+    rows: list[dict[str, object]] = [{"gid": forgotten, "owner": "postgres"}, {"gid": "second"}]
+    sight, done = perform(ROLL_BACK, link, rows=rows, min_age="0")
+    assert isinstance(sight, Sight) and sight.count == 2
+    assert done.state == "ok" and done.values["prepared"] == 0, done.text

@@ -1,0 +1,127 @@
+"""vacuum: of a table, of databases, with progress, stopped, and told apart from one that did nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dba_console.actions.action import PlainControl
+from dba_console.actions.link import Mark
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting, look, perform, settled
+from tests.background import idle_in_transaction
+
+VACUUM = ACTIONS["vacuum"]
+
+
+@pytest.fixture
+def link(server: Cluster) -> Iterator[Operator]:
+    with acting(server) as link:
+        link.act('create table "odd name" as select n from generate_series(1, 1000) as n')
+        link.act('delete from "odd name"')
+        yield link
+        link.act('drop table "odd name"')
+
+
+@pytest.fixture
+def one(cluster: Cluster) -> Iterator[Operator]:
+    with acting(cluster) as link:
+        link.act("create table worn as select n from generate_series(1, 1000) as n")
+        link.act("delete from worn")
+        yield link
+        link.act("drop table worn")
+
+
+def test_a_table_is_vacuumed_on_every_version(link: Operator) -> None:
+    asked: dict[str, Any] = {
+        "table": '"odd name"',
+        "index_cleanup": False,
+        "truncate": False,
+        "parallel": 0,
+        "analyze": True,
+    }
+    sight, done = perform(VACUUM, link, **asked)
+    assert sight.exact.startswith("VACUUM (ANALYZE, INDEX_CLEANUP off, TRUNCATE off, PARALLEL 0)")
+    assert done.state == "ok", done.text
+    assert done.values["dead_rows"] == 0 and settled(VACUUM, link, sight, **asked).state == "ok"
+
+
+def test_a_whole_database_and_several_are_vacuumed(one: Operator) -> None:
+    sight, done = perform(VACUUM, one, rows=[{"datname": "postgres", "xid_age": 3}, {"datname": "template1"}])
+    assert (sight.count, done.state) == (2, "ok"), done.text
+    assert "VACUUM in database template1" in sight.exact
+    assert settled(VACUUM, one, sight, rows=[{"datname": "postgres"}, {"datname": "template1"}]).state == "ok"
+
+
+def test_one_that_never_ran_is_not_called_done(one: Operator) -> None:
+    sight = look(VACUUM, one, table="worn")
+    assert settled(VACUUM, one, sight, table="worn").state == "failed"
+
+
+def test_it_says_whom_it_waits_for_and_can_be_stopped(one: Operator, cluster: Cluster) -> None:
+    told: list[str] = []
+    with idle_in_transaction(cluster, "lock table worn") as holder:
+        waits = f"waiting for a lock that process {holder} holds"
+        control = PlainControl(stop=lambda: waits in told, told=told.append)
+        _, done = perform(VACUUM, one, control, table="worn")
+    assert done.state == "stopped", done.text
+
+
+def test_a_lock_is_waited_for_no_longer_than_was_said(one: Operator, cluster: Cluster) -> None:
+    with idle_in_transaction(cluster, "lock table worn"):
+        _, done = perform(VACUUM, one, table="worn", lock_timeout="200ms")
+    assert done.state == "failed" and "lock timeout" in done.text
+
+
+def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: Operator, cluster: Cluster) -> None:
+    """The agent was killed; its backend goes on, and the next agent finds it."""
+    sight = look(VACUUM, one, table="worn")
+    ended: list[str] = []
+    with acting(cluster) as other, idle_in_transaction(cluster, "lock table worn"):
+
+        def ask(pid: int) -> bool:
+            done = settled(VACUUM, one, sight, table="worn")
+            ended.append(done.state)
+            return "under way" in done.text
+
+        with pytest.raises(Exception, match="user request"):
+            other.act("vacuum worn", transaction=False, lock_timeout_s=0.0, watch=ask)
+    assert ended[-1] == "unknown"
+
+
+def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: Operator) -> None:
+    marks: list[Mark] = []
+    one.on_mark = marks.append
+    perform(VACUUM, one, table="worn")
+    assert [mark.xid for mark in marks] == [None] and marks[0].pid == one.mark.pid
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"table": "nowhere"}, "no table nowhere"),
+        ({"table": "pg_stat_activity"}, "is no table"),
+        ({"database": "nowhere"}, "does not exist"),
+        ({"database": "template0"}, "allows no connections"),
+        ({"database": "postgres", "rows": [{"datname": "postgres"}]}, "once"),
+    ],
+)
+def test_what_cannot_be_vacuumed_is_refused(one: Operator, settings: dict[str, object], said: str) -> None:
+    refusal = look(VACUUM, one, **settings).refusal
+    assert refusal is not None and said in refusal
+
+
+def test_a_role_whose_vacuum_would_do_nothing_is_refused(one: Operator, cluster: Cluster) -> None:
+    """The server only warns, and ends well."""
+    one.act("create role modest login")
+    try:
+        with acting(cluster, user="modest") as modest:
+            for settings in ({"table": "worn"}, {}):
+                refusal = look(VACUUM, modest, **settings).refusal
+                assert refusal is not None and "own" in refusal
+    finally:
+        one.act("drop role modest")

@@ -1,0 +1,220 @@
+"""The gate: policy, server, host, what was shown, what was typed; each refuses by itself, and a refusal says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dba_console.actions.action import Sight
+from dba_console.actions.gate import Errand, Place, Planned, admit, refuse_changed, unconfirmed
+from dba_console.actions.identity import HostIdentity, Identity, host_identity, other_server
+from dba_console.actions.link import ServerLink
+from dba_console.actions.operator import Restarted
+from dba_console.actions.policy import policy_refusal, read_only
+from dba_console.config import ActionsConfig, Config, TargetConfig
+from dba_console.errors import Refused
+from dba_console.plans.plan import Confirmation
+from dba_console.target import make_target
+
+SERVER = Identity(
+    system_identifier="7412", role="primary", timeline=3, server_start_us=1_000_000, version_num=150018,
+    data_directory="/srv/data", port=5432,
+)  # fmt: skip
+TYPED = Confirmation(level="type", text="target")
+ERRAND = Errand(kind="action", target="db2", action="drop-slot", confirm=TYPED, answer="db2", people=("ann",))
+SEEN = Sight(text="one slot", exact="drop it", rows=({"slot_name": "old"},), count=1)
+
+
+class Answering:
+    """A connection that says who it is; nothing else is asked of it here."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    def identity(self) -> Identity:
+        return self._identity
+
+
+def place(server: Identity = SERVER, **more: object) -> Place:
+    return replace(Place(link=cast("ServerLink", Answering(server))), **more)
+
+
+def attempt(errand: Errand = ERRAND, where: Place | None = None, now: Sight = SEEN, shown: Sight | None = SEEN) -> None:
+    admit(errand, Planned(server=SERVER), where or place(), look=lambda: now, shown=shown)
+
+
+def test_what_is_as_it_was_shown_and_confirmed_is_admitted() -> None:
+    permit = admit(ERRAND, Planned(server=SERVER), place(), look=lambda: SEEN, shown=SEEN)
+    assert (permit.server, permit.sight) == (SERVER, SEEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"system_identifier": "9999"}, "another cluster answers"),
+        ({"role": "standby"}, "is a standby now"),
+        ({"timeline": 4}, "on timeline 4 now"),
+        ({"data_directory": "/srv/copy"}, "data directory /srv/copy answers"),
+        ({"port": 5433}, "port 5433"),
+        ({"system_identifier": None}, "cannot be told any more"),
+        ({"server_start_us": 2_000_000}, "was started at"),
+    ],
+)
+def test_every_mark_of_another_server_refuses(change: dict[str, object], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        attempt(where=place(replace(SERVER, **change)))
+
+
+def test_only_a_restart_is_a_refusal_that_may_be_lifted() -> None:
+    with pytest.raises(Restarted):
+        attempt(where=place(replace(SERVER, server_start_us=2)))
+    with pytest.raises(Refused) as refused:
+        attempt(where=place(replace(SERVER, server_start_us=2, port=5433)))
+    assert not isinstance(refused.value, Restarted)
+
+
+def test_what_a_role_may_never_read_is_not_held_against_the_server() -> None:
+    modest = replace(SERVER, system_identifier=None, timeline=None, data_directory=None)
+    assert other_server(modest, modest) is None and other_server(modest, SERVER) is None
+
+
+def test_a_run_without_a_server_acts_on_none() -> None:
+    with pytest.raises(Refused, match="begun without one"):
+        admit(ERRAND, Planned(), Place(), look=lambda: SEEN, shown=SEEN)
+
+
+# -- the host --------------------------------------------------------------------------------------------------------
+
+ON_HOST = Errand(kind="run", target="db2", server=False, host=True)
+
+
+def test_another_host_or_another_boot_of_it_refuses(tmp_path: Path) -> None:
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("second\n")
+    here = host_identity(str(tmp_path))
+    admit(ON_HOST, Planned(host=here), Place(), proc=str(tmp_path))
+    for planned, said in (
+        (HostIdentity(name="elsewhere", boot_id="second"), "begun on elsewhere"),
+        (replace(here, boot_id="first"), "booted since"),
+    ):
+        with pytest.raises(Refused, match=said):
+            admit(ON_HOST, Planned(host=planned), Place(), proc=str(tmp_path))
+
+
+def test_a_host_that_is_not_proven_to_be_the_servers_is_not_touched() -> None:
+    with pytest.raises(Refused, match="db2 is not proven to run here"):
+        admit(ON_HOST, Planned(host=host_identity()), Place(here=False))
+
+
+# -- policy ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (ActionsConfig(allow=False), "allow = false"),
+        (ActionsConfig(deny=["drop-slot"]), "forbids drop-slot"),
+        (ActionsConfig(deny=["drop-slots"]), "is drop-slot meant"),
+    ],
+)
+def test_the_configuration_refuses(config: ActionsConfig, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        attempt(where=place(config=config))
+
+
+def test_a_read_only_target_is_not_changed_by_whatever_string_it_is_reached() -> None:
+    config = Config(targets={"prod": TargetConfig(dsn="host=db1 dbname=app user=u", read_only=True)})
+    assert read_only(config, make_target("postgresql://u@db1/app"))
+    assert not read_only(config, make_target("host=db2 dbname=app user=u"))
+    with pytest.raises(Refused, match="read_only"):
+        attempt(where=place(read_only=True))
+
+
+def test_a_runbooks_own_sql_and_commands_can_be_forbidden_too() -> None:
+    config = ActionsConfig(deny=["change"])
+    assert policy_refusal(config, "change", ["vacuum"], target="db2") is not None
+    assert policy_refusal(config, "run", ["vacuum"], target="db2") is None
+
+
+# -- what was shown --------------------------------------------------------------------------------------------------
+
+
+def sight(*names: str, exact: str = "drop them") -> Sight:
+    return Sight(text="", exact=exact, rows=tuple({"slot_name": name} for name in names), count=len(names))
+
+
+def test_a_set_that_grew_or_shrank_is_not_the_one_that_was_confirmed() -> None:
+    with pytest.raises(Refused, match="1 of 3 it would act on were not there"):
+        refuse_changed(sight("a", "b", "c"), sight("a", "b"))
+    with pytest.raises(Refused, match="1 of 2 it was confirmed for are there no more"):
+        refuse_changed(sight("a"), sight("a", "b"))
+    refuse_changed(sight("a", exact="drop a"), sight("a", "b"), may_shrink=True)
+    with pytest.raises(Refused, match="were not there"):
+        refuse_changed(sight("a", "c"), sight("a", "b"), may_shrink=True)
+
+
+def test_a_sight_is_compared_as_it_was_written_down() -> None:
+    written = msgspec.convert(msgspec.json.decode(msgspec.json.encode(sight("a", "b"))), Sight)
+    refuse_changed(sight("b", "a"), written)
+
+
+def test_what_would_be_done_otherwise_than_shown_is_refused() -> None:
+    with pytest.raises(Refused, match="something else than was shown: rm b"):
+        refuse_changed(Sight(text="", exact="rm b"), Sight(text="", exact="rm a"))
+    with pytest.raises(Refused, match="nobody was shown"):
+        refuse_changed(SEEN, None)
+
+
+def test_the_actions_own_refusal_counts_at_the_last_moment() -> None:
+    with pytest.raises(Refused, match="in use"):
+        attempt(now=replace(SEEN, refusal="it is in use now", hint="stop its reader"))
+
+
+def test_nothing_to_do_is_admitted_and_done() -> None:
+    attempt(now=Sight(text="gone already", exact="", done=True), shown=SEEN)
+
+
+# -- what was typed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("confirm", "good", "bad"),
+    [
+        (Confirmation(level="ack"), "y", ""),
+        (Confirmation(level="yes"), "yes", "y"),
+        (Confirmation(level="type", text="target"), "db2", "db1"),
+        (Confirmation(level="type", text="count"), "7", "8"),
+        (Confirmation(level="type", text="remove it"), "remove it", "remove"),
+    ],
+)
+def test_only_what_was_asked_for_confirms(confirm: Confirmation, good: str, bad: str) -> None:
+    asked = replace(ERRAND, confirm=confirm, count=7)
+    assert unconfirmed(replace(asked, answer=good)) is None
+    for answer in (bad, "", None, "no", "\n"):
+        assert unconfirmed(replace(asked, answer=answer)) is not None
+        with pytest.raises(Refused):
+            attempt(replace(asked, answer=answer))
+
+
+def test_a_number_that_is_not_known_and_an_empty_phrase_confirm_nothing() -> None:
+    counted = replace(ERRAND, confirm=Confirmation(level="type", text="count"), answer="")
+    assert unconfirmed(counted) is not None
+    assert unconfirmed(replace(ERRAND, confirm=Confirmation(level="type"), answer="")) is not None
+
+
+def test_two_people_are_two() -> None:
+    asked = replace(ERRAND, confirm=replace(TYPED, people=2))
+    told = unconfirmed(replace(asked, people=("ann", "ann")))
+    assert told is not None and "takes 2 people" in told
+    assert unconfirmed(replace(asked, people=("ann", "bob"))) is None
+
+
+def test_what_changes_something_has_to_be_confirmed_at_all() -> None:
+    for kind in ("action", "change"):
+        assert unconfirmed(Errand(kind=kind, target="db2")) is not None
+    assert unconfirmed(Errand(kind="run", target="db2")) is None
+    assert unconfirmed(Errand(kind="action", target="db2", undo=True)) is None
