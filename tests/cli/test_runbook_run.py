@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -231,3 +232,47 @@ def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
     assert {row["about"]["runbook"] for row in rows} <= {"small", "sour"}
     again = ground.runbook("resume", "last")
     assert again.code == 6 and "has ended" in again.err
+
+
+def test_the_story_is_told_as_an_object_and_without_its_plan_too(ground: Ground) -> None:
+    assert ground.runbook("rehearse", ground.book()).code == 0
+    whole = ground.console.run("runbook", "runs", "last", "--json", timeout=WAIT_S).objects()
+    assert len(whole) == 1
+    assert whole[0]["state"] == "done" and whole[0]["summary"]["runbook"] == "small"
+    assert whole[0]["records"][0]["kind"] == "journal.began"
+    (Path(whole[0]["path"]) / "plan.json").write_text("{}")
+    bare = ground.story()
+    assert bare.code == 0
+    assert "plan.json is not the plan" in bare.out and "step look" in bare.out
+    assert ground.console.run("session", "verify", "last", timeout=WAIT_S).code == 6
+    shutil.rmtree(whole[0]["path"])
+
+
+def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster: Cluster) -> None:
+    ground = Ground(console, cluster.dsn(), "")
+    with console.running("record", cluster.dsn()) as agent:
+        wait_until(lambda: console.run("attach", "--list", "--json", timeout=WAIT_S).out, WAIT_S, what="the agent")
+        target = json.loads(console.run("attach", "--list", "--json", timeout=WAIT_S).out)["target"]
+        assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
+        agent.kill()
+        agent.wait(WAIT_S)
+    rows = console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
+    assert [row["state"] for row in rows] == ["interrupted"]
+    with console.running("record", cluster.dsn()):
+        back = ground.runbook("resume", "last", "--confirm", f"say-it={target}", "--yes")
+        assert back.code == 0, back
+        assert ground.runbook("resume", "last").code == 6
+    assert "resumed by" in ground.story().out
+    assert console.run("session", "verify", "last", timeout=WAIT_S).code == 0
+
+
+def test_where_no_agent_watches_the_run_begins_one(console: Console, cluster: Cluster) -> None:
+    ground = Ground(console, cluster.dsn(), "")
+    try:
+        done = ground.runbook("rehearse", ground.book())
+        assert done.code == 0, done
+    finally:
+        for agent in console.run("attach", "--list", "--json", timeout=WAIT_S).objects():
+            os.kill(agent["pid"], signal.SIGTERM)
+            gone = Path(f"/proc/{agent['pid']}")
+            wait_until(lambda gone=gone: not gone.exists() or "Z" in gone.joinpath("stat").read_text(), WAIT_S)  # type: ignore[misc]

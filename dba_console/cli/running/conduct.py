@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from msgspec import Struct
 
-from dba_console.agent.client import AgentClient
+from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import begin
-from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
+from dba_console.agent.protocol import RunBegin, RunResume, RunViewMessage, RunWatch
 from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.client import Keyboard, follow
 from dba_console.cli.running.party import Party
 from dba_console.cli.running.telling import teller
 from dba_console.cli.screen import open_agent
 from dba_console.config import Config
-from dba_console.errors import ConsoleError, ExitCode
+from dba_console.errors import ConnectError, ConsoleError, ExitCode
 from dba_console.session.runread import read_run
 from dba_console.target import Target
 
+FINDING_S = 60.0
 _ENDS = ("block.seen", "block.result", "block.settled")
 
 
@@ -61,6 +63,8 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
     )
     keyboard = Keyboard(sys.stdin.fileno(), terminal=sys.stdin.isatty()) if manner.asks else None
     try:
+        if isinstance(request, RunResume):
+            _until_known(client, request.run)
         client.send(request)
         code = follow(client, party, teller(json=manner.json), keyboard)
     finally:
@@ -68,6 +72,23 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
     if code == ExitCode.RUNBOOK_FAILED and party.view is not None and refused(Path(party.view.directory)):
         return ExitCode.REFUSED
     return code
+
+
+def _until_known(client: AgentClient, run: str) -> None:
+    """Wait until the agent has found the run: one that has just been started looks for them beside everything else.
+
+    Returns all the same after FINDING_S; the agent then says that there is none. Raises ConnectError.
+    """
+    if any(one.run == run for one in client.hello.runs):
+        return
+    until = time.monotonic() + FINDING_S
+    try:
+        while (left := until - time.monotonic()) > 0:
+            message = client.receive(left)
+            if isinstance(message, RunViewMessage) and message.view.run == run:
+                return
+    except ConnectionLost as lost:
+        raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
 
 
 def refused(directory: Path) -> bool:
