@@ -226,6 +226,3 @@ def _stat(path: str) -> os.stat_result | None:
         return os.lstat(path)
     except FileNotFoundError:
         return None
-
-
-ACTION = ShrinkFile()

@@ -20,6 +20,10 @@ from dba_console.units import human_bytes, human_duration
 BASELINE = 25
 """Commits timed before the first cut; with the pauses between them a second or so."""
 BETWEEN_S = 0.02
+RECOVERY = 10
+"""Commits that may feel a cut before the rest is left to the pause."""
+LEARN_EVERY = 4
+"""Cuts after which a commit in the pause is timed; and whenever commits did not recover from a cut."""
 COARSE_S = 2.0
 """The kernel brings pressure figures up to date every two seconds (kernel/sched/psi.c, PSI_FREQ)."""
 TELL_S = 0.25
@@ -110,6 +114,7 @@ class Cutting:
         self._now = seconds
         self._size = status.st_size
         self._sparse = status.st_blocks * 512 < status.st_size
+        self._learn = False
         self._usual = Coarse()
         self._last = Coarse()
         self._looked_s = self._told_s = self._asked_s = 0.0
@@ -139,7 +144,7 @@ class Cutting:
             if self.progress.cuts == 0 and (why := before_first()):
                 self.progress.stopped = why
                 break
-            pace = self._cut(pace)
+            pace = self._cut(self._relearned(pace))
             self.progress.quiet_s = pace.quiet_s
             if self._size > 0 and self._pause(pace.pause_s):
                 self.progress.stopped = "stopped by the operator"
@@ -148,17 +153,24 @@ class Cutting:
         return self.progress
 
     def _cut(self, pace: Pace) -> Pace:
-        quiet = self._senses.commit()
-        database_quiet = self._database_quiet
         length = next_length(self._size, pace.step, self._has_data)
         begun = self._now()
         os.ftruncate(self._fd, length)
         os.fsync(self._fd)
-        took = self._now() - begun
-        database = self._ask_database()
-        cut = Cut(self._size - length, took, quiet, database, database_quiet)
+        own = busy = worst = self._now() - begun
+        database, database_quiet = self._ask_database(), self._database_quiet
+        recovered, following = False, None
+        for _ in range(RECOVERY):
+            commit = self._senses.commit()
+            following = commit if following is None else following
+            if not pacing.felt(commit, pace):
+                recovered = True
+                break
+            worst, busy = max(worst, commit), self._now() - begun
+        cut = Cut(self._size - length, own, following or 0.0, busy, database, database_quiet)
         self._size = length
-        self._count(cut)
+        self._learn = not recovered or self.progress.cuts % LEARN_EVERY == 0
+        self._count(cut.step, worst)
         if cut.step > 2 * pace.step:  # a hole: says nothing about what data costs
             return pace
         pace = self._look_around(pacing.after(pace, cut, self._limits))
@@ -166,6 +178,13 @@ class Cutting:
             self.progress.reasons[pace.reason.partition(" took ")[0]] = 1
         self._tell(pace)
         return pace
+
+    def _relearned(self, pace: Pace) -> Pace:
+        """At the end of a pause, now and then: what does a commit take while nothing is cut?"""
+        if not self._learn:
+            return pace
+        self._learn = False
+        return pacing.learned(pace, self._senses.commit())
 
     def _has_data(self, at: int) -> bool:
         if not self._sparse:
@@ -175,12 +194,12 @@ class Cutting:
         except OSError:  # ENXIO: nothing but a hole from here on
             return False
 
-    def _count(self, cut: Cut) -> None:
+    def _count(self, step: int, worst_s: float) -> None:
         progress = self.progress
         progress.cuts += 1
         progress.freed = progress.total - os.fstat(self._fd).st_blocks * 512
-        progress.worst_s = max(progress.worst_s, cut.took_s)
-        progress.largest_step = max(progress.largest_step, cut.step)
+        progress.worst_s = max(progress.worst_s, worst_s)
+        progress.largest_step = max(progress.largest_step, step)
 
     def _ask_database(self) -> float | None:
         """Right after a cut; and in the next pause, so that there is something to compare it with."""

@@ -9,7 +9,7 @@ down by half (AIMD), as a sender does on a network whose capacity nobody tells i
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dba_console.units import human_bytes, human_pct
@@ -18,19 +18,28 @@ MIB = 1 << 20
 REMEMBERED = 15
 """Commits in pauses that the quiet figure is the median of: a slow one changes nothing, a change of load soon does."""
 
+WITNESSES = 5
+"""Cuts of the same step that are looked at together."""
+HARDEST = 16.0
+"""The brake at its hardest: a thirtieth of the time is spent cutting."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the pace goes by."""
 
     first: int = 4 * MIB
-    smallest: int = MIB
+    smallest: int = 2 * MIB
     largest: int = 1024 * MIB
-    commit_ratio: float = 2.0
-    """A commit beside a cut may take this many times one in a pause. Twice: it waits for one that is under way, as it
-    may have to behind any other writer."""
-    commit_floor_s: float = 0.002
-    """Never asked to be quicker than this: on a disk that commits in 0.1 ms nobody feels 2 ms."""
+    commit_ratio: float = 3.0
+    """A commit beside a cut may take this many times one in a pause. It waits for one that is under way, then for its
+    own: that is twice, as behind any other writer, and leaves as much again for what the cut adds."""
+    commit_floor_s: float = 0.004
+    """Never asked to be quicker than this: half of what one turn of a spinning disk takes, and less than any disk with
+    other work on it takes now and then."""
+    drift: float = 3.0
+    """What is quiet is learned anew all the time, but allows never more than this many times what it did before the
+    first cut: else what the cutting does would by and by become what is usual."""
     commit_limit_s: float = 0.1
     """Nor is more than this ever allowed, however slow the disk is by itself."""
     busy_share: float = 1 / 3
@@ -52,10 +61,13 @@ class Cut:
 
     step: int
     """Bytes cut off."""
-    took_s: float
+    own_s: float
     """The cut with its commit."""
-    quiet_s: float | None = None
-    """A commit in the pause before it."""
+    next_s: float
+    """The commit after it: what a file system frees it gives back to the device (discard) after its own commit, so that
+    the next one feels it."""
+    busy_s: float
+    """From its beginning until commits took no longer than usual."""
     database_s: float | None = None
     """A commit of the database right after it."""
     database_quiet_s: float | None = None
@@ -70,6 +82,10 @@ class Pace:
     pause_s: float
     quiet: tuple[float, ...] = ()
     """The last commits in pauses, oldest first."""
+    baseline: tuple[float, ...] = ()
+    """Commits before the first cut."""
+    cuts: tuple[Cut, ...] = ()
+    """Those of this step so far, oldest first."""
     probing: bool = True
     """Nothing has given reason to give way yet: grows by half, later by a little."""
     brake: float = 1.0
@@ -85,58 +101,93 @@ class Pace:
 
 def begin(baseline: tuple[float, ...], limits: Limits) -> Pace:
     """The pace of the first cut, after commits that were timed before it."""
-    return Pace(min(limits.first, limits.largest), 0.0, baseline[-REMEMBERED:])
+    return Pace(max(limits.smallest, min(limits.first, limits.largest)), 0.0, baseline[-REMEMBERED:], baseline)
 
 
 def limit_s(pace: Pace, limits: Limits) -> float:
-    """How long a cut with its commit may take now."""
-    quiet = pace.quiet_s or 0.0
-    return min(limits.commit_limit_s, max(limits.commit_floor_s, limits.commit_ratio * quiet))
+    """How long a commit beside a cut may take now."""
+    allowed = _allowed(pace.quiet, limits)
+    if pace.baseline:
+        allowed = min(allowed, limits.drift * _allowed(pace.baseline, limits))
+    return min(limits.commit_limit_s, max(limits.commit_floor_s, allowed))
+
+
+def _allowed(quiet: Sequence[float], limits: Limits) -> float:
+    """By commits that feel no cut: some times the middle one, and what every fifth of them takes by itself."""
+    if not quiet:
+        return 0.0
+    return max(limits.commit_ratio * statistics.median(quiet), _fifth(quiet))
+
+
+def _fifth(times: Sequence[float]) -> float:
+    """What every fifth of them exceeds."""
+    return sorted(times)[len(times) * 4 // 5]
+
+
+def learned(pace: Pace, quiet_s: float) -> Pace:
+    """The pace with one more commit timed at the end of a pause, whatever it took: a choice among them would make the
+    quiet figure ever smaller."""
+    return replace(pace, quiet=(*pace.quiet, quiet_s)[-REMEMBERED:])
 
 
 def after(pace: Pace, cut: Cut, limits: Limits) -> Pace:
-    """The pace after a cut."""
-    quiet = pace.quiet if cut.quiet_s is None else (*pace.quiet, cut.quiet_s)[-REMEMBERED:]
-    pace = replace(pace, quiet=quiet)
-    if reason := _harm(pace, cut, limits):
-        return _slower(pace, cut, reason, limits)
-    return _faster(pace, cut, limits)
+    """The pace after a cut.
+
+    A slow commit by itself is chance, on a host with other work it happens all the time: what the middle one of some
+    cuts of the same step feels is what the step costs. Only one that nobody could bear is answered at once.
+    """
+    if cut.step < pace.step * 9 // 10:  # the file's end or a hole's rim: says nothing about a whole step
+        return pace
+    pace = replace(pace, cuts=(*pace.cuts, cut))
+    if max(cut.own_s, cut.next_s) > limits.commit_limit_s:
+        return _slower(pace, f"a commit took {_ms(max(cut.own_s, cut.next_s))} beside a cut", limits, surely=False)
+    if len(pace.cuts) < WITNESSES:
+        return replace(pace, pause_s=_pause(pace, pace.brake, limits))
+    if reason := _harm(pace, limits):
+        return _slower(pace, reason, limits, surely=True)
+    return _faster(pace, limits)
 
 
-def _harm(pace: Pace, cut: Cut, limits: Limits) -> str:
-    """What this cut did to others, in words; empty where that is nothing, or not its own doing."""
-    allowed = limit_s(pace, limits)
-    by_itself = cut.quiet_s is not None and cut.quiet_s > allowed
-    if cut.took_s > allowed and not by_itself:
-        return f"a commit took {_ms(cut.took_s)} beside a cut, {_ms(pace.quiet_s)} without one"
-    if cut.database_s is not None and cut.database_quiet_s is not None:
-        allowed = min(limits.commit_limit_s, max(limits.commit_floor_s, limits.commit_ratio * cut.database_quiet_s))
-        if cut.database_s > max(allowed, cut.database_quiet_s * limits.commit_ratio):
-            return f"the database took {_ms(cut.database_s)} to commit, {_ms(cut.database_quiet_s)} without a cut"
+def _harm(pace: Pace, limits: Limits) -> str:
+    """What the last cuts did to others, in words; empty where that is nothing, or not their own doing."""
+    allowed, usually = limit_s(pace, limits), _usually(pace)
+    if usually > allowed:
+        return f"commits took {_ms(usually)} beside a cut, {_ms(pace.quiet_s)} without one"
+    asked = [(cut.database_s, cut.database_quiet_s) for cut in pace.cuts]
+    for took, quiet in asked:
+        if took is not None and quiet is not None:
+            allowed = max(limits.commit_floor_s, limits.commit_ratio * quiet)
+            if took > allowed:
+                return f"the database took {_ms(took)} to commit, {_ms(quiet)} without a cut"
     return ""
 
 
-def _slower(pace: Pace, cut: Cut, reason: str, limits: Limits) -> Pace:
-    step = max(limits.smallest, min(pace.step, cut.step) // 2)
+def _usually(pace: Pace) -> float:
+    """The middle commit beside the last cuts, of those in them or those after them."""
+    return max(statistics.median(cut.own_s for cut in pace.cuts), statistics.median(cut.next_s for cut in pace.cuts))
+
+
+def _slower(pace: Pace, reason: str, limits: Limits, *, surely: bool) -> Pace:
+    step = max(limits.smallest, pace.step // 2)
     # At the smallest step only time is left to give.
-    brake = min(pace.brake * 2, 64.0) if pace.step <= limits.smallest else pace.brake
-    return replace(pace, step=step, pause_s=_pause(cut, brake, limits), brake=brake, probing=False, reason=reason)
+    brake = min(pace.brake * 2, HARDEST) if surely and pace.step <= limits.smallest else pace.brake
+    pause_s = _pause(pace, brake, limits)
+    return replace(pace, step=step, pause_s=pause_s, cuts=(), brake=brake, probing=False, reason=reason)
 
 
-def _faster(pace: Pace, cut: Cut, limits: Limits) -> Pace:
+def _faster(pace: Pace, limits: Limits) -> Pace:
     """Grows only where there is room: nearer than two thirds to what is allowed it stays as it is."""
-    step, brake = pace.step, max(1.0, pace.brake * 0.9)
-    roomy = cut.took_s < limit_s(pace, limits) * 2 / 3
-    # A last cut, or one of a hole's rim, says nothing about a whole step.
-    if roomy and cut.step >= pace.step and brake == 1.0:
-        step += pace.step // 2 if pace.probing else max(limits.smallest, pace.step // 16)
-    step = min(step, limits.largest)
-    reason = pace.reason if brake > 1.0 else ""
-    return replace(pace, step=step, pause_s=_pause(cut, brake, limits), brake=brake, reason=reason)
+    step, brake, pause_s = pace.step, max(1.0, pace.brake / 2), _pause(pace, pace.brake, limits)
+    roomy = _usually(pace) < limit_s(pace, limits) * 2 / 3
+    if roomy and brake == 1.0:
+        step += pace.step // 2 if pace.probing else max(limits.smallest // 4, pace.step // 8)
+    reason = "" if roomy and brake == 1.0 else pace.reason
+    return replace(pace, step=min(step, limits.largest), pause_s=pause_s, cuts=(), brake=brake, reason=reason)
 
 
-def _pause(cut: Cut, brake: float, limits: Limits) -> float:
-    return min(limits.longest_pause_s, cut.took_s * (1 / limits.busy_share - 1) * brake)
+def _pause(pace: Pace, brake: float, limits: Limits) -> float:
+    busy = statistics.median(cut.busy_s for cut in pace.cuts)
+    return min(limits.longest_pause_s, busy * (1 / limits.busy_share - 1) * brake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +222,7 @@ def _lean(
         return usual, pace
     if pace.brake > 1.0 and last is not None and now > last * 0.8:
         return now, pace
-    return usual, replace(pace, brake=min(pace.brake * 2, 64.0), reason=words(now, usual))
+    return usual, replace(pace, brake=min(pace.brake * 2, HARDEST), reason=words(now, usual))
 
 
 def _pressure(now: float, usual: float | None) -> str:
@@ -180,6 +231,11 @@ def _pressure(now: float, usual: float | None) -> str:
 
 def _waits(now: float, usual: float | None) -> str:
     return f"requests of the device take {_ms(now)}, {_ms(usual)} before it began"
+
+
+def felt(commit_s: float, pace: Pace) -> bool:
+    """Does a commit right after a cut still feel it?"""
+    return bool(pace.quiet) and commit_s > max(1.5 * statistics.median(pace.quiet), _fifth(pace.quiet))
 
 
 def trouble(quiet_s: float | None, limits: Limits) -> str:

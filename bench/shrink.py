@@ -1,0 +1,187 @@
+"""A big file removed three ways on one file system: rm, story S7's loop, shrink-file; and what a commit feels of each.
+
+SHRINK_ROUNDS: how often (3). SHRINK_GB: size of the file (8). Root only: file systems on loop devices are mounted.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.figure import Figure
+from dba_console.actions.action import PlainControl, World
+from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
+
+MIB = 1 << 20
+FILE_SYSTEMS = ("ext3", "ext4")
+LOOP_STEP, LOOP_SLEEP_S = 10 * MIB, 0.02
+PROBE_PAUSE_S = 0.005
+QUIET_S = 2.0
+"""Before each deletion; and after it, for what it leaves to the file system's own commits."""
+
+
+class Round(NamedTuple):
+    """One deletion."""
+
+    total_s: float
+    """Until the space is free on the disk."""
+    worst_s: float
+    typical_s: float
+    probes: int
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    if os.geteuid() != 0 or shutil.which("mkfs.ext3") is None:
+        print("shrink: needs root and mkfs.ext3: not measured", file=sys.stderr)
+        return []
+    size = int(float(os.environ.get("SHRINK_GB", "0.25" if smoke else "8")) * 1024) * MIB
+    rounds = int(os.environ.get("SHRINK_ROUNDS", "1" if smoke else "3"))
+    figures = []
+    for kind in FILE_SYSTEMS:
+        with _file_system(kind, size + 600 * MIB) as place:
+            found: dict[str, list[Round]] = {way: [] for way in WAYS}
+            for number in range(rounds):
+                for way, delete in WAYS.items():
+                    found[way].append(_round(place, size, delete))
+                    print(f"  {kind} {number + 1} {way}: {_words(found[way][-1])}", file=sys.stderr, flush=True)
+        figures += _figures(kind, size, found)
+    return figures
+
+
+def _rm(path: Path) -> None:
+    path.unlink()
+    _settle(path.parent)
+
+
+def _loop(path: Path) -> None:
+    """As in the story: truncate -s -10M, sleep 0.02, 5,000 times; without the time a shell takes to start truncate."""
+    size = path.stat().st_size
+    while size > 0:
+        size = max(0, size - LOOP_STEP)
+        os.truncate(path, size)
+        time.sleep(LOOP_SLEEP_S)
+    path.unlink()
+    _settle(path.parent)
+
+
+def _shrink(path: Path) -> None:
+    action, settings, world = ShrinkFile(), ShrinkFileSettings(path=str(path)), World()
+    sight = action.look(settings, world)
+    assert sight.refusal is None, sight.refusal
+    done = action.act(settings, sight, world, PlainControl())
+    assert done.state == "ok", done.text
+    print(f"  {done.text}; {done.values}", file=sys.stderr)
+    _settle(path.parent)
+
+
+WAYS: dict[str, Callable[[Path], None]] = {"rm": _rm, "loop": _loop, "shrink-file": _shrink}
+
+
+def _settle(directory: Path) -> None:
+    """Until what was removed is removed on the disk."""
+    opened = os.open(directory, os.O_RDONLY)
+    os.fsync(opened)
+    os.close(opened)
+
+
+def _round(place: Path, size: int, delete: Callable[[Path], None]) -> Round:
+    path = place / "oldest.dump"
+    _write(path, size)
+    stop = multiprocessing.Event()
+    answers: multiprocessing.Queue[Any] = multiprocessing.Queue()
+    probe = multiprocessing.Process(target=_probe, args=(str(place), stop, answers))
+    probe.start()
+    try:
+        answers.get(timeout=60)
+        time.sleep(QUIET_S)
+        begun = time.monotonic()
+        delete(path)
+        ended = time.monotonic()
+        time.sleep(QUIET_S)
+    finally:
+        stop.set()
+        timed: list[tuple[float, float]] = answers.get(timeout=60)
+        probe.join(60)
+    felt = [took for at, took in timed if at + took >= begun and at <= ended + 0.5]
+    quiet = [took for at, took in timed if at + took < begun]
+    return Round(ended - begun, max(felt), statistics.median(quiet), len(felt))
+
+
+def _write(path: Path, size: int) -> None:
+    """A file that nothing is known of any more, as a backup of last month is."""
+    block = os.urandom(4 * MIB)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size // len(block)):
+            file.write(block)
+        os.fsync(file.fileno())
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def _probe(place: str, stop: Event, answers: multiprocessing.Queue[Any]) -> None:
+    """A page written and synced every 5 ms, as WAL would be: when it began, and how long it took."""
+    fd = os.open(f"{place}/wal", os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, bytes(MIB), 0)
+    os.fsync(fd)
+    timed, number = [], 0
+    answers.put("ready")
+    while not stop.is_set():
+        begun = time.monotonic()
+        os.pwrite(fd, os.urandom(8192), number % 128 * 8192)
+        os.fsync(fd)
+        timed.append((begun, time.monotonic() - begun))
+        number += 1
+        time.sleep(PROBE_PAUSE_S)
+    answers.put(timed)
+
+
+@contextmanager
+def _file_system(kind: str, size: int) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="bench-shrink-"))
+    image, place = directory / "image", directory / "place"
+    place.mkdir()
+    try:
+        with image.open("wb") as file:
+            file.truncate(size)
+        options = ["-q", "-m", "0", "-E", "lazy_itable_init=0,nodiscard"]
+        subprocess.run([f"mkfs.{kind}", *options, str(image)], check=True)
+        subprocess.run(["mount", "-t", kind, "-o", "loop,discard,noatime", str(image), str(place)], check=True)
+        try:
+            yield place
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+    finally:
+        shutil.rmtree(directory)
+
+
+def _words(one: Round) -> str:
+    return (
+        f"{one.total_s:.2f} s, commits {one.typical_s * 1000:.1f} ms before, {one.worst_s * 1000:.1f} ms at worst "
+        f"({one.probes})"
+    )
+
+
+def _figures(kind: str, size: int, found: dict[str, list[Round]]) -> list[Figure]:
+    """Medians over the rounds."""
+    worst = {way: statistics.median(one.worst_s for one in rounds) * 1000 for way, rounds in found.items()}
+    total = {way: statistics.median(one.total_s for one in rounds) for way, rounds in found.items()}
+    what = f"{size / (1 << 30):g} GB on {kind}"
+    beside = ", ".join(f"{way} {worst[way]:.3g} ms" for way in ("rm", "loop"))
+    spread = ", ".join(f"{one.worst_s * 1000:.3g}" for one in found["shrink-file"])
+    return [
+        Figure(f"shrink-file, {what}: worst commit (rounds: {spread})", worst["shrink-file"], "ms",
+               min(worst["rm"] / 3, worst["loop"]), beside),
+        Figure(f"shrink-file, {what}: time", total["shrink-file"], "s", total["loop"] / 2,
+               f"rm {total['rm']:.3g} s, loop {total['loop']:.3g} s"),
+    ]  # fmt: skip
