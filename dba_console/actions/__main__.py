@@ -1,0 +1,7 @@
+"""Prints docs/actions.md: `python -m dba_console.actions > docs/actions.md`."""
+
+from __future__ import annotations
+
+from dba_console.actions.reference import markdown
+
+print(markdown(), end="")

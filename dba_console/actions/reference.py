@@ -1,0 +1,97 @@
+"""docs/actions.md, made from the actions themselves: what they say of themselves, and the notes under their settings."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from dba_console.actions.registry import ACTIONS
+from dba_console.findings.document import field_notes
+
+WIDTH = 120
+HEAD = """# Actions
+
+Printed by `python -m dba_console.actions`; a test holds it to the code.
+
+An action is what an `{action NAME}` block of a runbook does: the console's own ways of changing something. Each looks
+first and says what it would do, measures before and after, and can say what became of it when nobody saw the end.
+
+## The gate
+
+Nothing changes a server or a host but through the gate: an action, a runbook's own SQL (`change`) and, as far as it
+concerns them, its commands (`run`). In this order it asks, and refuses (exit code 8) with the first thing that is wrong:
+
+1. **May it be done here?** `actions.allow`, `actions.deny`, and `read_only` of the target in the
+   [configuration](configuration.md). A name in `deny` that no action has forbids everything.
+2. **Is it the server?** The connection that acts is asked who it is, in the transaction that changes: system identifier,
+   role, timeline, data directory, port, start of the server have to be those the run was planned on. A copy, a promoted
+   standby, another host behind the same name are refused; after a restart somebody has to say that it was meant. What
+   acts on the host asks for its name and boot, and whether the server is proven to run on it.
+3. **Is it as it was shown?** The action looks again. Where it would act on anything that was not shown and confirmed, or
+   would do something else, it does nothing.
+4. **Was it confirmed?** By what the block asks for: a letter, the word `yes`, the name of the target, the number of
+   things, a phrase; by two people where it says so. Nothing acts without a confirmation, and silence is none.
+
+The statement that changes runs on a second connection (`application_name` `dba-console:RUN:STEP`), with a lock time-out
+of 2 s where nothing else is said. Its transaction id is written to the run's journal before COMMIT: when the answer to
+COMMIT is lost, the server's commit log is asked (`pg_xact_status`), and where that cannot tell either, the end is called
+unknown and a person decides.
+"""
+
+
+def markdown() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(line for name in ACTIONS for line in _action(name))]).rstrip() + "\n"
+
+
+def _action(name: str) -> Iterator[str]:
+    found = ACTIONS[name]
+    yield f"## `{name}`\n"
+    yield from textwrap.wrap(found.summary, WIDTH, break_on_hyphens=False, break_long_words=False)
+    needs = ["a server"] * found.needs_server + ["root"] * found.needs_root
+    undo = "It has an undo." if found.undoable else "It has no undo."
+    yield f"\nNeeds {' and '.join(needs) or 'nothing else'}. {undo}\n"
+    fields = msgspec.structs.fields(found.Settings)
+    if fields:
+        yield "| setting | type | default | meaning |"
+        yield "|---|---|---|---|"
+        notes = field_notes(found.Settings)
+        yield from (_setting(field, notes.get(field.name, "")) for field in fields)
+        yield ""
+
+
+def _setting(field: msgspec.structs.FieldInfo, note: str) -> str:
+    return f"| `{field.name}` | {_type(field.type)} | {_default(field)} | {note} |"
+
+
+def _type(kind: Any) -> str:
+    """As one would say it in a runbook.
+
+    >>> _type(str | None), _type(list[int])
+    ('text', 'list of number')
+    """
+    words = {str: "text", int: "number", float: "number", bool: "true or false", type(None): ""}
+    if kind in words:
+        return words[kind]
+    arguments = getattr(kind, "__args__", ())
+    if getattr(kind, "__origin__", None) is list:
+        inner = _type(arguments[0])
+        return f"list of {inner}" if inner != "row" else "rows"
+    if arguments and all(isinstance(argument, str) for argument in arguments):
+        return " or ".join(f"`{argument}`" for argument in arguments)
+    if arguments:
+        return " or ".join(dict.fromkeys(word for argument in arguments if (word := _type(argument))))
+    return "row" if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) else str(kind)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    value = field.default
+    if value is msgspec.NODEFAULT or value is None:
+        return "–"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
