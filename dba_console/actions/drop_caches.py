@@ -1,0 +1,179 @@
+"""drop-caches: clean page cache, directory entries and inodes given back (Documentation/admin-guide/sysctl/vm.rst).
+
+Not a cure: it ends a reclaim stall until the cache has filled again. What it costs comes afterwards, as reads.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.read_rate import ReadRate, read_rate
+from dba_console.probes.host.files import read_file
+from dba_console.probes.host.memory import meminfo_values
+from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.units import human_bytes, human_duration
+
+WRITE_S = 300.0
+"""The kernel walks all of the cache before the write returns: seconds for hundreds of GB, more in a stall."""
+RATE_S = 5.0
+WHAT = {1: "page cache", 2: "directory entries and inodes", 3: "page cache, directory entries and inodes"}
+
+
+class DropCachesSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of `drop-caches`."""
+
+    level: Literal[1, 2, 3] = 1
+    """1: page cache; 2: directory entries and inodes; 3: both."""
+
+
+class DropCaches:
+    name: ClassVar[str] = "drop-caches"
+    summary: ClassVar[str] = (
+        "Has the kernel drop clean page cache (level 1), directory entries and inodes (2), or both (3). Says before "
+        "what it will cost to read again, and after what became free. Cannot be taken back."
+    )
+    Settings: ClassVar[type[Struct]] = DropCachesSettings
+    needs_server: ClassVar[bool] = False
+    needs_root: ClassVar[bool] = True
+    undoable: ClassVar[bool] = False
+
+    def look(self, settings: DropCachesSettings, world: World) -> Sight:
+        """The read rate is measured on the server's own files, for a third of a second; not where I/O stands still."""
+        path = _path(world)
+        exact = f"echo {settings.level} > {path}"
+        try:
+            values = _values(world)
+        except (OSError, KeyError, ValueError) as error:
+            text = f"the memory of this host cannot be read: {error}"
+            return Sight(text=text, exact=exact, refusal=text)
+        rate = None if settings.level == 2 else _rate(world)
+        text, told = _cost(settings.level, values, rate)
+        sight = Sight(text=text, exact=exact, values=values | told)
+        if not world.here:
+            return _refused(
+                sight, "the server is not proven to run on this host", "run the console on the server's host"
+            )
+        if not os.access(path, os.W_OK):
+            return _refused(sight, f"{path} cannot be written", "run it as root, and on the host: not in a container")
+        return sight
+
+    def act(self, settings: DropCachesSettings, sight: Sight, world: World, control: Control) -> Done:
+        path, before = _path(world), _values(world)
+        control.tell(f"the kernel drops {WHAT[settings.level]}")
+        begun = time.monotonic()
+        lane = Lane("drop-caches", world.clock)
+        try:
+            lane.call(lambda: _write(path, settings.level), WRITE_S)
+        except LaneTimeout:
+            text = f"the kernel has not come back from dropping {WHAT[settings.level]} in {human_duration(WRITE_S)}"
+            return Done(state="unknown", text=text)
+        except OSError as error:
+            return Done(state="failed", text=f"{path} cannot be written: {error.strerror}")
+        finally:
+            lane.close()
+        took = time.monotonic() - begun
+        after = _values(world)
+        dropped, freed = before["cached_bytes"] - after["cached_bytes"], after["free_bytes"] - before["free_bytes"]
+        text = (
+            f"{human_bytes(max(0, dropped))} of cache dropped in {human_duration(took)}, {human_bytes(freed)} more free"
+        )
+        return Done(state="ok", text=text, values=after | {"dropped_bytes": dropped, "took_s": round(took, 3)})
+
+    def settle(self, settings: DropCachesSettings, sight: Sight, world: World) -> Done:
+        """By the kernel's own count of drops (drop_pagecache, drop_slab in /proc/vmstat)."""
+        name = "drop_slab_count" if settings.level == 2 else "drop_pagecache_count"
+        try:
+            now = _values(world)
+        except (OSError, KeyError, ValueError) as error:
+            return Done(state="unknown", text=f"the memory of this host cannot be read: {error}")
+        before, count = sight.values.get(name), now.get(name)
+        if not isinstance(before, int) or not isinstance(count, int) or count < before:
+            return Done(state="unknown", text="this kernel does not count drops, or was started anew", values=now)
+        if count == before:
+            return Done(state="failed", text="the kernel has counted no drop since: nothing was done", values=now)
+        return Done(state="ok", text=f"the kernel has counted {count - before} drop since", values=now)
+
+    def undo(self, settings: DropCachesSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        return Done(state="failed", text="what was dropped can only be read again")
+
+
+def _path(world: World) -> str:
+    return f"{world.proc}/sys/vm/drop_caches"
+
+
+def _write(path: str, level: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(fd, b"%d\n" % level)
+    finally:
+        os.close(fd)
+
+
+def _values(world: World) -> dict[str, Any]:
+    """Bytes and counts now. Raises OSError, KeyError, ValueError where the kernel's files are not as they should be."""
+    memory = meminfo_values(read_file(f"{world.proc}/meminfo"))
+    counts = _vmstat(read_file(f"{world.proc}/vmstat"))
+    return {
+        "free_bytes": memory[b"MemFree:"],
+        "cached_bytes": memory[b"Cached:"],
+        "shmem_bytes": memory.get(b"Shmem:", 0),
+        "mapped_bytes": memory.get(b"Mapped:", 0),
+        "dirty_bytes": memory[b"Dirty:"] + memory[b"Writeback:"],
+        "slab_reclaimable_bytes": memory.get(b"SReclaimable:", 0),
+        "drop_pagecache_count": counts.get(b"drop_pagecache"),
+        "drop_slab_count": counts.get(b"drop_slab"),
+    }
+
+
+def _vmstat(data: bytes) -> dict[bytes, int]:
+    words = (line.split() for line in data.splitlines())
+    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[0].startswith(b"drop_")}
+
+
+def droppable_bytes(values: Mapping[str, Any]) -> int:
+    """What of the cache can go at most: not shared memory, which PostgreSQL's buffers are, nor what is not written yet.
+
+    >>> droppable_bytes({"cached_bytes": 100, "shmem_bytes": 30, "dirty_bytes": 20})
+    50
+    """
+    return max(0, int(values["cached_bytes"]) - int(values["shmem_bytes"]) - int(values["dirty_bytes"]))
+
+
+def _cost(level: int, values: Mapping[str, Any], rate: ReadRate | None) -> tuple[str, dict[str, Any]]:
+    """What it would cost, in a sentence and as values."""
+    if level == 2:
+        size = int(values["slab_reclaimable_bytes"])
+        return f"up to {human_bytes(size)} of directory entries and inodes would go, and be looked up again", {}
+    size = droppable_bytes(values)
+    told: dict[str, Any] = {"droppable_bytes": size}
+    text = f"up to {human_bytes(size)} of {human_bytes(values['cached_bytes'])} page cache would go"
+    if rate is None or rate.bytes_per_s is None:
+        why = "not measured" if rate is None else rate.note
+        return f"{text}; how long it takes to read again is unknown ({why})", told
+    seconds = size / rate.bytes_per_s
+    told |= {"read_bytes_per_s": round(rate.bytes_per_s), "reread_s": round(seconds, 1)}
+    speed = human_bytes(rate.bytes_per_s, per_s=True)
+    return (
+        f"{text}; to read all of it again takes {human_duration(seconds)} (estimated: {speed}, measured by "
+        f"{human_bytes(rate.read_bytes)} of {rate.source})"
+    ), told
+
+
+def _rate(world: World) -> ReadRate | None:
+    lane = Lane("read-rate", world.clock)
+    try:
+        return lane.call(lambda: read_rate(world.proc), RATE_S)
+    except LaneTimeout:
+        return ReadRate(None, 0, "", "a read did not come back in time: I/O stands still")
+    finally:
+        lane.close()
+
+
+def _refused(sight: Sight, refusal: str, hint: str) -> Sight:
+    return Sight(text=sight.text, exact=sight.exact, values=sight.values, refusal=refusal, hint=hint)

@@ -1,0 +1,231 @@
+"""sysctl: a kernel setting that decides how memory is reclaimed, changed until the next boot, with its old value kept.
+
+Only settings of memory management, NUMA and files: this is no back door to everything root can do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.errors import Refused
+from dba_console.probes.host.files import read_file, readable
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
+_VALUE = re.compile(r"[A-Za-z0-9_+.-]+( [A-Za-z0-9_+.-]+)*")
+_ALLOWED = re.compile(r"vm\..+|kernel\.numa.+|fs\..+|transparent_hugepage\.(enabled|defrag)")
+_DENIED = {
+    "vm.drop_caches": "it is the action drop-caches",
+    "vm.compact_memory": "it compacts all memory at once, and holds up who needs some meanwhile",
+    "vm.panic_on_oom": "it lets the host panic",
+    "vm.mmap_min_addr": "it guards the kernel",
+    "vm.unprivileged_userfaultfd": "it guards the kernel",
+    "vm.memfd_noexec": "it guards the kernel",
+    "vm.mmap_rnd_bits": "it guards processes",
+    "vm.mmap_rnd_compat_bits": "it guards processes",
+    "fs.suid_dumpable": "it guards processes",
+}
+_DENIED_ROOMS = ("fs.binfmt_misc.", "fs.protected_", "fs.verity.", "fs.xfs.")
+_TWINS = {
+    "vm.dirty_bytes": "vm.dirty_ratio",
+    "vm.dirty_ratio": "vm.dirty_bytes",
+    "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+    "vm.dirty_background_ratio": "vm.dirty_background_bytes",
+    "vm.overcommit_kbytes": "vm.overcommit_ratio",
+    "vm.overcommit_ratio": "vm.overcommit_kbytes",
+}
+"""Two names of one setting: writing one makes the other 0, and a 0 cannot be written back to undo that."""
+_HUGE = "transparent_hugepage."
+
+
+class SysctlSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of `sysctl`."""
+
+    key: str
+    """Name with dots, as `vm.zone_reclaim_mode`; or transparent_hugepage.enabled, transparent_hugepage.defrag."""
+    value: str | int
+    """What it is to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A setting that may be changed."""
+
+    name: str
+    path: str
+
+    @property
+    def huge(self) -> bool:
+        return self.name.startswith(_HUGE)
+
+
+class Sysctl:
+    name: ClassVar[str] = "sysctl"
+    summary: ClassVar[str] = (
+        "Changes a kernel setting of memory management (vm.*, kernel.numa*, fs.*, transparent_hugepage.*) until the "
+        "next boot; reads it back, keeps the old value for the undo, and says the line that keeps it over a boot."
+    )
+    Settings: ClassVar[type[Struct]] = SysctlSettings
+    needs_server: ClassVar[bool] = False
+    needs_root: ClassVar[bool] = True
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: SysctlSettings, world: World) -> Sight:
+        """Refuses names outside of the list, names this kernel does not have, and what cannot be written."""
+        try:
+            key, wanted = find(settings.key, world), _wanted(settings.value)
+            now = _read(key)
+        except Refused as refused:
+            return Sight(text=refused.message, exact="", refusal=refused.message, hint=refused.hint)
+        twin = _twin(key, world)
+        values = {"key": key.name, "value": now, "wanted": wanted} | ({"twin": twin} if twin else {})
+        text = (
+            f"{key.name} is {now} and would be {wanted} until the next boot; to keep it: {persistent(key.name, wanted)}"
+        )
+        sight = Sight(text=text, exact=f"echo {wanted} > {key.path}", values=values, done=now == wanted)
+        if not world.here:
+            return _refused(
+                sight, "the server is not proven to run on this host", "run the console on the server's host"
+            )
+        if not os.access(key.path, os.W_OK):
+            return _refused(
+                sight, f"{key.path} cannot be written", "run it as root, and on the host: not in a container"
+            )
+        return sight
+
+    def act(self, settings: SysctlSettings, sight: Sight, world: World, control: Control) -> Done:
+        """Raises Refused where the setting is no longer what it was when it was looked at."""
+        key, wanted = find(settings.key, world), _wanted(settings.value)
+        old = _read(key)
+        if old != sight.values.get("value"):
+            raise Refused(
+                f"{key.name} is {old} now; it was {sight.values.get('value')} when it was looked at", hint="look again"
+            )
+        undo = {"key": key.name, "old": old, "new": wanted, "twin": _twin(key, world)}
+        if (why := _write(key, wanted)) is not None:
+            return Done(state="failed", text=why)
+        now = _read(key)
+        values = {"key": key.name, "value": now, "persistent": persistent(key.name, wanted)}
+        if now != wanted:
+            text = f"the kernel made {now} of {key.name} = {wanted}; it was {old}"
+            return Done(state="failed", text=text, values=values, undo=undo | {"new": now})
+        text = f"{key.name} is {now}, it was {old}; to keep it over a boot: {values['persistent']}"
+        return Done(state="ok", text=text, values=values, undo=undo)
+
+    def settle(self, settings: SysctlSettings, sight: Sight, world: World) -> Done:
+        """By its value now."""
+        try:
+            key, wanted = find(settings.key, world), _wanted(settings.value)
+            now = _read(key)
+        except Refused as refused:
+            return Done(state="unknown", text=refused.message)
+        old = sight.values.get("value")
+        if now == wanted:
+            undo = {"key": key.name, "old": old, "new": wanted, "twin": sight.values.get("twin")}
+            return Done(state="ok", text=f"{key.name} is {now}", values={"value": now}, undo=undo)
+        if now == old:
+            return Done(state="failed", text=f"{key.name} is {now} as before", values={"value": now})
+        return Done(state="unknown", text=f"{key.name} is {now}: neither what it was nor what it was to be")
+
+    def undo(self, settings: SysctlSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        """Puts the old value back, where nobody else has changed it since."""
+        try:
+            key = find(str(data["key"]), world)
+            now = _read(key)
+            if now != data["new"]:
+                text = f"{key.name} is {now}, not {data['new']}: somebody changed it since, so it is left alone"
+                return Done(state="failed", text=text, values={"value": now})
+            twin = data.get("twin")
+            target, value = key, str(data["old"])
+            if twin and value == "0" and twin["value"] != "0":
+                target, value = find(str(twin["key"]), world), str(twin["value"])
+            if (why := _write(target, value)) is not None:
+                return Done(state="failed", text=why)
+            now = _read(key)
+        except Refused as refused:
+            return Done(state="failed", text=refused.message)
+        state = "ok" if now == str(data["old"]) else "failed"
+        return Done(state=state, text=f"{key.name} is {now} again" if state == "ok" else f"{key.name} is {now}",
+                    values={"value": now})  # fmt: skip
+
+
+def find(name: str, world: World) -> Key:
+    """The setting of this name, with dots or slashes. Raises Refused where it may not be changed or is not there."""
+    dotted = name.strip().replace("/", ".")
+    if _NAME.fullmatch(dotted) is None:
+        raise Refused(f"{readable(name)!r} is not the name of a kernel setting", hint="as in vm.zone_reclaim_mode")
+    if dotted in _DENIED:
+        raise Refused(f"{dotted} is not changed here: {_DENIED[dotted]}")
+    if _ALLOWED.fullmatch(dotted) is None or dotted.startswith(_DENIED_ROOMS):
+        raise Refused(
+            f"{dotted} is not changed here",
+            hint="vm.*, kernel.numa*, fs.* and transparent_hugepage.* are, without those that guard the kernel",
+        )
+    if dotted.startswith(_HUGE):
+        path = f"{world.sys}/kernel/mm/transparent_hugepage/{dotted.removeprefix(_HUGE)}"
+    else:
+        path = f"{world.proc}/sys/{dotted.replace('.', '/')}"
+    if not os.path.isfile(path):
+        raise Refused(f"this kernel has no {dotted}")
+    return Key(dotted, path)
+
+
+def persistent(name: str, value: str) -> str:
+    """The line that keeps a setting over a boot, and where it goes."""
+    if name.startswith(_HUGE):
+        what = name.removeprefix(_HUGE)
+        line = f"w /sys/kernel/mm/transparent_hugepage/{what} - - - - {value}"
+        return f"`{line}` in /etc/tmpfiles.d/90-database.conf"
+    return f"`{name} = {value}` in /etc/sysctl.d/90-database.conf"
+
+
+def _wanted(value: str | int) -> str:
+    text = " ".join(str(value).split())
+    if _VALUE.fullmatch(text) is None:
+        raise Refused(
+            f"{readable(str(value))!r} is not a value of a kernel setting", hint="a number, numbers or a word"
+        )
+    return text
+
+
+def _read(key: Key) -> str:
+    """The value now, one blank between words; of a choice the chosen word. Raises Refused where it cannot be read."""
+    try:
+        text = " ".join(readable(read_file(key.path)).split())
+    except OSError as error:
+        raise Refused(f"{key.path} cannot be read: {error.strerror}", hint="run it as root") from error
+    chosen = re.search(r"\[(\S+)\]", text) if key.huge else None
+    return chosen[1] if chosen else text
+
+
+def _write(key: Key, value: str) -> str | None:
+    """None, or why the kernel did not take it."""
+    try:
+        fd = os.open(key.path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode() + b"\n")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return f"the kernel does not take {key.name} = {value}: {error.strerror}"
+    return None
+
+
+def _twin(key: Key, world: World) -> dict[str, str] | None:
+    name = _TWINS.get(key.name)
+    if name is None:
+        return None
+    try:
+        return {"key": name, "value": _read(find(name, world))}
+    except Refused:
+        return None
+
+
+def _refused(sight: Sight, refusal: str, hint: str) -> Sight:
+    return Sight(text=sight.text, exact=sight.exact, values=sight.values, refusal=refusal, hint=hint)
