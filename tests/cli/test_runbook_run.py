@@ -84,14 +84,19 @@ class Ground:
         return self.console.run("runbook", "runs", run, timeout=WAIT_S)
 
 
+def watched(console: Console) -> str:
+    """Waits for the agent; the name of its target."""
+    listed = ("attach", "--list", "--json")
+    text = wait_until(lambda: console.run(*listed, timeout=WAIT_S).out, WAIT_S, what="the agent")
+    return str(json.loads(text)["target"])
+
+
 @pytest.fixture(scope="module")
 def ground(cluster: Cluster) -> Iterator[Ground]:
     home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
     console = Console(home)
     with console.running("record", cluster.dsn()):
-        wait_until(lambda: console.run("attach", "--list", "--json", timeout=WAIT_S).out, WAIT_S, what="the agent")
-        target = json.loads(console.run("attach", "--list", "--json", timeout=WAIT_S).out)["target"]
-        yield Ground(console, cluster.dsn(), target)
+        yield Ground(console, cluster.dsn(), watched(console))
     shutil.rmtree(home)
 
 
@@ -251,14 +256,14 @@ def test_the_story_is_told_as_an_object_and_without_its_plan_too(ground: Ground)
 def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
     with console.running("record", cluster.dsn()) as agent:
-        wait_until(lambda: console.run("attach", "--list", "--json", timeout=WAIT_S).out, WAIT_S, what="the agent")
-        target = json.loads(console.run("attach", "--list", "--json", timeout=WAIT_S).out)["target"]
+        target = watched(console)
         assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
         agent.kill()
         agent.wait(WAIT_S)
     rows = console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
     assert [row["state"] for row in rows] == ["interrupted"]
     with console.running("record", cluster.dsn()):
+        watched(console)
         back = ground.runbook("resume", "last", "--confirm", f"say-it={target}", "--yes")
         assert back.code == 0, back
         assert ground.runbook("resume", "last").code == 6
