@@ -26,11 +26,9 @@ ROWS = ({"pid": 1}, {"pid": 2})
 
 @st.composite
 def blocks(draw: st.DrawFn, step_id: str, number: int) -> Block:
-    kind = draw(
-        st.sampled_from(
-            ["check", "measure", "preview", "change", "run", "action", "wait", "manual", "input", "confirm"]
-        )
-    )
+    acts = ["change", "run", "action"]
+    looks = ["check", "measure", "preview", "wait"]
+    kind = draw(st.sampled_from([*acts, *acts, *looks, "manual", "input", "confirm"]))
     given: dict[str, Any] = {"name": f"v{step_id}{number}"}
     if kind in ("change", "run", "action"):
         given["confirm"] = draw(st.sampled_from(CONFIRMATIONS))
