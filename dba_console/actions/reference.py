@@ -1,4 +1,4 @@
-"""docs/actions.md, made from the actions themselves: what they say of themselves, and the notes under their settings."""
+"""docs/actions.md, made from the actions: what they say of themselves, and the notes under their settings."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ first and says what it would do, measures before and after, and can say what bec
 ## The gate
 
 Nothing changes a server or a host but through the gate: an action, a runbook's own SQL (`change`) and, as far as it
-concerns them, its commands (`run`). In this order it asks, and refuses (exit code 8) with the first thing that is wrong:
+concerns them, its commands (`run`). In this order it asks, and refuses (exit code 8) with the first thing that is
+wrong:
 
 1. **May it be done here?** `actions.allow`, `actions.deny`, and `read_only` of the target in the
    [configuration](configuration.md). A name in `deny` that no action has forbids everything.
-2. **Is it the server?** The connection that acts is asked who it is, in the transaction that changes: system identifier,
-   role, timeline, data directory, port, start of the server have to be those the run was planned on. A copy, a promoted
-   standby, another host behind the same name are refused; after a restart somebody has to say that it was meant. What
-   acts on the host asks for its name and boot, and whether the server is proven to run on it.
-3. **Is it as it was shown?** The action looks again. Where it would act on anything that was not shown and confirmed, or
-   would do something else, it does nothing.
+2. **Is it the server?** The connection that acts is asked who it is, in the transaction that changes: system
+   identifier, role, timeline, data directory, port, start of the server have to be those the run was planned on. A
+   copy, a promoted standby, another host behind the same name are refused; after a restart somebody has to say that
+   it was meant. What acts on the host asks for its name and boot, and whether the server is proven to run on it.
+3. **Is it as it was shown?** The action looks again. Where it would act on anything that was not shown and confirmed,
+   or would do something else, it does nothing.
 4. **Was it confirmed?** By what the block asks for: a letter, the word `yes`, the name of the target, the number of
    things, a phrase; by two people where it says so. Nothing acts without a confirmation, and silence is none.
 
-The statement that changes runs on a second connection (`application_name` `dba-console:RUN:STEP`), with a lock time-out
-of 2 s where nothing else is said. Its transaction id is written to the run's journal before COMMIT: when the answer to
-COMMIT is lost, the server's commit log is asked (`pg_xact_status`), and where that cannot tell either, the end is called
-unknown and a person decides.
+The statement that changes runs on a second connection (`application_name` `dba-console:RUN:STEP`), with a lock
+time-out of 2 s where nothing else is said. Its transaction id is written to the run's journal before COMMIT: when the
+answer to COMMIT is lost, the server's commit log is asked (`pg_xact_status`), and where that cannot tell either, the
+end is called unknown and a person decides.
 """
 
 

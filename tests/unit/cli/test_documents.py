@@ -33,7 +33,12 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text() + (ROOT / "docs" / "findings.md").read_text()
-    examples = {"targets.NAME.dsn", "targets.NAME.host_panels", "findings.FAMILY.NAME"}
+    examples = {
+        "targets.NAME.dsn",
+        "targets.NAME.host_panels",
+        "targets.NAME.read_only",
+        "findings.FAMILY.NAME",
+    }
     known = {dotted(path) for path, _ in leaves()} | examples
     assert set(re.findall(r"^\| `([a-z_]+\.[a-zA-Z_.]+)` \|", text, re.M)) <= known
 
