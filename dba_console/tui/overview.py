@@ -14,7 +14,7 @@ class OverviewView:
     """The first screen. `chosen` is the panel that enter opens, None until tab chooses one."""
 
     where: Where = "overview"
-    hints: tuple[str, ...] = ("panel", "panel_f", "open", "space", "time", "mark", "help", "quit")
+    hints: tuple[str, ...] = ("panel", "panel_f", "runbooks", "open", "space", "time", "mark", "help", "quit")
 
     def __init__(self) -> None:
         self.chosen: str | None = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dba_console.panels.cells import Line
-from dba_console.panels.evidence import part
+from dba_console.panels.cells import Line, Span, line
 
 
 class Page:
@@ -20,7 +19,11 @@ class Page:
         """The lines that fit, from the one scrolled to; the last one says how many are left below."""
         self._page, self._most = max(1, height - 1), max(0, len(lines) - height)
         self._top = min(self._top, self._most)
-        return part(list(lines), height, self._top)
+        shown = list(lines[self._top : self._top + max(0, height)])
+        left = len(lines) - self._top - height
+        if left > 0 and height > 1:
+            shown[-1] = line(Span(f" … ↓ {left + 1} more lines", "dim"))
+        return shown
 
     # Keys
 

@@ -37,6 +37,8 @@ class Reception:
         """Why there is no console to open at all."""
         self.awaited: str | None = None
         """The text of a mark or note sent and not yet seen among the events."""
+        self.sent: str | None = None
+        """What the screen said when it asked something of a run: it has done its service once the agent answers."""
         self.awaited_finding: str | None = None
         """The finding of which something was said, until the agent tells of it."""
         self.heard_us: int | None = None
@@ -65,13 +67,21 @@ class Reception:
                 self.books = arrival
             case RunViewMessage() | RunLines() | RunRefused():
                 self.runs.receive(arrival)
-                self.notice = self.runs.take_refusal() or self.notice
+                self._answered_run()
             case LinkChanged(state, text, error, session):
                 self.link, self.link_text = state, text
                 self.failure = error or self.failure
                 if session is not None:
                     self.runs.attached(session.runs)
         return False
+
+    def _answered_run(self) -> None:
+        """The agent spoke of a run: what was sent has arrived, or is refused with a sentence."""
+        refused = self.runs.take_refusal()
+        if refused is not None:
+            self.notice = refused
+        elif self.sent is not None and self.notice == self.sent:
+            self.notice = self.sent = None
 
     def _acknowledge(self, event: Event) -> None:
         """Say that the operator's own mark or note is recorded, once the agent tells of it."""

@@ -303,6 +303,7 @@ class RunActions:
 
     def _ask_agent(self, request: RunRequest, said: str) -> None:
         self._navigator.notice = self._feed.ask(request) or said
+        self._navigator.sent = said
 
     def _may_not_act(self) -> bool:
         """True where nothing can be done from this screen now; why is said."""

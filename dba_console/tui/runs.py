@@ -15,6 +15,8 @@ from dba_console.samples.event import Event
 
 LINES = 5_000
 """Of a run's output, kept to be looked at; all of it is in the run's directory."""
+_WORD = "s"
+"""In place of o or e: said by the run itself."""
 _TOLD = (
     "run.", "step.", "block.intent", "block.result", "block.settled", "block.skipped", "choose.", "deviation",
     "person.", "undo.", "repeat.", "journal.fallback", "journal.home",
@@ -68,15 +70,18 @@ class KnownRun:
         """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
         if self._refilled and message.lines:
             self._refilled, from_us = False, message.lines[0].wall_us
-            self.output = [one for one in self.output if one.wall_us < from_us]
+            self.output = [one for one in self.output if one.wall_us < from_us or one.stream == _WORD]
         self._add(message.lines, message.dropped)
 
     def happened(self, event: Event) -> None:
         """Take a word of its journal: it stands among the output, where it happened."""
-        self._add([OutputLine(event.wall_us, "s", event.tag, event.text)])
+        self._add([OutputLine(event.wall_us, _WORD, event.tag, event.text)])
 
     def _add(self, lines: Sequence[OutputLine], dropped: int = 0) -> None:
+        late = self.output and lines and lines[0].wall_us < self.output[-1].wall_us
         self.output += lines
+        if late:
+            self.output.sort(key=lambda one: one.wall_us)
         over = max(0, len(self.output) - LINES)
         del self.output[:over]
         self.dropped += dropped + over
@@ -87,6 +92,8 @@ class Runs:
 
     def __init__(self) -> None:
         self._known: dict[str, KnownRun] = {}
+        self._unheard: dict[str, KnownRun] = {}
+        """Open runs the agent there is now has not spoken of: an agent that is new has to find them first."""
         self.changed = 0
         self.refusal: RunRefused | None = None
         """The newest refusal, until the screen has said it."""
@@ -98,9 +105,10 @@ class Runs:
     def attached(self, open_runs: Sequence[OpenRun]) -> None:
         """An agent was attached to, which names the runs it knows to be open: others that had not ended are not its."""
         named = {told.run for told in open_runs}
-        self._known = {name: one for name, one in self._known.items() if one.ended or name in named}
+        self._unheard |= {name: one for name, one in self._known.items() if not one.ended and name not in named}
+        self._known = {name: one for name, one in self._known.items() if name not in self._unheard}
         for told in open_runs:
-            known = self._known.setdefault(told.run, KnownRun(told))
+            known = self._known.setdefault(told.run, self._recalled(told))
             known.told, known.may_answer = told, False
             if known.view is not None:
                 known.view = structs.replace(known.view, state=told.state, question=None, waiting=None)
@@ -131,15 +139,19 @@ class Runs:
         view = message.view
         known = self._known.get(view.run)
         if known is None:
-            known = self._known[view.run] = KnownRun(
-                OpenRun(run=view.run, runbook=view.runbook, title=view.title, state=view.state)
-            )
+            told = OpenRun(run=view.run, runbook=view.runbook, title=view.title, state=view.state)
+            known = self._known[view.run] = self._recalled(told)
             if self._expected and message.yours:
                 self._expected, self._opened = False, view.run
         known.see(message)
         ended = [name for name, one in self._known.items() if one.ended]
         for name in ended[:-ENDED_KEPT]:
             del self._known[name]
+
+    def _recalled(self, told: OpenRun) -> KnownRun:
+        """The run as this console knew it before its agent was gone, or a new one."""
+        before = self._unheard.pop(told.run, None)
+        return KnownRun(told) if before is None else before
 
     # What is asked of it
 

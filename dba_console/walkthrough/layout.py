@@ -26,6 +26,7 @@ from dba_console.walkthrough.text import (
 )
 
 Pane = Literal["step", "output", "steps"]
+_UNDRIVEN = ENDED | {"interrupted"}
 PANES: tuple[Pane, ...] = ("step", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
 _STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
@@ -85,14 +86,14 @@ def walkthrough(
 
 
 def title_line(view: RunView, showing: Showing, cells: int) -> Line:
-    """`─ cache-drop on db2 · step 4 of 6 · waits for an answer ───`, and what is unusual about it."""
+    """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
     parts: list[Line] = [
         line(Span(f"{clean(view.runbook)} on {clean(view.target)}", "title")),
         line(_place(view)),
         line(run_word(view)),
     ]
-    if not showing.yours and view.state not in ENDED:
-        parts.append(line(Span(f"{_driver(view)} drives, you watch", "warn")))
+    if not showing.yours and view.state not in _UNDRIVEN:
+        parts.append(line(Span(f"you watch, {_driver(view)} drives", "warn")))
     spans: list[Span] = [Span("─ ", "dim")]
     for part in parts:
         if part:
@@ -136,6 +137,9 @@ def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: 
 def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
     """What is always seen whole: progress, a wait, the question."""
     lines: list[Line] = []
+    if view.state == "interrupted":
+        said = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
+        lines += [(), *texts(said, cells, "warn"), *texts("r resumes it: what is not known is settled first.", cells)]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)
     if view.progress:
@@ -178,7 +182,8 @@ def _body_parts(view: RunView, cells: int) -> tuple[list[Line], list[Line]]:
 
 def _tables(view: RunView, cells: int) -> list[Line]:
     lines: list[Line] = []
-    for table in (view.table, view.measures):
+    measured = any(block.kind == "measure" for block in view.blocks)
+    for table in (view.table, view.measures if measured else None):
         if table is not None:
             lines += [(), *values_table(table, cells)]
     return lines

@@ -39,8 +39,8 @@ def step_style(state: StepState) -> Style:
 
 
 def run_word(view: RunView) -> Span:
-    """The run's state in words: `rehearsal, waits for an answer`."""
-    words: str = "waits for an answer" if view.question is not None else view.state
+    """The run's state in words: `rehearsal, asks`."""
+    words: str = "asks" if view.question is not None else view.state
     if view.mode == "rehearse":
         words = f"rehearsal, {words}"
     return Span(words, "warn" if view.question is not None else _RUNS.get(view.state, "warn"))

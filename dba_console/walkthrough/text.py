@@ -43,6 +43,8 @@ def question_lines(question: Question, cells: int) -> list[Line]:
         first, *rest = wrap(clean(option.text) + reason, max(8, cells - len(head)))
         lines.append(line(Span(head, "key"), first))
         lines += [line(" " * len(head) + piece) for piece in rest]
+    if "type " in question.text.lower():
+        return lines  # it says so itself
     return [*lines, *texts(how_to_answer(question), cells, "dim")]
 
 
@@ -115,9 +117,9 @@ def exact_lines(exact: str, kind: str, cells: int) -> list[Line]:
     lead = "$ " if kind == "run" else "  "
     lines: list[Line] = []
     for one in shown:
-        pieces = wrap(clean(one.expandtabs(4)), max(1, cells - 2))
-        lines += [line(lead, Span(piece, "key")) for piece in pieces]
-        lead = "  "
+        for piece in wrap(clean(one.expandtabs(4)), max(1, cells - 2)):
+            lines.append(line(lead, Span(piece, "key")))
+            lead = "  "
     return [*lines, *([line(Span(f"  … {left} more lines", "dim"))] if left > 0 else [])]
 
 

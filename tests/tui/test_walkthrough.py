@@ -163,7 +163,7 @@ async def test_nothing_that_cannot_be_stopped_is_asked_to() -> None:
 
 async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word() -> None:
     async with walking(yours=False) as screen:
-        assert "ann drives, you watch" in screen.text and "ANSWER WANTED" not in screen.text
+        assert "you watch, ann drives" in screen.text and "ANSWER WANTED" not in screen.text
         for key in ("enter", "y", "s", "x", "p", "k", "j"):
             await screen.press(key)
         assert screen.feed.asked == [] and screen.app.stage.prompt is None
@@ -265,6 +265,8 @@ async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> N
         screen.feed.mailbox.put(LinkChanged("attached", session=Session("db2")))
         await screen.until("nothing is known of this run any more")
         assert "ANSWER WANTED" not in screen.text
+        await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
+        assert "RUN INTERRUPTED" in screen.lines[0] and "r resumes it" in screen.text
 
 
 async def test_the_list_shows_runs_first_and_opens_them() -> None:
@@ -291,4 +293,4 @@ async def test_a_run_to_be_watched_is_opened_before_the_agent_has_told_of_it() -
     async with opened(options=ScreenOptions(ask=RunWatch(run=RUN))) as screen:
         await screen.until("nothing is known of this run")
         await tell(screen, DROP, yours=False)
-        assert "ann drives, you watch" in screen.text and screen.feed.asked == [RunWatch(run=RUN)]
+        assert "you watch, ann drives" in screen.text and screen.feed.asked == [RunWatch(run=RUN)]
