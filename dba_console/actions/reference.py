@@ -54,8 +54,9 @@ def _action(name: str) -> Iterator[str]:
     yield f"## `{name}`\n"
     yield from textwrap.wrap(found.summary, WIDTH, break_on_hyphens=False, break_long_words=False)
     needs = ["a server"] * found.needs_server + ["root"] * found.needs_root
+    needed = f"Needs {' and '.join(needs)}" if needs else "Needs neither a server nor root"
     undo = "It has an undo." if found.undoable else "It has no undo."
-    yield f"\nNeeds {' and '.join(needs) or 'nothing else'}. {undo}\n"
+    yield f"\n{needed}. {undo}\n"
     fields = msgspec.structs.fields(found.Settings)
     if fields:
         yield "| setting | type | default | meaning |"
@@ -82,7 +83,7 @@ def _type(kind: Any) -> str:
     if getattr(kind, "__origin__", None) is list:
         inner = _type(arguments[0])
         return f"list of {inner}" if inner != "row" else "rows"
-    if arguments and all(isinstance(argument, str) for argument in arguments):
+    if arguments and all(isinstance(argument, str | int) for argument in arguments):
         return " or ".join(f"`{argument}`" for argument in arguments)
     if arguments:
         return " or ".join(dict.fromkeys(word for argument in arguments if (word := _type(argument))))

@@ -37,6 +37,7 @@ _LOOK_S = 0.1
 
 class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parameter: str
+    """Its name."""
     value: str | int | float | bool | None = None
     """As in postgresql.conf, units included."""
     reset: bool = False

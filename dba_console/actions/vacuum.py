@@ -51,6 +51,7 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     freeze: bool = False
     """Freeze every row: more than a wraparound emergency needs."""
     analyze: bool = False
+    """Gather the planner's statistics too. Not in a wraparound emergency: that needs a transaction id."""
     index_cleanup: bool | None = None
     """False passes the indexes over, which is quicker and leaves dead entries in them."""
     truncate: bool | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from dba_console.actions.reference import markdown
 from dba_console.actions.registry import ACTIONS, action, settings_of
 from dba_console.errors import UsageError
 
@@ -34,3 +37,17 @@ def test_a_slip_of_the_pen_is_named() -> None:
     assert unknown.value.hint == "did you mean signal-backend?"
     with pytest.raises(UsageError, match="settings of drop-slot"):
         settings_of("drop-slot", {"slot": 7})
+
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "actions.md"
+
+
+def test_the_reference_is_what_the_actions_print() -> None:
+    wrong = "print it anew: python -m dba_console.actions > docs/actions.md"
+    assert DOCUMENT.read_text() == markdown(), wrong
+
+
+@pytest.mark.parametrize("name", list(ACTIONS))
+def test_every_setting_says_what_it_means(name: str) -> None:
+    page = markdown().split(f"## `{name}`")[1].split("\n## ")[0]
+    assert [line for line in page.splitlines() if line.endswith("|  |")] == []
