@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from msgspec import Struct
 
 from dba_console.errors import SessionError
 from dba_console.session.layout import require_readable, session_directories
-from dba_console.session.runplaces import RUNS, parse_run_id, run_directories
+from dba_console.session.runplaces import DOCUMENT, RUNS, parse_run_id, run_directories
 from dba_console.session.runread import RunPapers, read_run
 from dba_console.session.runrecords import RunAbout
 
@@ -39,7 +40,19 @@ def list_runs(sessions: Path) -> list[RunRow]:
 def all_run_directories(sessions: Path) -> list[Path]:
     """The directories of all runs, oldest first."""
     found = [run for session in session_directories(sessions) for run in run_directories(session)]
-    return sorted(found, key=lambda path: path.name)
+    return sorted(found, key=_began)
+
+
+def _began(directory: Path) -> tuple[str, int, str]:
+    """For sorting: its name says the second; of those of one second, the file that is written first and never again
+    tells which was earlier.
+    """
+    name = parse_run_id(directory.name)
+    try:
+        written_ns = os.lstat(directory / DOCUMENT).st_mtime_ns
+    except OSError:
+        written_ns = 0
+    return ("" if name is None else name.start, written_ns, directory.name)
 
 
 def unfinished_runs(sessions: Path, target_key: str | None = None) -> list[RunPapers]:

@@ -90,7 +90,7 @@ def bare_story(papers: RunPapers) -> list[str]:
 def earlier_than(papers: RunPapers) -> Iterator[Summary]:
     """The figures of runs that ended before this one began, as they were kept beside their journals."""
     for directory in all_run_directories(session_of(papers.directory).parent):
-        if directory.name >= papers.directory.name:
+        if directory.name == papers.directory.name:
             return
         try:
             yield msgspec.json.decode((directory / SUMMARY).read_bytes(), type=Summary)

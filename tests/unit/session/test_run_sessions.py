@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,14 @@ def test_last_is_the_newest_run_and_a_path_is_itself(tmp_path: Path) -> None:
     newest = run_directory(_session(tmp_path, ENDED, run=OTHER), OTHER)
     assert resolve_run("last", tmp_path) == newest
     assert resolve_run(str(newest), tmp_path) == newest
+
+
+def test_of_two_runs_of_one_second_the_later_one_is_last(tmp_path: Path) -> None:
+    directory = _session(tmp_path, ENDED, run=RUN)
+    os.utime(run_directory(directory, RUN) / "runbook.md", (1, 1))
+    journal = begun(directory, run=RUN[:-4] + "0000")
+    journal.close()
+    assert resolve_run("last", tmp_path) == journal.directory
 
 
 @pytest.mark.parametrize(
