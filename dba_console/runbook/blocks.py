@@ -81,7 +81,7 @@ def _kind(fence: Fence, problems: Problems) -> KindOf | None:
         problems.add(fence.line, f"there is no kind of block {name!r}", hint)
         return None
     if fence.language not in kind.languages:
-        known_as = ALIASES.get(fence.language, fence.language)
+        known_as = ALIASES.get(fence.language.lower(), fence.language.lower())
         hint = f"write {known_as}" if known_as in kind.languages else f"it is written in {', '.join(kind.languages)}"
         said = f"language {fence.language!r}" if fence.language else "no language"
         problems.add(fence.line, f"a block {name} with {said} cannot be read", hint)

@@ -129,8 +129,8 @@ def _runnable(section: Section, problems: Problems, *, head: bool = False) -> li
     found = []
     for fence in section.fences:
         if fence.braces is None:
-            if fence.language in RUNNABLE and not head:
-                wanted = ALIASES.get(fence.language, fence.language)
+            if fence.language.lower() in RUNNABLE and not head:
+                wanted = ALIASES.get(fence.language.lower(), fence.language.lower())
                 problems.add(
                     fence.line,
                     f"this {fence.language} block has no braces and would not run",

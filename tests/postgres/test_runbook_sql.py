@@ -12,6 +12,8 @@ from dba_console.demo.cluster import Cluster
 from dba_console.plans.plan import Plan
 from dba_console.runbook.library import listed
 from dba_console.runbook.values import statement
+from tests.conftest import FreshCluster
+from tests.requirements import lacking
 
 SAMPLES: dict[str, Any] = {
     "text": "base/1/1259", "int": 5, "number": 5.0, "duration": 60.0, "size": 1 << 20, "bool": True, "choice": "a",
@@ -23,18 +25,20 @@ BY_NAME: dict[str, Any] = {"limit": "1GB"}
 PLANS = [row.plan for row in listed() if row.plan is not None]
 
 
-def looks(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Everything of it that only reads, with the place it stands at."""
+def looks(plan: Plan) -> Iterator[tuple[str, str, str | None]]:
+    """Everything of it that only reads: the place it stands at, its text, and what says whether it applies at all."""
     for _, block in plan.blocks():
+        applies = block.when.text if block.when is not None and block.when.language == "sql" else None
+        if applies is not None:
+            yield f"{block.id} when", applies, None
         if block.language == "sql" and block.kind in ("check", "measure", "preview"):
-            yield block.id, block.body
-        tests = [block.settings.get("until"), block.settings.get("while"), block.when, block.done]
-        for test in tests:
-            language, text = (test["language"], test["text"]) if isinstance(test, dict) else ("", "")
-            if test is not None and not isinstance(test, dict):
-                language, text = test.language, test.text
-            if language == "sql":
-                yield f"{block.id} ({text[:30]})", text
+            yield block.id, block.body, applies
+        if block.done is not None and block.done.language == "sql":
+            yield f"{block.id} done", block.done.text, applies
+        for name in ("until", "while"):
+            test = block.settings.get(name, {})
+            if test.get("language") == "sql":
+                yield f"{block.id} {name}", test["text"], applies
 
 
 def values_of(plan: Plan) -> dict[str, Any]:
@@ -53,9 +57,47 @@ def test_what_a_runbook_reads_every_version_can_answer(server: Cluster, plan: Pl
         if not (low or 0) <= major <= (high or major):
             pytest.skip(f"{plan.id} is not for version {major}")
         connection.execute("set default_transaction_read_only = on")
-        for place, text in looks(plan):
-            query, params = statement(text, values_of(plan))
-            try:
-                connection.execute(query.encode(), params)
-            except psycopg.Error as error:
-                pytest.fail(f"{plan.source}: {place}: {error}")
+        values = values_of(plan)
+        for place, text, applies in looks(plan):
+            if applies is None or answer(connection, plan, f"{place} when", applies, values):
+                answer(connection, plan, place, text, values)
+
+
+def answer(connection: psycopg.Connection[Any], plan: Plan, place: str, text: str, values: dict[str, Any]) -> Any:
+    """The first column of the first row; fails with the place where the server does not understand it."""
+    query, params = statement(text, values)
+    try:
+        row = connection.execute(query.encode(), params).fetchone()
+    except psycopg.Error as error:
+        pytest.fail(f"{plan.source}: {place}: {error}")
+    return None if row is None else row[0]
+
+
+TURNED = """
+create table t as select i from generate_series(1, 1000) as i;
+create function compare(int, int) returns int language sql immutable as 'select $1 - $2';
+create operator class turned for type int using btree as operator 1 <, operator 2 <=, operator 3 =, operator 4 >=,
+  operator 5 >, function 1 compare(int, int);
+create index on t (i turned);
+create or replace function compare(int, int) returns int language sql immutable as 'select $2 - $1';
+"""
+"""An index whose order is no longer that of its operators, as after a change of collations."""
+
+
+def test_what_amcheck_is_asked_passes_on_a_sound_database_and_fails_on_a_wrong_index(
+    fresh_cluster: FreshCluster,
+) -> None:
+    plan = next(plan for plan in PLANS if plan.id == "checksum-failure")
+    asked = [(place, text, applies) for place, text, applies in looks(plan) if "is-there-more" in place and applies]
+    with psycopg.connect(fresh_cluster().dsn(), autocommit=True) as connection:
+        try:
+            connection.execute("create extension amcheck")
+        except psycopg.errors.UndefinedFile as error:
+            lacking(str(error))
+        assert len(asked) == 2
+        for place, text, applies in asked:
+            assert answer(connection, plan, place, applies or "", {}) is True
+            assert answer(connection, plan, place, text, {}) is True
+        connection.execute(TURNED)
+        with pytest.raises(psycopg.errors.IndexCorrupted, match="t_i_idx"):
+            connection.execute(asked[0][1].encode())

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dba_console.cli.options import Json
+from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, RunbookError, UsageError
 from dba_console.runbook.library import SUFFIX
@@ -20,6 +22,7 @@ def new(
         str | None, typer.Option("--finding", metavar="RULE", help="The finding it answers.", show_default=False)
     ] = None,
     directory: Annotated[str, typer.Option("--directory", metavar="DIR", help="Where it is written.")] = ".",
+    json: Json = False,
 ) -> int:
     """Write NAME.md with a step of each common kind, ready to be changed. A file that is there is left alone."""
     if not NAME.fullmatch(name):
@@ -32,5 +35,8 @@ def new(
         raise RunbookError(f"{path} is there already", hint="it is left as it is; choose another name") from None
     except OSError as error:
         raise RunbookError(f"cannot write {path}: {error.strerror}") from error
-    put(str(path))
+    if json:
+        put_json({"id": name, "path": str(path)})
+    else:
+        put(str(path))
     return ExitCode.OK

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+import typer
 
 from dba_console.cli.options import Json
 from dba_console.cli.output import put_json
@@ -15,7 +18,14 @@ from dba_console.runbook.outline import course
 from dba_console.runbook.values import bound, typed
 
 
-def plan(name: Name, input: Inputs = None, json: Json = False) -> int:
+def plan(
+    name: Name,
+    input: Inputs = None,
+    dsn: Annotated[
+        str | None, typer.Option("--dsn", metavar="DSN", help="Taken as for `run`; nothing is connected to.")
+    ] = None,
+    json: Json = False,
+) -> int:
     """The steps in their order, with inputs, confirmations and usual times. Nothing is run and nothing is asked."""
     read = document(name).plan(actions())
     values = typed(read, given(input))
