@@ -167,6 +167,7 @@ class Operator:
 
     def keep(self, name: str, value: str) -> None:
         connection = self._ready()
+        self._refuse_pooled("what is set for this run would be handed to others")
         with self._ending(connection), self._within(connection, SHORT_S):
             connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
         self._kept[name] = value
@@ -282,11 +283,13 @@ class Operator:
         now = self._who(connection)
         if self.planned is not None:
             refuse_other(self.planned, now)
-        if self._pooled and not transaction:
-            raise Refused(
-                "a pooler stands between: what runs in no transaction may end on another connection than it began on",
-                hint="begin the run with a connection string that leads to the server itself",
-            )
+        if not transaction:
+            self._refuse_pooled("what runs in no transaction may end on another connection than it began on")
+
+    def _refuse_pooled(self, why: str) -> None:
+        if self._pooled:
+            hint = "begin the run with a connection string that leads to the server itself"
+            raise Refused(f"a pooler stands between: {why}", hint=hint)
 
     def _commit(self, connection: Bounded) -> None:
         """Write the transaction id down, then COMMIT."""

@@ -79,7 +79,7 @@ def _type(kind: Any) -> str:
     words = {str: "text", int: "number", float: "number", bool: "true or false", type(None): ""}
     if kind in words:
         return words[kind]
-    arguments = getattr(kind, "__args__", ())
+    arguments: tuple[Any, ...] = getattr(kind, "__args__", ())
     if getattr(kind, "__origin__", None) is list:
         inner = _type(arguments[0])
         return f"list of {inner}" if inner != "row" else "rows"

@@ -19,6 +19,7 @@ from dba_console.errors import ConnectError, Refused
 from tests.actions.acting import acting
 from tests.background import wait_until
 from tests.conftest import FreshCluster
+from tests.postgres.bouncer import bouncer
 from tests.postgres.proxy import Proxy
 from tests.standbys import copied_standby, hand_over
 
@@ -170,6 +171,23 @@ def test_no_server_is_a_sentence_and_no_traceback(cluster: Cluster) -> None:
     with pytest.raises(ConnectError, match="nowhere"):
         link.act("select 1")
     assert "nowhere" not in repr(link)
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_behind_a_pooler_only_what_is_in_a_transaction_acts(cluster: Cluster, mode: str) -> None:
+    marks: list[Mark] = []
+    with bouncer(cluster, mode, admin=False) as dsn, acting(cluster) as straight:
+        link = Operator(dsn, planned=straight.planned, on_mark=marks.append, connect_timeout_s=60)
+        try:
+            link.act("create table acted ()")
+            assert settle_mark(straight, marks[0]).state == "ok"
+            with pytest.raises(Refused, match="a pooler stands between"):
+                link.act("vacuum acted", transaction=False)
+            with pytest.raises(Refused, match="a pooler stands between"):
+                link.keep("work_mem", "17MB")
+            link.act("drop table acted")
+        finally:
+            link.close()
 
 
 # -- the end of a commit that nobody saw ---------------------------------------------------------------------------

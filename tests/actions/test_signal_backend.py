@@ -37,8 +37,13 @@ def there(link: Operator, pid: int) -> bool:
     return bool(link.rows("select 1 as one from pg_stat_activity where pid = %(pid)s", {"pid": pid}))
 
 
-def test_sessions_are_ended_and_seen_to_be_gone(link: Operator, cluster: Cluster) -> None:
-    with session(cluster, name="one") as one, session(cluster, name="two") as two, session(cluster) as bystander:
+def test_sessions_are_ended_and_seen_to_be_gone_on_every_version(server: Cluster) -> None:
+    with (
+        acting(server) as link,
+        session(server, name="one") as one,
+        session(server, name="two") as two,
+        session(server) as bystander,
+    ):
         rows = named(link, one.info.backend_pid, two.info.backend_pid)
         sight, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
         assert (sight.count, done.state) == (2, "ok"), done.text
