@@ -65,6 +65,7 @@ def _next_item(course: Course, undo: UndoPlan) -> Turn[None]:
         if item.key not in undo.items:
             yield from act(course, item.block, item)
             return
-    whole = all(how == "ok" for how in undo.items.values())
-    text = f"step {step.id}: taken back" if whole else f"step {step.id}: not taken back as a whole"
-    yield from course.write("undo.ended", text, step=step.id, state="undone" if whole else "skipped")
+    left = [key for key, how in undo.items.items() if how != "ok"]
+    reason = f"left out: {', '.join(left)}" if left else ""
+    text = f"step {step.id}: not taken back as a whole, {reason}" if left else f"step {step.id}: taken back"
+    yield from course.write("undo.ended", text, step=step.id, state="skipped" if left else "undone", reason=reason)
