@@ -32,6 +32,10 @@ def main() -> int:
 
         print(f"dba-console {__version__}")
         return 0
+    if arguments and arguments[0] == "stamp":
+        from dba_console.cli.stamp import run as stamp
+
+        return stamp(arguments[1:])
     if arguments and arguments[0] in COMMANDS:
         from dba_console.cli.app import run
 

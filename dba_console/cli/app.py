@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dba_console import __version__
 from dba_console.cli.guard import guarded, guarded_plugin, prepare_streams
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode, Unsupported, UsageError
+from dba_console.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -35,14 +35,12 @@ COMMANDS = {
     "session": Command("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
     "findings": Command("findings", "list|show|ack|…", "what is wrong: list, show, ack, silence, unsilence, rules"),
     "runbook": Command("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new; walk through one"),
+    "stamp": Command("stamp", "-t TAG", "standard input to standard output, each line stamped; like logger and ts"),
     "check": Command("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),
     "doctor": Command("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
     "config": Command("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
     "version": Command("", "", "the version"),
 }
-
-LATER = ("stamp",)
-"""Names that are kept for commands to come."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -60,8 +58,10 @@ def _run(argv: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         put(overview())
         return ExitCode.OK
-    if name in LATER:
-        raise Unsupported(f"dba-console {name} is not part of this version")
+    if name == "stamp":
+        from dba_console.cli.stamp import run as stamp
+
+        return stamp(rest)
     if name not in COMMANDS:
         raise UsageError(f"no command {name!r}", hint=_did_you_mean(name))
     module = importlib.import_module(f"dba_console.cli.{COMMANDS[name].module}")

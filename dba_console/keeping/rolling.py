@@ -16,34 +16,39 @@ from dba_console.keeping.files import sync_directory, write_all
 if TYPE_CHECKING:
     from dba_console.keeping.stamping import Block
 
-HEAD = "out.log"
+NAME = "out"
+"""Of a keeper's log; others may be called otherwise."""
 KEPT = 2
 
 
-def segment_name(offset: int, line: int) -> str:
-    return f"out-{offset}-{line}.tail"
+def head_name(log: str) -> str:
+    return f"{log}.log"
 
 
-def segment_of(name: str) -> tuple[int, int] | None:
+def segment_name(log: str, offset: int, line: int) -> str:
+    return f"{log}-{offset}-{line}.tail"
+
+
+def segment_of(log: str, name: str) -> tuple[int, int] | None:
     """Offset and number of the first line of a segment, None where the name is another file's.
 
-    >>> segment_of("out-4096-17.tail"), segment_of("out.log")
+    >>> segment_of("out", "out-4096-17.tail"), segment_of("out", "out.log")
     ((4096, 17), None)
     """
-    if not (name.startswith("out-") and name.endswith(".tail")):
+    if not (name.startswith(f"{log}-") and name.endswith(".tail")):
         return None
-    offset, _, line = name[4:-5].partition("-")
+    offset, _, line = name[len(log) + 1 : -5].partition("-")
     return (int(offset), int(line)) if offset.isdigit() and line.isdigit() else None
 
 
 class RollingLog:
     """Writes the files. Not shared between threads."""
 
-    def __init__(self, directory: str, head_bytes: int, tail_bytes: int) -> None:
-        """Makes `out.log`. Raises OSError."""
-        self._directory = directory
+    def __init__(self, directory: str, head_bytes: int, tail_bytes: int, name: str = NAME) -> None:
+        """Makes `<name>.log`. Raises OSError."""
+        self._directory, self._name = directory, name
         self._segment_bytes = max(1, tail_bytes // KEPT)
-        self._descriptor = self._create(HEAD)
+        self._descriptor = self._create(head_name(name))
         self._size, self._room = 0, head_bytes
         self._segments: list[tuple[int, int]] = []
         self.offset = 0
@@ -91,13 +96,13 @@ class RollingLog:
     def _roll(self) -> None:
         if not self._segments:
             os.fdatasync(self._descriptor)
-        descriptor = self._create(segment_name(self.offset, self.lines))
+        descriptor = self._create(segment_name(self._name, self.offset, self.lines))
         os.close(self._descriptor)
         self._descriptor, self._size, self._room = descriptor, 0, self._segment_bytes
         self._segments.append((self.offset, self.lines))
         if len(self._segments) > KEPT:
             oldest, second = self._segments.pop(0), self._segments[0]
-            os.unlink(os.path.join(self._directory, segment_name(*oldest)))
+            os.unlink(os.path.join(self._directory, segment_name(self._name, *oldest)))
             self.rolled_bytes += second[0] - oldest[0]
             self.rolled_lines += second[1] - oldest[1]
 
@@ -113,7 +118,9 @@ class RollingLog:
         """All that is kept is durable after this, and nothing more is written. Raises OSError."""
         self.sync()
         for segment in self._segments[:-1]:
-            descriptor = os.open(os.path.join(self._directory, segment_name(*segment)), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(
+                os.path.join(self._directory, segment_name(self._name, *segment)), os.O_RDONLY | os.O_CLOEXEC
+            )
             try:
                 os.fdatasync(descriptor)
             finally:

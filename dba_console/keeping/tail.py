@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from dba_console.keeping.rolling import HEAD, segment_name, segment_of
+from dba_console.keeping.rolling import NAME, head_name, segment_name, segment_of
 
 CHUNK = 1 << 20
 
@@ -36,8 +36,8 @@ BEGINNING = Place()
 class Tail:
     """Reads on from a place; `place` is where the next `read` begins, for whoever continues later."""
 
-    def __init__(self, directory: str | os.PathLike[str], place: Place = BEGINNING) -> None:
-        self._directory = os.fspath(directory)
+    def __init__(self, directory: str | os.PathLike[str], place: Place = BEGINNING, *, name: str = NAME) -> None:
+        self._directory, self._name = os.fspath(directory), name
         self.place = place
         self.dropped_lines = 0
         self.dropped_bytes = 0
@@ -66,15 +66,15 @@ class Tail:
     def _starts(self) -> list[Place]:
         found = []
         for name in os.listdir(self._directory):
-            if name == HEAD:
+            if name == head_name(self._name):
                 found.append(Place())
-            elif (segment := segment_of(name)) is not None:
+            elif (segment := segment_of(self._name, name)) is not None:
                 found.append(Place(*segment))
         return found
 
     def _data(self, start: Place, limit: int) -> bytes | None:
         """Whole lines from the place on, None where the file has gone."""
-        name = segment_name(start.offset, start.line) if start.offset else HEAD
+        name = segment_name(self._name, start.offset, start.line) if start.offset else head_name(self._name)
         try:
             with open(os.path.join(self._directory, name), "rb") as file:
                 file.seek(self.place.offset - start.offset)

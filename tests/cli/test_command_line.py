@@ -35,11 +35,13 @@ def test_the_version_is_the_packages(console: Console) -> None:
 def test_help_names_every_command_with_a_summary(console: Console) -> None:
     done = console.run("--help")
     assert done.code == 0
-    for name in ("attach", "demo", "show", "record", "replay", "session", "check", "doctor", "config"):
+    for name in ("attach", "demo", "show", "record", "replay", "session", "stamp", "check", "doctor", "config"):
         assert f"\n  {name} " in done.out
 
 
-@pytest.mark.parametrize("name", ["attach", "demo", "show", "record", "replay", "session", "check", "doctor", "config"])
+@pytest.mark.parametrize(
+    "name", ["attach", "demo", "show", "record", "replay", "session", "stamp", "check", "doctor", "config"]
+)
 def test_every_command_has_help_without_escape_sequences(console: Console, name: str) -> None:
     done = console.run(name, "--help", FORCE_COLOR="1")
     assert (done.code, done.err) == (0, "")
@@ -52,12 +54,6 @@ def test_an_option_that_does_not_exist_is_a_usage_error_with_a_hint(console: Con
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: no such option: --jsn")
     assert "hint: dba-console show --help" in done.err
-
-
-def test_a_command_of_a_later_version_is_unsupported_and_not_misunderstood(console: Console) -> None:
-    done = console.run("runbook", "list")
-    assert done.code == 5
-    assert "is not part of this version" in done.err
 
 
 def test_a_reader_that_leaves_early_is_no_error(console: Console) -> None:

@@ -1,0 +1,140 @@
+"""The way of a line through `stamp`: read as it arrives, stamped, handed on at once.
+
+All lines of one read arrived together and carry one time; that is what makes it quick.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Sequence
+
+from dba_console.errors import ExitCode
+
+READ = 1 << 16
+"""What a pipe holds."""
+LINE_LIMIT = 1 << 20
+"""Bytes; a line that has not ended by then is cut into several."""
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class ReadersGone(Exception):
+    """Nobody takes the lines any more."""
+
+
+class Outlet:
+    """Somewhere the lines go."""
+
+    code: int = ExitCode.OK
+    """What the command ends with, known once it is closed."""
+
+    def put(self, lines: bytes, wall_us: int) -> None:
+        """Lines without the last line end, as they came. Raises ReadersGone."""
+
+    def close(self) -> list[str]:
+        """The input has ended; what there is to say on stderr."""
+        return []
+
+
+def pump(descriptor: int, outlets: Sequence[Outlet]) -> None:
+    """Hand every line on as it arrives, until the end of the input or until nobody takes them."""
+    parts: list[bytes] = []
+    held = 0
+    while True:
+        text = os.read(descriptor, READ)
+        wall_us = time.time_ns() // 1000
+        cut = text.rfind(b"\n")
+        if cut < 0 and text and held < LINE_LIMIT:
+            parts.append(text)
+            held += len(text)
+            continue
+        if not text:
+            lines, parts = b"".join(parts), []
+            if not lines:
+                return
+        else:
+            lines = b"".join(parts) + (text if cut < 0 else text[:cut])
+            parts = [] if cut < 0 or cut + 1 == len(text) else [text[cut + 1 :]]
+        held = sum(map(len, parts))
+        try:
+            for outlet in outlets:
+                outlet.put(lines, wall_us)
+        except ReadersGone:
+            return
+
+
+class Stamps:
+    """What stands before each line."""
+
+    def __init__(self, host: str, tag: str, *, iso: bool, utc: bool) -> None:
+        self._before = f" {host} {tag}: ".encode("utf-8", "surrogateescape")
+        self._iso, self._utc = iso, utc
+        self._second = -1
+        self._text = b""
+
+    def of(self, wall_us: int) -> bytes:
+        """Time, host and tag."""
+        second, rest_us = divmod(wall_us, 1_000_000)
+        if second != self._second:
+            self._second, self._text = second, self._of_second(second)
+        if not self._iso:
+            return self._text
+        return self._text % rest_us
+
+    def _of_second(self, second: int) -> bytes:
+        at = time.gmtime(second) if self._utc else time.localtime(second)
+        clock = b"%02d:%02d:%02d" % (at.tm_hour, at.tm_min, at.tm_sec)
+        if not self._iso:
+            return b"%b %2d %b" % (_MONTHS[at.tm_mon - 1].encode(), at.tm_mday, clock) + self._before
+        zone = b"Z" if self._utc else _zone(at.tm_gmtoff)
+        date = b"%d-%02d-%02dT" % (at.tm_year, at.tm_mon, at.tm_mday)
+        return date + clock + b".%06d" + zone + self._before.replace(b"%", b"%%")
+
+
+def _zone(offset_s: int) -> bytes:
+    """
+    >>> _zone(19800), _zone(-3600)
+    (b'+05:30', b'-01:00')
+    """
+    minutes = abs(offset_s) // 60
+    return b"%b%02d:%02d" % (b"-" if offset_s < 0 else b"+", *divmod(minutes, 60))
+
+
+class Screen(Outlet):
+    """Standard output.
+
+    Where it cannot be written (a full disk, a terminal that has gone) the input is read on: the command before us must
+    not end for want of a place for its messages. Only where its reader left on purpose, and there is no other place,
+    do we end, as every program in a pipe does.
+    """
+
+    def __init__(self, descriptor: int, stamps: Stamps, *, alone: bool) -> None:
+        self._descriptor, self._stamps, self._alone = descriptor, stamps, alone
+        self._lost = 0
+        self._why = ""
+        self._gone = False
+
+    def put(self, lines: bytes, wall_us: int) -> None:
+        if self._gone:
+            return
+        stamp = self._stamps.of(wall_us)
+        stamped = stamp + lines.replace(b"\n", b"\n" + stamp) + b"\n"
+        view = memoryview(stamped)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except BrokenPipeError:
+            self._gone = True
+            if self._alone:
+                raise ReadersGone from None
+        except OSError as error:
+            self._gone = error.errno == errno.EIO
+            self._lost += bytes(view).count(b"\n")
+            self._why = error.strerror or str(error)
+
+    def close(self) -> list[str]:
+        if not self._lost or self._gone:
+            return []
+        self.code = ExitCode.USAGE
+        return [f"error: {self._lost:,} lines could not be written to standard output: {self._why}"]
