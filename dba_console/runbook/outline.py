@@ -119,7 +119,9 @@ def exact(block: Block) -> str:
     """What runs, verbatim; settings as they were read."""
     if block.body:
         return textwrap.dedent(block.body).rstrip()
-    return "\n".join(f"{name} = {_setting(name, value)}" for name, value in block.settings.items())
+    options = block.settings.get("options", []) if block.kind == "choose" else []
+    lines = [f"{name} = {_setting(name, value)}" for name, value in block.settings.items() if value is not options]
+    return "\n".join([*lines, *(f"{one['key']}: {one['text']} → {one['goto']}" for one in options)])
 
 
 def summary(block: Block) -> str:
