@@ -56,11 +56,10 @@ class Acts:
         secrets: tuple[str, ...],
         output: Callable[[Block, int], Output],
         marks: Mapping[tuple[str, int], Mark],
-        restart_meant: Callable[[str], bool],
     ) -> None:
         self._directory, self._tag, self._planned = directory, tag, planned
         self._servers, self._looks, self._controls, self._around = servers, looks, controls, around
-        self._secrets, self._output, self._marks, self._restart_meant = secrets, output, marks, restart_meant
+        self._secrets, self._output, self._marks = secrets, output, marks
         self._answers: dict[str, Record] = {}
         self.under_way: tuple[str, int] = ("", 0)
         """Block and execution of the act under way, which a mark belongs to."""
@@ -175,7 +174,7 @@ class Acts:
     def _admitted(
         self, wanted: Do, errand: Errand, *, look: Callable[[], Sight] | None = None, shown: Sight | None = None
     ) -> Any:
-        """The permit of the gate. Raises Refused. A server started anew may be meant: that is asked."""
+        """The permit of the gate. Raises Refused."""
         server = self._servers.own if not errand.server else self._servers.of(wanted.block)
         place = Place(
             link=None if server is None else server.operator,
@@ -185,10 +184,10 @@ class Acts:
         )
         try:
             return admit(errand, self._planned_for(server), place, look=look, shown=shown)
-        except Restarted as restarted:
-            if server is None or not self._restart_meant(restarted.message):
+        except Restarted:
+            if server is None:
                 raise
-            server.operator.planned = server.operator.identity()
+            server.require()
             return admit(errand, self._planned_for(server), place, look=look, shown=shown)
 
     def _planned_for(self, server: Any) -> Planned:

@@ -59,6 +59,8 @@ SESSION_S = 10.0
 """A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
 MARK = "block.mark"
 """Record of how an act is found again on the server, written before it can take effect."""
+RESTART = "run.restart"
+"""Record of what the operator said of a server that was started anew."""
 
 
 class Audience(Protocol):
@@ -95,13 +97,19 @@ class Conduct:
         self._marks = _marks(records)
         self.state = fold(self.plan, records)
         self.servers = Servers(
-            around.target, about.server, self.run, around.config, around.clock, on_mark=self._keep_mark
+            around.target,
+            about.server,
+            self.run,
+            around.config,
+            around.clock,
+            on_mark=self._keep_mark,
+            meant=self._restart_meant,
         )
         looks = Looks(self.state, order.values, order.secret, self.servers, around)
         self._looks = looks
         self._acts = Acts(
             self.directory, self._tag, about, self.servers, looks, controls, around,
-            secrets=self._secrets, output=self._output, marks=self._marks, restart_meant=self._restart_meant,
+            secrets=self._secrets, output=self._output, marks=self._marks,
         )  # fmt: skip
         for record in records:
             self._acts.remember(record)
@@ -161,10 +169,8 @@ class Conduct:
             case Look():
                 return self._look(request)
             case Do():
-                self._show()
                 return self._acts.do(request)
             case Settle():
-                self._show()
                 return self._acts.settle(request)
 
     def _write(self, record: Record) -> None:
@@ -205,16 +211,17 @@ class Conduct:
         )
         self._marks[block, execution] = mark
 
-    def _restart_meant(self, told: str) -> bool:
+    def _restart_meant(self, told: str, now: Identity) -> bool:
         """Whether the operator says that a server started anew is the one that is meant."""
         text = f"{told}. Is that restart meant, and the run to go on? yes or no"
-        answer = self.desk.ask(Ask(kind="yes", text=text, expects="yes", block=self._acts.under_way[0]))
+        answer = self.desk.ask(Ask(kind="yes", text=text, expects="yes", block=self.state.current))
         if isinstance(answer, Interrupt):
             self.desk.interrupt(answer)
             return False
         meant = answer.text.strip() == "yes"
         said = f"{answer.who}: the restart {'was meant' if meant else 'was not meant'}"
-        self._pen.write(Record(kind="run.restart", text=said, who=answer.who))
+        fields = {"server": msgspec.to_builtins(now)} if meant else {}
+        self._pen.write(Record(kind=RESTART, text=said, who=answer.who, fields=fields))
         return meant
 
     def _tag(self, block: Block) -> str:
@@ -289,6 +296,9 @@ def planned_of(records: Sequence[Record]) -> Planned:
     first = next((record for record in records if record.kind == "run.planned"), None)
     fields: dict[str, Any] = {} if first is None else first.fields
     given = {"server": fields.get("server"), "host": fields.get("host")}
+    for record in records:
+        if record.kind == RESTART and "server" in record.fields:
+            given["server"] = record.fields["server"]
     return msgspec.convert(given, Planned)
 
 

@@ -30,6 +30,7 @@ class Controls:
         with self._condition:
             self._stopped = self._paused = False
             self.stopped_by, self.progress, self.active = "", "", True
+        self._told()
 
     def end(self) -> None:
         with self._condition:

@@ -22,21 +22,36 @@ APPLICATION_BYTES = 63
 ROLES = ("primary", "standby")
 
 
+Meant = Callable[[str, Identity], bool]
+"""Asks whether a server that was started anew, as it says, is still the one that is meant."""
+
+
 class Server:
     """One server of a run. Used by the run's thread alone."""
 
-    def __init__(self, operator: Operator, planned: Identity | None) -> None:
-        self.operator = operator
+    def __init__(self, operator: Operator, planned: Identity | None, meant: Meant) -> None:
+        self.operator, self._meant = operator, meant
         self.operator.planned = planned
 
     @property
     def planned(self) -> Identity | None:
         return self.operator.planned
 
+    def require(self) -> None:
+        """Raises Refused where it is not the server the run was begun on; one that was started anew may be meant."""
+        if self.planned is None:
+            return
+        now = self.operator.identity()
+        try:
+            refuse_other(self.planned, now)
+        except Restarted as restarted:
+            if not self._meant(restarted.message, now):
+                raise
+            self.operator.planned = now
+
     def look(self, sql: str, params: Any, *, timeout_s: float) -> Result:
         """Rows of one statement that only reads. Raises Refused where another server answers, and as `Link.rows`."""
-        if self.planned is not None:
-            refuse_other(self.planned, self.operator.identity())
+        self.require()
         return self.operator.look(sql, params, timeout_s=timeout_s)
 
 
@@ -51,7 +66,9 @@ class Servers:
         config: Config,
         clock: Clock,
         on_mark: Callable[[Mark], None],
+        meant: Meant,
     ) -> None:
+        self._meant = meant
         self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
         self._target = target
         self._own = None if planned is None else self._server(target.conninfo, planned)
@@ -78,11 +95,6 @@ class Servers:
         server.operator.application = application(self._run, block.id.partition("/")[0])
         return server
 
-    def meant(self, identity: Identity) -> None:
-        """The operator said that this is still the server that was meant, though it was started anew."""
-        if self._own is not None:
-            self._own.operator.planned = identity
-
     def close(self) -> None:
         for server in (self._own, *self._named.values()):
             if server is not None:
@@ -103,7 +115,7 @@ class Servers:
 
     def _server(self, conninfo: str, planned: Identity | None) -> Server:
         operator = Operator(conninfo, planned=planned, clock=self._clock, on_mark=self._on_mark)
-        return Server(operator, planned)
+        return Server(operator, planned, self._meant)
 
 
 def application(run: str, step: str) -> str:
@@ -115,6 +127,3 @@ def application(run: str, step: str) -> str:
     start, _, rest = run.partition("-")
     short = f"{start.rpartition('T')[2]}-{rest.rpartition('-')[2]}"
     return f"dba-console:{short}:{step}".encode()[:APPLICATION_BYTES].decode("utf-8", "ignore")
-
-
-__all__ = ["Restarted", "Server", "Servers", "application"]

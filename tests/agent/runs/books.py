@@ -109,12 +109,12 @@ select false as fine
 """,
 )
 
-FREED = book(
-    "freed",
-    """## Set apart
+ONE_CHANGE = book(
+    "one-change",
+    """## Change
 
-```sql {change confirm=yes timeout=2s}
-select pg_sleep(0), 'x' as y
+```sql {change confirm=yes timeout=20s}
+insert into changed values (1)
 ```
 """,
 )

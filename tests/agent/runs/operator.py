@@ -46,6 +46,8 @@ class Operator:
         self.refused: list[RunRefused] = []
         self.events: list[Event] = []
         self.asked: list[Question] = []
+        self._answered: set[int] = set()
+        """A view under way may still hold a question that was answered."""
 
     @classmethod
     def attach(cls, socket: Path) -> Operator:
@@ -63,6 +65,7 @@ class Operator:
 
     def begin(self, text: str, inputs: Mapping[str, str] | None = None, *, rehearse: bool = False) -> RunView:
         """Ask for a run and wait for its first view. Raises NoWord where it is refused."""
+        self._answered.clear()
         mode = "rehearse" if rehearse else "run"
         self.view = None
         self.client.send(RunBegin(text=text, source="test.md", inputs=dict(inputs or {}), mode=mode))  # type: ignore[arg-type]
@@ -70,6 +73,7 @@ class Operator:
 
     def resume(self, run: str, inputs: Mapping[str, str] | None = None) -> RunView:
         self.view = None
+        self._answered.clear()
         self.client.send(RunResume(run=run, inputs=dict(inputs or {})))
         return self.until(lambda: self.view is not None and self.yours, "the run resumed")
 
@@ -81,10 +85,13 @@ class Operator:
 
     def control(self, verb: str, *, reason: str = "", step: str = "") -> None:
         assert self.view is not None
+        if self.view.question is not None and verb == "continue":
+            self._answered.add(self.view.question.id)
         self.client.send(RunControl(run=self.view.run, verb=verb, reason=reason, step=step))  # type: ignore[arg-type]
 
     def answer(self, question: Question, text: str) -> None:
         assert self.view is not None
+        self._answered.add(question.id)
         self.client.send(RunAnswer(run=self.view.run, question=question.id, text=text))
 
     def question(self, kind: str | None = None) -> Question:
@@ -92,7 +99,7 @@ class Operator:
 
         def there() -> bool:
             asked = self.view.question if self.view is not None else None
-            return asked is not None and (kind is None or asked.kind == kind)
+            return asked is not None and asked.id not in self._answered and kind in (None, asked.kind)
 
         view = self.until(there, f"a question of kind {kind}")
         assert view.question is not None
@@ -101,7 +108,6 @@ class Operator:
     def walk(self, says: Mapping[str, str] | Says) -> RunView:
         """Answer until the run has ended. A mapping answers by block, by kind, or by `*`."""
         answer = says if callable(says) else answers(says)
-        done: set[int] = set()
 
         def ended() -> bool:
             view = self.view
@@ -110,10 +116,9 @@ class Operator:
             if view.state in ENDED:
                 return True
             asked = view.question
-            if asked is not None and asked.id not in done and self.may_answer:
+            if asked is not None and asked.id not in self._answered and self.may_answer:
                 text = answer(asked)
                 if text is not None:
-                    done.add(asked.id)
                     self.asked.append(asked)
                     self.answer(asked, text)
             return False

@@ -1,71 +1,190 @@
-"""Runs of small runbooks in a real agent on a real server."""
+"""Runs of small runbooks in a real agent on a real server: to their end, rehearsed, taken back, held still."""
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from dba_console.agent.protocol import RunBegin
 from dba_console.demo.cluster import Cluster
+from dba_console.runbook.adhoc import signal_plan
+from dba_console.runbook.summary import Summary
 from dba_console.session.runread import read_run
-from tests.agent.running import agent
+from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.books import COUNTED, FAILING, HELD, WAITING, book
 from tests.agent.runs.operator import Operator, answers
+from tests.background import session, wait_until
 
-SMALL = """# A small one
-
-```toml {runbook}
-id = "small"
-needs = ["server"]
-```
-
-Why and when.
-
-## Look
-
-```sql {check}
-select true as fine
-```
-
-```expr {check}
-connections.used > 0
-```
-
-## Make a table
-
-```sql {change confirm=type:target}
-create table made_by_run(i int)
-```
-
-```sql {undo confirm=yes}
-drop table made_by_run
-```
-
-## Run a command
-
-```sh {run confirm=yes as=out}
-echo hello; psql -XAtc "select 'from ' || current_database()"; echo err >&2
-```
-
-```sql {undo confirm=yes}
-select 1
-```
-
-## Wait for it
-
-```toml {wait}
-until = "sql: select to_regclass('made_by_run') is not null"
-every = "1s"
-timeout = "60s"
-```
-"""
+WILLING = answers({"start": "yes", "ack": "y", "*": "="})
 
 
-def test_a_run_is_walked_from_its_checks_to_its_end(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture
+def running(cluster: Cluster, tmp_path: Path) -> Iterator[RunningAgent]:
+    with agent(cluster.dsn(), tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def counted(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.psql("create table counted(what text)")
+    yield cluster
+    cluster.psql("drop table counted")
+
+
+def test_a_run_is_walked_to_its_end_and_leaves_its_story(
+    running: RunningAgent, counted: Cluster, tmp_path: Path
+) -> None:
+    operator, watcher = Operator.of(running), Operator.of(running)
+    first = operator.begin(COUNTED, {"file": str(tmp_path / "file")})
+    view = operator.walk(WILLING)
+    assert view.state == "done" and view.summary is not None
+    assert [step.state for step in view.steps] == ["ok"] * 4
+    papers = read_run(Path(first.directory))
+    assert papers.damage is None and papers.text == COUNTED
+    assert [line.text for line in operator.lines] == ["counted"]
+    seen = watcher.until(lambda: watcher.view is not None and watcher.view.state == "done", "the end, watched")
+    assert seen.driver and not watcher.yours and watcher.lines == operator.lines
+    summary = Path(first.directory) / "summary.json"
+    wait_until(summary.exists, 60, what="the summary")
+    assert msgspec.json.decode(summary.read_bytes(), type=Summary).state == "done"
+    assert running.end() == 0
+    log = (running.session() / "session.log").read_text()
+    assert "COUNTED: counted" in log and "COUNTED: run done" in log
+    assert os.stat(first.directory).st_mode & 0o077 == 0
+
+
+def test_a_rehearsal_looks_and_does_nothing(running: RunningAgent, counted: Cluster, tmp_path: Path) -> None:
+    operator = Operator.of(running)
+    operator.begin(COUNTED, {"file": str(tmp_path / "file")}, rehearse=True)
+    view = operator.walk({})
+    assert view.state == "done" and "does not promise" in view.ending
+    assert operator.asked == []
+    assert counted.psql("select count(*) from counted").strip() == "0" and not (tmp_path / "file").exists()
+
+
+def test_no_is_the_default_and_leaves_everything_as_it_is(
+    running: RunningAgent, counted: Cluster, tmp_path: Path
+) -> None:
+    operator = Operator.of(running)
+    operator.begin(COUNTED, {"file": str(tmp_path / "file")})
+    start = operator.question("start")
+    operator.answer(start, "")
+    assert "yes" in operator.refusal().text
+    assert operator.walk({"*": "no"}).state == "aborted"
+    assert counted.psql("select count(*) from counted").strip() == "0"
+
+
+def test_what_failed_is_taken_back_when_it_is_asked_for(running: RunningAgent, cluster: Cluster) -> None:
+    operator = Operator.of(running)
+    operator.begin(FAILING)
+    view = operator.walk({"start": "yes", "failed": "abort", "undo": "all", "yes": "yes"})
+    assert view.state == "failed"
+    assert [step.state for step in view.steps] == ["undone", "failed"]
+    assert cluster.psql("select to_regclass('taken_back') is null").strip() == "t"
+
+
+def test_a_document_that_lint_refuses_is_refused_with_its_line(running: RunningAgent) -> None:
+    operator = Operator.of(running)
+    operator.client.send(RunBegin(text="# No\n\n```sh {run}\nls\n```\n", source="no.md"))
+    refused = operator.refusal()
+    assert refused.text.startswith("no.md:") and refused.code == 2 and refused.reply_to == ""
+
+
+def test_what_is_missing_is_said_before_anything_is_recorded(running: RunningAgent, cluster: Cluster) -> None:
+    operator = Operator.of(running)
+    text = book("needy", "## Look\n\n```sql {check}\nselect true\n```\n").replace('"server"', '"no-such-program"')
+    operator.client.send(RunBegin(text=text, source="needy.md"))
+    assert "no-such-program" in operator.refusal().text
+    assert not list(running.session().glob("runs/*"))
+
+
+def test_a_run_is_held_still_and_goes_on(running: RunningAgent, cluster: Cluster) -> None:
+    cluster.psql("create table awaited(i int)")
+    try:
+        operator = Operator.of(running)
+        operator.begin(WAITING)
+        operator.answer(operator.question("start"), "yes")
+        operator.until(lambda: operator.view is not None and operator.view.waiting is not None, "the wait")
+        operator.control("pause", reason="lunch")
+        operator.until(lambda: operator.view is not None and operator.view.state == "paused", "the pause")
+        cluster.psql("insert into awaited values (1)")
+        operator.question("choose")
+        operator.control("continue")
+        view = operator.walk(WILLING)
+        assert view.state == "done"
+        operator.control("stop")
+        assert operator.refusal().reply_to == view.run
+    finally:
+        cluster.psql("drop table awaited")
+
+
+def test_a_command_is_stopped_with_all_it_started(running: RunningAgent, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    operator = Operator.of(running)
+    operator.begin(HELD, {"fifo": str(fifo)})
+    operator.answer(operator.question("start"), "yes")
+    operator.answer(operator.question("yes"), "yes")
+    operator.until(lambda: any(line.text == "begun" for line in operator.lines), "its first line")
+    assert operator.until(lambda: operator.view is not None and operator.view.can_stop, "a stop").can_stop
+    operator.control("stop")
+    asked = operator.question("failed")
+    assert "stopped by" in asked.text
+    operator.answer(asked, "abort")
+    assert operator.walk({"undo": "none"}).state == "failed"
+
+
+def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
-        first = operator.begin(SMALL)
-        view = operator.walk(answers({"start": "yes", "*": "="}))
-        assert view.state == "done", view
-        papers = read_run(Path(first.directory))
-        operator.close()
-    cluster.psql("drop table made_by_run")
-    assert papers.damage is None and papers.ended is not None
-    assert [line.text for line in operator.lines if line.stream == "o"] == ["hello", "from postgres"]
+        run = operator.begin(HELD, {"fifo": str(fifo)}).run
+        operator.answer(operator.question("start"), "yes")
+        operator.answer(operator.question("yes"), "yes")
+        operator.until(lambda: any(line.text == "begun" for line in operator.lines), "its first line")
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+    with agent(cluster.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        left = operator.until(lambda: operator.view is not None, "the interrupted run")
+        assert (left.run, left.state) == (run, "interrupted")
+        [told] = [event for event in operator.events if event.kind == "run.interrupted"]
+        assert "its command goes on" in told.text
+        operator.resume(run)
+        operator.until(lambda: operator.view is not None and operator.view.can_stop, "the command attended again")
+        fifo.write_text("hello\n")
+        view = operator.walk(WILLING)
+        assert view.state == "done", view.ending
+        assert [line.text for line in operator.lines if line.stream == "o"] == ["got hello"]
+
+
+def test_sessions_are_signalled_from_a_screen_through_the_same_gate(running: RunningAgent, cluster: Cluster) -> None:
+    operator = Operator.of(running)
+    with session(cluster, name="victim") as victim:
+        [[pid, start]] = victim.execute(
+            "select pid, backend_start::text from pg_stat_activity where pid = pg_backend_pid()"
+        )
+        plan = signal_plan("terminate", [{"pid": pid, "backend_start": start}])
+        operator.client.send(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
+        operator.until(lambda: operator.view is not None and operator.yours, "the run begun")
+        view = operator.walk(WILLING)
+        assert view.state == "done", view.ending
+        gone = f"select count(*) from pg_stat_activity where pid = {pid}"
+        assert cluster.psql(gone).strip() == "0"
+
+
+def test_a_screen_may_ask_for_nothing_else_without_a_runbook(running: RunningAgent) -> None:
+    operator = Operator.of(running)
+    plan = signal_plan("cancel", [{"pid": 1, "backend_start": "2026-01-01T00:00:00Z"}])
+    [step] = plan.steps
+    [block] = step.blocks
+    bad = msgspec.structs.replace(block, action="drop-caches", confirm=None)
+    plan = msgspec.structs.replace(plan, steps=(msgspec.structs.replace(step, blocks=(bad,)),))
+    operator.client.send(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
+    assert "only signal-backend" in operator.refusal().text
