@@ -7,33 +7,24 @@ COMMIT is sent: the end of a COMMIT that nobody saw can be asked for afterwards 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import psycopg
-import psycopg.sql
 from msgspec.structs import replace
-from psycopg.pq import TransactionStatus
 
 from dba_console.actions import sql
-from dba_console.actions.bounded import CANCEL_S, Bounded, Late, connect
+from dba_console.actions.bounded import CANCEL_S
+from dba_console.actions.conversation import SHORT_S, Conversation, begin
 from dba_console.actions.identity import STANDBY, Identity, other_server, restarted
-from dba_console.actions.link import Lost, Mark, Params, Result, StatementFailed, Stopped, Watch
+from dba_console.actions.link import Lost, Mark, Params, Result, StatementFailed, Watch
 from dba_console.actions.reading import MOST_ROWS, read
 from dba_console.clock import SYSTEM, Clock
 from dba_console.errors import Refused
-from dba_console.harmless import clean
-from dba_console.probes.postgres.failures import ConnectFailed
-from dba_console.redact import redact
+
+T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 2.0
 """Where nothing else is said: who waits for a lock on a relation has everybody else wait behind it."""
-IDLE_S = 60.0
-"""A transaction of ours that says nothing for so long is rolled back by the server: the journal's disk hangs, or we are
-gone, and nobody else shall wait for our locks."""
-SHORT_S = 10.0
-"""For the statements about the connection itself, and for COMMIT beyond what the statement had."""
 COMMIT_S = 30.0
 """COMMIT may wait for a synchronous standby. Beyond this its end is unknown, which is a state of its own."""
 
@@ -68,12 +59,7 @@ class Operator:
         self._database, self._connect_timeout_s, self._lock_timeout_s = database, connect_timeout_s, lock_timeout_s
         self._kept: dict[str, str] = {}
         self._others: dict[str, Operator] = {}
-        self._connection: Bounded | None = None
-        self._identity = Identity()
-        self._mark = Mark()
-        self._pooled = self._reads_control = False
-        self._backend = 0
-        self._warnings: list[str] = []
+        self._open: Conversation | None = None
 
     def __repr__(self) -> str:
         return f"Operator({self.application!r})"  # the connection string may hold a password
@@ -84,20 +70,15 @@ class Operator:
         return list(self.look(sql, params, timeout_s=timeout_s).rows)
 
     def look(self, sql: str, params: Params = None, *, timeout_s: float = SHORT_S, limit: int = MOST_ROWS) -> Result:
-        """A connection that was lost meanwhile is opened anew, once."""
-        for attempt in (1, 2):
-            connection = self._ready()
-            try:
-                with self._ending(connection), self._within(connection, timeout_s + CANCEL_S):
-                    connection.execute("BEGIN READ ONLY")
-                    self._limit(connection, timeout_s, self._lock_timeout_s, local=True)
-                    result = read(connection, sql, params, limit)
-                    connection.execute("ROLLBACK")
-                    return result
-            except Lost:
-                if attempt == 2:
-                    raise
-        raise AssertionError("unreachable")
+        def once(open_: Conversation) -> Result:
+            with open_.ending(), open_.within(timeout_s + CANCEL_S):
+                open_.connection.execute("BEGIN READ ONLY")
+                open_.limit(timeout_s, self._lock_timeout_s, local=True)
+                result = read(open_.connection, sql, params, limit)
+                open_.connection.execute("ROLLBACK")
+                return result
+
+        return self._again(once)
 
     def execute(
         self, sql: str, params: Params = None, *, timeout_s: float | None = None, transaction: bool = True
@@ -115,23 +96,24 @@ class Operator:
         watch: Watch | None = None,
     ) -> Result:
         lock_s = self._lock_timeout_s if lock_timeout_s is None else lock_timeout_s
-        self._warnings.clear()
-        connection = self._begun(transaction)
-        with self._ending(connection):
-            self._limit(connection, timeout_s, lock_s, local=transaction)
+        until_s = None if timeout_s is None else timeout_s + 2 * CANCEL_S
+        open_ = self._again(lambda open_: self._begin(open_, transaction))
+        with open_.ending():
+            open_.warnings.clear()
+            open_.limit(timeout_s, lock_s, local=transaction)
             if not transaction:
-                self.on_mark(self._mark)
-            mark = None if transaction else self._mark
-            with self._watched(connection, watch), self._within(connection, _plus(timeout_s, 2 * CANCEL_S), mark):
-                cursor = connection.execute(sql.encode(), params)
+                self.on_mark(open_.mark)
+            # What breaks off within its transaction cannot be committed; what has none may have happened.
+            with open_.watched(watch), open_.within(until_s, None if transaction else open_.mark):
+                cursor = open_.connection.execute(sql.encode(), params)
             rows = cursor.fetchall() if cursor.description is not None else []
             columns = tuple(column.name for column in cursor.description or ())
             if transaction:
-                self._commit(connection)
-            return Result(tuple(rows), max(cursor.rowcount, 0), columns, warnings=tuple(self._warnings))
+                self._commit(open_)
+            return Result(tuple(rows), max(cursor.rowcount, 0), columns, warnings=tuple(open_.warnings))
 
     def to(self, database: str) -> Operator:
-        if database == self._identity.database or database == self._database:
+        if database == self._database or (self._open is not None and database == self._open.identity.database):
             return self
         if database not in self._others:
             self._others[database] = self._another(database)
@@ -141,6 +123,71 @@ class Operator:
 
     def aside(self) -> Operator:
         return self._another(self._database)
+
+    def identity(self) -> Identity:
+        """Who answers now. Raises ConnectError where nobody does."""
+        return self._again(lambda open_: open_.who())
+
+    def keep(self, name: str, value: str) -> None:
+        def once(open_: Conversation) -> None:
+            open_.refuse_pooled("what is set for this run would be handed to others")
+            with open_.ending():
+                open_.set(name, value)
+
+        self._again(once)
+        self._kept[name] = value
+
+    def forget(self, name: str) -> None:
+        def once(open_: Conversation) -> None:
+            with open_.ending():
+                open_.reset(name)
+
+        self._again(once)
+        self._kept.pop(name, None)
+
+    @property
+    def mark(self) -> Mark:
+        """Of the open connection, without a transaction id; empty where none is open."""
+        return Mark() if self._open is None else self._open.mark
+
+    def close(self) -> None:
+        for other in self._others.values():
+            other.close()
+        self._others.clear()
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _again(self, once: Callable[[Conversation], T]) -> T:
+        """Do what may be done twice; over a new connection where the one that was open turns out to be gone."""
+        had = self._open is not None
+        try:
+            return once(self._ready())
+        except Lost:
+            if not had:
+                raise
+        return once(self._ready())
+
+    def _ready(self) -> Conversation:
+        """The open connection, or a new one. Raises ConnectError."""
+        if self._open is not None and self._open.over:
+            self._open.close()
+            self._open = None
+        if self._open is None:
+            self._open = begin(
+                self._conninfo,
+                application=self.application,
+                database=self._database,
+                kept=self._kept,
+                timeout_s=self._connect_timeout_s,
+                clock=self._clock,
+            )
+        if self._open.mark.application != self.application:
+            with self._open.ending():
+                self._open.rename(self.application)
+        return self._open
 
     def _another(self, database: str | None) -> Operator:
         return Operator(
@@ -154,223 +201,37 @@ class Operator:
             clock=self._clock,
         )
 
-    def identity(self) -> Identity:
-        """Who answers now. Raises ConnectError where nobody does."""
-        for attempt in (1, 2):
-            connection = self._ready()
-            try:
-                return self._who(connection)
-            except Lost:
-                if attempt == 2:
-                    raise
-        raise AssertionError("unreachable")
-
-    def keep(self, name: str, value: str) -> None:
-        connection = self._ready()
-        self._refuse_pooled("what is set for this run would be handed to others")
-        with self._ending(connection), self._within(connection, SHORT_S):
-            connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
-        self._kept[name] = value
-
-    def forget(self, name: str) -> None:
-        connection = self._ready()
-        reset = psycopg.sql.SQL("RESET {}").format(psycopg.sql.Identifier(*name.split(".")))
-        with self._ending(connection), self._within(connection, SHORT_S):
-            connection.execute(reset)
-        self._kept.pop(name, None)
-
-    @property
-    def mark(self) -> Mark:
-        """Of the open connection, without a transaction id."""
-        return self._mark
-
-    def close(self) -> None:
-        for other in self._others.values():
-            other.close()
-        self._others.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    # -- opening -------------------------------------------------------------------------------------------------
-
-    def _ready(self) -> Bounded:
-        """The open connection, or a new one. Raises ConnectFailed."""
-        if self._connection is not None and (self._connection.closed or self._connection.broken):
-            self.close()
-        if self._connection is None:
-            self._connection = self._open()
-        if self._mark.application != self.application:
-            self._rename(self._connection)
-        return self._connection
-
-    def _open(self) -> Bounded:
-        connection = connect(
-            self._conninfo,
-            application=self.application,
-            database=self._database,
-            timeout_s=self._connect_timeout_s,
-            clock=self._clock,
-        )
-        connection.add_notice_handler(self._hear)
-        try:
-            with self._within(connection, SHORT_S):
-                [may] = connection.execute(sql.MAY_READ_CONTROL).fetchall()
-                self._reads_control = bool(may["may"])
-                self._identity = self._who(connection)
-                [started] = connection.execute(sql.STARTED).fetchall() or [{"backend_start": None}]
-                self._mark = self._marked(connection, started["backend_start"])
-                for name, value in self._kept.items():
-                    connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
-        except psycopg.Error as error:
-            connection.close()
-            raise ConnectFailed("other", f"connected, but: {_told(error)}") from None
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _marked(self, connection: Bounded, backend_start: Any) -> Mark:
-        identity = self._identity
-        return Mark(
-            system_identifier=identity.system_identifier,
-            timeline=identity.timeline,
-            server_start_us=identity.server_start_us,
-            database=identity.database,
-            pid=0 if self._pooled else self._backend,
-            backend_start_us=0 if backend_start is None or self._pooled else sql.wall_us(backend_start),
-            application=self.application,
-        )
-
-    def _rename(self, connection: Bounded) -> None:
-        with self._within(connection, SHORT_S):
-            connection.execute("SELECT pg_catalog.set_config('application_name', %s, false)", (self.application,))
-        self._mark = replace(self._mark, application=self.application)
-
-    def _who(self, connection: Bounded) -> Identity:
-        with self._within(connection, SHORT_S):
-            [row] = connection.execute(sql.WHO).fetchall()
-            control = connection.execute(sql.CONTROL).fetchone() if self._reads_control else None
-        self._backend = int(row["pid"])
-        self._pooled = self._backend != connection.pgconn.backend_pid
-        return sql.who(row, control)
-
-    # -- a statement ---------------------------------------------------------------------------------------------
-
-    def _begun(self, transaction: bool) -> Bounded:
+    def _begin(self, open_: Conversation, transaction: bool) -> Conversation:
         """The connection, identified, in a transaction where one is wanted. Raises Refused."""
-        for attempt in (1, 2):
-            connection = self._ready()
-            begin = "BEGIN" if self._identity.role == STANDBY else "BEGIN READ WRITE"
-            try:
-                with self._within(connection, SHORT_S):
-                    if transaction:
-                        connection.execute(begin)
-                    self._identify(connection, transaction)
-                return connection
-            except Refused:
-                self._roll_back(connection)
-                raise
-            except Lost:
-                if attempt == 2:
-                    raise
-            except psycopg.Error as error:
-                self._roll_back(connection)
-                raise _failed(error) from None
-        raise AssertionError("unreachable")
+        with open_.ending(), open_.within(SHORT_S):
+            if transaction:
+                open_.connection.execute("BEGIN" if open_.identity.role == STANDBY else "BEGIN READ WRITE")
+            now = open_.who()
+            if self.planned is not None:
+                refuse_other(self.planned, now)
+            if not transaction:
+                open_.refuse_pooled("what runs in no transaction may end on another connection than it began on")
+        return open_
 
-    def _identify(self, connection: Bounded, transaction: bool) -> None:
-        now = self._who(connection)
-        if self.planned is not None:
-            refuse_other(self.planned, now)
-        if not transaction:
-            self._refuse_pooled("what runs in no transaction may end on another connection than it began on")
-
-    def _refuse_pooled(self, why: str) -> None:
-        if self._pooled:
-            hint = "begin the run with a connection string that leads to the server itself"
-            raise Refused(f"a pooler stands between: {why}", hint=hint)
-
-    def _commit(self, connection: Bounded) -> None:
+    def _commit(self, open_: Conversation) -> None:
         """Write the transaction id down, then COMMIT."""
-        if connection.info.transaction_status != TransactionStatus.INTRANS:
+        if not open_.in_transaction():
             raise StatementFailed(
                 "the statement ended its transaction itself; what it did before that stays",
                 hint="a change may hold no COMMIT or ROLLBACK of its own; transaction=no is for what cannot be in one",
             )
-        with self._within(connection, SHORT_S):
-            [row] = connection.execute(sql.XID).fetchall()
-        xid = None if row["xid"] is None else int(row["xid"])
-        mark = None if xid is None else replace(self._mark, xid=xid)
+        with open_.within(SHORT_S):
+            [row] = open_.connection.execute(sql.XID).fetchall()
+        mark = None if row["xid"] is None else replace(open_.mark, xid=int(row["xid"]))
         if mark is not None:
             self.on_mark(mark)
         try:
-            with self._within(connection, self.commit_s, mark):
-                connection.execute("COMMIT")
+            with open_.within(self.commit_s, mark):
+                open_.connection.execute("COMMIT")
         except Lost:
             if mark is not None:
                 raise
             # Nothing was to be committed: what the statement did had its effect when it was executed.
-
-    @contextmanager
-    def _ending(self, connection: Bounded) -> Iterator[None]:
-        """Whatever goes wrong, no transaction is left open; the driver's errors become those of the link."""
-        try:
-            yield
-        except psycopg.Error as error:
-            stopped = connection.stopping
-            self._roll_back(connection)
-            raise _failed(error, stopped=stopped) from None
-        except BaseException:
-            self._roll_back(connection)
-            raise
-
-    @contextmanager
-    def _within(self, connection: Bounded, timeout_s: float | None, mark: Mark | None = None) -> Iterator[None]:
-        """A deadline; a connection that breaks or is late is Lost, with the mark of what may have taken effect."""
-        before = connection.until_us
-        connection.until_us = None if timeout_s is None else self._clock.mono_us() + int(timeout_s * 1e6)
-        try:
-            yield
-        except Late:
-            connection.close()
-            raise Lost(f"the server did not answer within {timeout_s:g} s", mark=mark) from None
-        except psycopg.Error as error:
-            # A FATAL ends the connection, though it may not have been seen closing yet. After COMMIT was sent it tells
-            # nothing: who waits for a synchronous standby has committed already.
-            if not (connection.closed or connection.broken or error.diag.severity_nonlocalized in ("FATAL", "PANIC")):
-                raise
-            connection.close()
-            raise Lost(f"the connection broke: {_told(error)}", mark=mark) from None
-        finally:
-            connection.until_us = before
-
-    @contextmanager
-    def _watched(self, connection: Bounded, watch: Watch | None) -> Iterator[None]:
-        backend, connection.stopping = self._backend, False
-        connection.watch = None if watch is None else lambda: watch(backend)
-        try:
-            yield
-        finally:
-            connection.watch = None
-
-    def _limit(self, connection: Bounded, timeout_s: float | None, lock_s: float, *, local: bool) -> None:
-        limits = {"statement": _ms(timeout_s), "lock": _ms(lock_s), "idle": _ms(IDLE_S), "local": local}
-        with self._within(connection, SHORT_S):
-            connection.execute(sql.LIMITS, limits)
-
-    def _roll_back(self, connection: Bounded) -> None:
-        if connection.closed or connection.info.transaction_status == TransactionStatus.IDLE:
-            return
-        try:
-            with self._within(connection, SHORT_S):
-                connection.execute("ROLLBACK")
-        except (psycopg.Error, Lost):
-            connection.close()
-
-    def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.severity_nonlocalized == "WARNING" and len(self._warnings) < 10:
-            self._warnings.append(redact(clean(notice.message_primary or ""))[:500])
 
 
 def refuse_other(planned: Identity, now: Identity) -> None:
@@ -379,22 +240,3 @@ def refuse_other(planned: Identity, now: Identity) -> None:
         raise Refused(told, hint="nothing was done; begin a run anew on the server that is meant")
     if told := restarted(planned, now):
         raise Restarted(told, hint="go on only if that restart was meant")
-
-
-def _failed(error: psycopg.Error, *, stopped: bool = False) -> StatementFailed:
-    kind = Stopped if stopped and error.sqlstate == "57014" else StatementFailed
-    return kind(_told(error), sqlstate=error.sqlstate, hint=error.diag.message_hint)
-
-
-def _told(error: psycopg.Error) -> str:
-    primary, detail = error.diag.message_primary, error.diag.message_detail
-    text = str(error) if primary is None else primary if detail is None else f"{primary}: {detail}"
-    return redact(clean(" ".join(text.split())))[:1000]
-
-
-def _ms(seconds: float | None) -> str:
-    return "0" if seconds is None else str(max(1, int(seconds * 1000))) if seconds else "0"
-
-
-def _plus(seconds: float | None, more_s: float) -> float | None:
-    return None if seconds is None else seconds + more_s
