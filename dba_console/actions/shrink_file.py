@@ -20,7 +20,7 @@ from dba_console.probes.host.files import readable
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.units import parse_duration, parse_size
 
-LOOK_S = 10.0
+LOOK_S = 30.0
 """For the file system to answer, and all of /proc to be read."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dba_console.probes.host.postmasters import Postmaster, find_postmasters
+from dba_console.probes.host.procstat import stat_of
 
 Identity = tuple[int, int]
 """st_dev, st_ino."""
@@ -39,6 +40,9 @@ def live_places(proc: str = "/proc") -> Places:
         try:
             known.update(_of(postmaster, proc))
         except OSError as error:
+            now = stat_of(proc, postmaster.pid)
+            if now is None or now.start_ticks != postmaster.start_ticks:
+                continue  # it ended while it was looked at
             unseen.append(f"the server of process {postmaster.pid} ({error.strerror})")
     return Places(known, tuple(unseen))
 
@@ -54,11 +58,18 @@ def _of(postmaster: Postmaster, proc: str) -> Iterator[tuple[Identity, str]]:
             yield _identity(_within(cwd, name, root)), f"{name} {whose}"
         except FileNotFoundError:
             continue
-    for name in os.listdir(f"{cwd}/pg_tblspc"):
+    for name in _tablespaces(cwd):
         try:
             yield _identity(_within(cwd, f"pg_tblspc/{name}", root)), f"the tablespace {name} {whose}"
         except FileNotFoundError:
             continue
+
+
+def _tablespaces(cwd: str) -> list[str]:
+    try:
+        return os.listdir(f"{cwd}/pg_tblspc")
+    except FileNotFoundError:
+        return []  # initdb at work, or a server whose directory was removed under it
 
 
 def _within(cwd: str, name: str, root: str) -> str:

@@ -139,7 +139,7 @@ def after(pace: Pace, cut: Cut, limits: Limits) -> Pace:
     if cut.step < pace.step * 9 // 10:  # the file's end or a hole's rim: says nothing about a whole step
         return pace
     pace = replace(pace, cuts=(*pace.cuts, cut))
-    if max(cut.own_s, cut.next_s) > limits.commit_limit_s:
+    if max(cut.own_s, cut.next_s) > limits.commit_limit_s and pace.step > limits.smallest:
         return _slower(pace, f"a commit took {_ms(max(cut.own_s, cut.next_s))} beside a cut", limits, surely=False)
     if len(pace.cuts) < WITNESSES:
         return replace(pace, pause_s=_pause(pace, pace.brake, limits))

@@ -1,0 +1,105 @@
+"""Files that are to be removed, and a world in which nobody else runs a server or has anything open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dba_console.actions.action import Done, Sight, World
+from dba_console.actions.shrink.candidate import SUFFIX
+from dba_console.actions.shrink.pace import MIB, Coarse
+from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
+
+ACTION = ShrinkFile()
+
+
+def alone(directory: Path) -> World:
+    """A world whose /proc shows mounts and no process: what other tests on this machine do is not seen."""
+    proc = directory / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "mountinfo").write_bytes(Path("/proc/self/mountinfo").read_bytes())
+    return World(proc=str(proc))
+
+
+def big_file(directory: Path, mib: int = 40, name: str = "oldest.dump") -> Path:
+    path = directory / name
+    with path.open("wb") as file:
+        for _ in range(mib):
+            file.write(os.urandom(1024) * 1024)
+    return path
+
+
+def settings(path: Path, **more: Any) -> ShrinkFileSettings:
+    return ShrinkFileSettings(path=str(path), **more)
+
+
+def refusal(path: Path, world: World, **more: Any) -> str:
+    """Why it is not done; empty where it may be."""
+    return ACTION.look(settings(path, **more), world).refusal or ""
+
+
+def never() -> bool:
+    return False
+
+
+def shorter(path: Path, than_mib: int) -> Callable[[], bool]:
+    """True as soon as what is left of the file has been cut."""
+    left = path.with_name(path.name + SUFFIX)
+    return lambda: left.exists() and left.stat().st_size < than_mib * MIB
+
+
+@dataclass
+class Told:
+    """A control that keeps what it is told. What it waits for are events, never times."""
+
+    stop: Callable[[], bool] = never
+    pause: Callable[[], bool] = never
+    pauses: int = 0
+    """Times pause_asked says yes."""
+    said: list[str] = field(default_factory=list)
+
+    def stop_asked(self) -> bool:
+        return self.stop()
+
+    def pause_asked(self) -> bool:
+        self.pauses -= 1
+        return self.pauses >= 0 or self.pause()
+
+    def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+        self.said.append(text)
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
+@dataclass
+class Even:
+    """Senses of a disk on which everything takes a millisecond."""
+
+    commits: list[float] = field(default_factory=list)
+    """What the next commits take; then a millisecond each."""
+    coarses: int = 0
+
+    def commit(self) -> float:
+        return self.commits.pop(0) if self.commits else 0.001
+
+    def coarse(self) -> Coarse:
+        self.coarses += 1
+        return Coarse(1.0, 0.001)
+
+    def database_commit(self) -> float | None:
+        return None
+
+
+def performed(path: Path, world: World, control: Told | None = None, **more: Any) -> tuple[Sight, Done]:
+    """Looked at, then done; it must not be refused."""
+    wanted = settings(path, **more)
+    sight = ACTION.look(wanted, world)
+    assert sight.refusal is None, sight.refusal
+    return sight, ACTION.act(wanted, sight, world, control or Told())
+
+
+SMALL: dict[str, Any] = {"largest_step": "2MB"}

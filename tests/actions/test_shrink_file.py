@@ -1,0 +1,271 @@
+"""A file is removed step by step: stopped, killed, gone on with, put back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.actions.action import World
+from dba_console.actions.shrink.candidate import SUFFIX
+from dba_console.actions.shrink.cutting import Cutting, next_length
+from dba_console.actions.shrink.pace import MIB, Limits
+from dba_console.errors import Refused, UsageError
+from tests.actions.shrinking import ACTION, SMALL, Even, Told, alone, big_file, performed, settings, shorter
+from tests.background import wait_until
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return alone(tmp_path)
+
+
+def trash(path: Path) -> Path:
+    return path.with_name(path.name + SUFFIX)
+
+
+def test_the_file_is_gone_and_nothing_is_left_beside_it(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    sight, done = performed(path, world)
+    assert done.state == "ok", done.text
+    assert done.values["freed_bytes"] == sight.values["allocated_bytes"]
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
+
+
+def test_what_will_be_done_is_said_with_path_and_size(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    sight = ACTION.look(settings(path), world)
+    assert sight.exact == (
+        f"rename {path} to {path}{SUFFIX}; cut {path}{SUFFIX} to nothing from its end, step by step, and unlink it"
+    )
+    assert sight.values["size_bytes"] == 40 * MIB
+    assert sight.text.startswith(f"{path}: 40.0 MB, last changed")
+    assert path.exists()
+
+
+def test_looking_changes_nothing(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 2)
+    before = path.stat()
+    ACTION.look(settings(path), world)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert path.stat().st_ino == before.st_ino
+
+
+def test_it_is_cut_in_steps_no_larger_than_asked(world: World, tmp_path: Path) -> None:
+    _, done = performed(big_file(tmp_path), world, **SMALL)
+    assert done.values["largest_step_bytes"] <= 2 * MIB
+    assert done.values["cuts"] >= 20
+
+
+def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    _, done = performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
+    assert done.state == "stopped"
+    assert done.undo is None
+    assert 0 < trash(path).stat().st_size < 40 * MIB
+    assert "begin again to go on" in done.text
+    sight, done = performed(path, world)
+    assert "an earlier deletion was begun" in sight.text
+    assert done.state == "ok"
+    assert not trash(path).exists()
+
+
+def test_it_goes_on_by_the_name_of_what_is_left_too(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
+    _, done = performed(trash(path), world)
+    assert done.state == "ok"
+    assert not trash(path).exists()
+
+
+def test_before_the_first_cut_it_can_have_its_name_back(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    content = path.read_bytes()
+    _, done = performed(path, world, Told(stop=lambda: True))
+    assert done.state == "stopped"
+    assert done.undo is not None
+    assert trash(path).exists()
+    assert ACTION.undo(settings(path), done.undo, world, Told()).state == "ok"
+    assert path.read_bytes() == content
+    assert not trash(path).exists()
+
+
+def test_setting_aside_is_a_step_of_its_own_that_can_be_taken_back(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    _, done = performed(path, world, stage="aside")
+    assert done.state == "ok"
+    assert trash(path).stat().st_size == 40 * MIB
+    assert ACTION.look(settings(path, stage="aside"), world).done
+    assert done.undo is not None
+    assert ACTION.undo(settings(path), done.undo, world, Told()).state == "ok"
+    assert path.exists()
+
+
+def test_after_the_first_cut_nothing_is_put_back(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    _, aside = performed(path, world, stage="aside")
+    performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
+    assert aside.undo is not None
+    done = ACTION.undo(settings(path), aside.undo, world, Told())
+    assert done.state == "failed"
+    assert "has been cut" in done.text
+    assert not path.exists()
+
+
+def test_a_new_file_of_that_name_is_not_written_over_by_the_undo(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 2)
+    _, aside = performed(path, world, stage="aside")
+    path.write_text("the next backup")
+    assert aside.undo is not None
+    assert ACTION.undo(settings(path), aside.undo, world, Told()).state == "failed"
+    assert path.read_text() == "the next backup"
+
+
+def test_a_pause_is_told_and_waited_for(world: World, tmp_path: Path) -> None:
+    control = Told(pauses=3)
+    _, done = performed(big_file(tmp_path), world, control)
+    assert done.state == "ok"
+    assert sum("paused by the operator" in said for said in control.said) == 3
+
+
+def test_a_stop_file_stops_it(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    stop = tmp_path / f"{trash(path).name}.stop"
+    stop.touch()
+    _, done = performed(path, world)
+    assert done.state == "stopped"
+    assert f"stopped by the file {stop}" in done.text
+    assert trash(path).stat().st_size == 40 * MIB
+
+
+def test_a_pause_file_holds_it_until_it_is_gone(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    pause = tmp_path / f"{trash(path).name}.pause"
+    pause.touch()
+
+    class Removing(Told):
+        def wait(self, seconds: float) -> bool:
+            if any("paused until the file" in said for said in self.said):
+                pause.unlink(missing_ok=True)
+            return False
+
+    control = Removing()
+    _, done = performed(path, world, control)
+    assert done.state == "ok"
+    assert f"paused until the file {pause} is gone" in " ".join(control.said)
+
+
+def test_another_file_under_its_name_is_not_touched(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 2)
+    sight = ACTION.look(settings(path), world)
+    path.unlink()
+    path.write_text("the next backup")
+    with pytest.raises(Refused, match="has changed since it was looked at"):
+        ACTION.act(settings(path), sight, world, Told())
+    assert path.read_text() == "the next backup"
+
+
+def test_a_file_that_still_grows_is_not_touched(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 2)
+    sight = ACTION.look(settings(path), world)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(Refused, match="has changed"):
+        ACTION.act(settings(path), sight, world, Told())
+    assert path.exists()
+
+
+def test_settling_tells_by_what_lies_there(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path)
+    wanted, sight = settings(path), ACTION.look(settings(path), world)
+    assert ACTION.settle(wanted, sight, world).state == "failed"
+    performed(path, world, stage="aside")
+    whole = ACTION.settle(wanted, sight, world)
+    assert (whole.state, whole.undo is None) == ("stopped", False)
+    assert ACTION.settle(settings(path, stage="aside"), sight, world).state == "ok"
+    performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
+    half = ACTION.settle(wanted, sight, world)
+    assert (half.state, half.undo) == ("stopped", None)
+    performed(path, world)
+    assert ACTION.settle(wanted, sight, world).state == "ok"
+
+
+def test_killed_in_the_middle_it_leaves_what_can_be_gone_on_with(world: World, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 200)
+    script = f"""
+import threading
+from pathlib import Path
+from dba_console.actions.action import World
+from tests.actions.shrinking import Told, performed, shorter
+
+class Held(Told):
+    def wait(self, seconds):
+        return threading.Event().wait(seconds)
+
+path = Path({str(path)!r})
+performed(path, World(proc={world.proc!r}), Held(pause=shorter(path, 200)), largest_step="2MB")
+"""
+    child = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    try:
+        left = trash(path)
+        wait_until(lambda: left.exists() and left.stat().st_size < 200 * MIB, timeout=300, what="the first cut")
+    finally:
+        child.kill()
+        child.wait()
+    assert left.stat().st_size > 0
+    _, done = performed(path, world)
+    assert done.state == "ok"
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
+
+
+def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "sparse.dump"
+    with path.open("wb") as file:
+        file.write(os.urandom(4 * MIB))
+        file.truncate(50 * 1024 * MIB)
+        file.seek(20 * 1024 * MIB)
+        file.write(os.urandom(4 * MIB))
+    sight, done = performed(path, world, **SMALL)
+    assert "it has holes" in sight.text
+    assert done.state == "ok"
+    assert done.values["freed_bytes"] == sight.values["allocated_bytes"]
+    assert done.values["cuts"] < 200
+    assert not trash(path).exists()
+
+
+def test_an_empty_file_goes_too(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "empty.dump"
+    path.touch()
+    _, done = performed(path, world)
+    assert done.state == "ok"
+    assert not path.exists()
+
+
+def test_a_cut_ends_on_a_whole_megabyte() -> None:
+    assert next_length(10 * MIB + 17, 3 * MIB, lambda at: True) == 7 * MIB
+    assert next_length(MIB, 3 * MIB, lambda at: True) == 0
+
+
+def test_a_hole_is_cut_at_once_but_not_the_data_before_it() -> None:
+    assert next_length(1000 * MIB, MIB, lambda at: at < 10 * MIB) >= 10 * MIB
+    assert next_length(1000 * MIB, MIB, lambda at: False) == 0
+
+
+def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
+    control, senses = Told(), Even()
+    with big_file(tmp_path, 8).open("r+b") as file:
+        cutting = Cutting(file.fileno(), senses, control, Limits())
+        pace = cutting.measure()
+        senses.commits = [0.9]
+        pace = pace.__class__(pace.step, 0.0, (*pace.quiet, 0.9), pace.baseline)
+        progress = cutting.run(pace)
+    assert progress.stopped == ""
+    assert any("without any cut: it waits for that to pass" in said for said in control.said)
+
+
+def test_settings_that_are_no_size_are_refused_before_anything(world: World, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a size"):
+        ACTION.look(settings(tmp_path / "x", largest_step="much"), world)
