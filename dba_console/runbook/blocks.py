@@ -18,6 +18,8 @@ from dba_console.runbook.schema import ALIASES, BY_NAME, KINDS, KindOf, attribut
 
 FIELDS = frozenset(Block.__struct_fields__)
 PEOPLE = 2
+LONGEST_BLOCK = 16_000
+"""Characters: it is shown before it runs, and nobody reads more."""
 _MEANT = {"approve": "confirm", "ask": "input", "branch": "choose", "cleanup": "undo", "command": "run",
           "decision": "choose", "exec": "run", "loop": "repeat", "prompt": "input", "query": "preview",
           "rollback": "undo", "script": "run", "shell": "run", "sleep": "wait", "sql": "change",
@@ -33,6 +35,9 @@ def block_of(fence: Fence, block_id: Callable[[str, str], str], problems: Proble
     assert fence.braces is not None
     kind = _kind(fence, problems)
     if kind is None:
+        return None
+    if len(fence.body) > LONGEST_BLOCK:
+        problems.add(fence.line, f"the block has more than {LONGEST_BLOCK} characters", "put it into a file of its own")
         return None
     words = list(fence.braces.words[1:])
     action, level = _second_word(kind, words, fence.line, problems)

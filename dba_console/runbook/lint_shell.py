@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from dba_console.plans.plan import Block, Plan
 from dba_console.runbook.problems import Problem
 
 _MASKS = (
-    (re.compile(r"\|\|\s*(?:true\b|:(?=\s|;|$|\)))"), "|| true"),
-    (re.compile(r"\|\|\s*(?:echo|printf)\b"), "|| echo"),
-    (re.compile(r"\|\|\s*exit\s+0\b"), "|| exit 0"),
-    (re.compile(r"(?:2|&)>>?\s*/dev/null"), "2>/dev/null"),
+    (re.compile(r"\|\|\s*[({]?\s*(?:true\b|:(?=\s|;|$|\)))"), "|| true"),
+    (re.compile(r"\|\|\s*[({]?\s*(?:echo|printf)\b"), "|| echo"),
+    (re.compile(r"\|\|\s*[({]?\s*exit\s+0\b"), "|| exit 0"),
+    (re.compile(r"(?:(?:2|&)>>?|>&)\s*/dev/null"), "2>/dev/null"),
     (re.compile(r">>?\s*/dev/null\s+2>&1"), "2>/dev/null"),
     (re.compile(r"2>&-"), "2>&-"),
     (re.compile(r";\s*(?:true|:)\s*$", re.MULTILINE), "; true"),
-    (re.compile(r"^\s*(?:exit\s+0|true|:)\s*\Z", re.MULTILINE), "exit 0 at its end"),
     (re.compile(r"\bset\s+\+(?:e|o\s+errexit)"), "set +e"),
 )
+_AT_THE_END = re.compile(r"(?:^|;)\s*(?:exit\s+0|true|:)\s*;?\Z", re.MULTILINE)
+_HERE = re.compile(r"<<-?\s*(['\"\\]?)(\w+)")
+_CASES = re.compile(r"(?:\bin|;;|^)\s*\(?[^\s()|]+(?:\s*\|\s*[^\s()|]+)+\)")
 _PIPE = re.compile(r"(?<![|>])\|(?![|])")
 _PIPEFAIL = re.compile(r"\bset\s+(?:-\w+\s+)*-\w*o\s+pipefail\b")
-_NEWEST = re.compile(r"\bls\b[^|\n]*\s-\w*[tSr]\w*\b[^\n]*\|\s*(?:head|tail)\b")
+_BY_AGE = re.compile(r"\bls\b.*\s-\w*[tS]")
+_FIRST = re.compile(r"\s*(?:head|tail)\b")
 _CODE = re.compile(r"\beval\b|\b(?:ba|da|z|k)?sh\s+(?:-\w+\s+)*-\w*c\b")
 _SQL_TEXT = re.compile(r"(?:\s-\w*c|\s--command)[=\s]*\"[^\"]*\$\{?RB_\w+")
 _QUOTED = re.compile(r"'[^']*'")
@@ -39,16 +43,14 @@ def masked_error(plan: Plan) -> Iterator[Problem]:
 
 def _masks(block: Block) -> Iterator[Problem]:
     for line, text in _lines(block):
-        for pattern, sign in _MASKS[:-2]:
+        for pattern, sign in _MASKS:
             if pattern.search(text):
                 yield Problem(line=line, text=f"the {block.kind} hides its error: {sign}",
                               hint="a check that cannot fail says nothing; let the error be seen")  # fmt: skip
                 break
-    code = _without_comments(block.body).rstrip()
-    for pattern, sign in _MASKS[-2:]:
-        if pattern.search(code):
-            yield Problem(line=block.line, text=f"the {block.kind} hides its error: {sign}",
-                          hint="its exit code is the answer")  # fmt: skip
+    if _AT_THE_END.search(_without_comments(block.body).rstrip()):
+        yield Problem(line=block.line, text=f"the {block.kind} hides its error: it always ends with success",
+                      hint="its exit code is the answer")  # fmt: skip
 
 
 def pipefail(plan: Plan) -> Iterator[Problem]:
@@ -67,7 +69,8 @@ def guessed_file(plan: Plan) -> Iterator[Problem]:
     """A file picked by its age (`ls -t | head -1`) is not always the one that was meant; a restore took a cut dump."""
     for block in _shells(plan):
         for line, text in _lines(block):
-            if _NEWEST.search(text):
+            parts = text.split("|")
+            if any(_BY_AGE.search(one) and _FIRST.match(two) for one, two in pairwise(parts)):
                 yield Problem(line=line, text="a file is picked by its age or size",
                               hint="name it by an input, or by the result of the step that made it")  # fmt: skip
 
@@ -79,6 +82,10 @@ def pasted_value(plan: Plan) -> Iterator[Problem]:
         for line, text in _lines(block):
             if pasted := _pasted(text):
                 yield Problem(line=line, text=pasted[0], hint=pasted[1])
+        for word, quoted, text in _documents(block.body)[1]:
+            if not quoted and re.search(r"\$\{?RB_", text):
+                yield Problem(line=block.line, text=f"a value is pasted into the text before {word}",
+                              hint="what reads it may take a sign of it for code; give it as an argument")  # fmt: skip
 
 
 def _pasted(text: str) -> tuple[str, str] | None:
@@ -119,9 +126,32 @@ def _lines(block: Block) -> Iterator[tuple[int, str]]:
 
 
 def _without_comments(body: str) -> str:
-    return _COMMENT.sub("", body)
+    """The code: comments left out, and the text of here-documents, which is no code (their lines stay, empty)."""
+    return _COMMENT.sub("", _documents(body)[0])
+
+
+def _documents(body: str) -> tuple[str, list[tuple[str, bool, str]]]:
+    """The body with its here-documents emptied; of each its word, whether that is quoted, and its text."""
+    lines = body.split("\n")
+    last = {line.strip("\t"): at for at, line in enumerate(lines)}
+    kept: list[str] = []
+    found: list[tuple[str, bool, str]] = []
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        kept.append(line)
+        at += 1
+        match = _HERE.search(line)
+        if match is None or last.get(match[2], -1) < at:
+            continue
+        end = next(later for later in range(at, len(lines)) if lines[later].strip("\t") == match[2])
+        found.append((match[2], bool(match[1]), "\n".join(lines[at:end])))
+        kept += [""] * (end - at)
+        at = end
+    return "\n".join(kept), found
 
 
 def _bare(text: str) -> str:
-    """The line without what stands in quotes; what a command in quotes does is its own."""
-    return re.sub(r"\[\[.*?\]\]", "", _DOUBLE.sub('""', _QUOTED.sub("''", text)))
+    """The line without what stands in quotes, but with the commands within them; without the patterns of a case."""
+    kept = _DOUBLE.sub(lambda quoted: " ".join(re.findall(r"\$\(.*\)", quoted[0])), _QUOTED.sub("''", text))
+    return _CASES.sub("", re.sub(r"\[\[[^\[]*?\]\]", "", kept))

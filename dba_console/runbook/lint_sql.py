@@ -20,8 +20,9 @@ _BINDS = frozenset({"select", "insert", "update", "delete", "merge", "values", "
 _TRANSACTION = re.compile(
     r"\s*(begin|start\s+transaction|commit|rollback(?!\s+prepared)|end|abort|savepoint|release)\b", re.IGNORECASE
 )
+_NO_QUERY = re.compile(r"\s*(?!select\b|with\b|values\b|table\b|show\b|\(|\Z)[^\s;]+", re.IGNORECASE)
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-_TEXT = re.compile(r"(?<![\w$])(?:[eE]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
+_TEXT = re.compile(r"(?<![\w$])(?:[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
 _NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
@@ -68,7 +69,7 @@ def writing_check(plan: Plan) -> Iterator[Problem]:
     for block, line, text in _statements(plan):
         looks = block.kind not in (*ACTING, "undo") or text is not block.body
         bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text)))
-        if looks and (match := _WRITES.search(bare)):
+        if looks and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
             what = "test" if text is not block.body else block.kind
             yield Problem(line=line if text is not block.body else _line(block, match[0], line),
                           text=f"the {what} would change something: {' '.join(match[0].split())}",

@@ -19,7 +19,7 @@ from dba_console.runbook import braces
 from dba_console.runbook.braces import Braces, BracesError
 from dba_console.runbook.problems import Problem, Problems
 
-LONGEST = 1_000_000
+LONGEST = 250_000
 """Bytes of a document: far more than anyone reads at night."""
 LONGEST_ID = 60
 _CANDIDATE = re.compile(r"^(?P<indent>[\s>*+\-0-9.)]*)(?P<marks>`{3,}|~{3,})[^`]*\{")

@@ -29,10 +29,15 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(fence("sh {check}", "a &>/dev/null")), book(fence("sh {check}", "a >/dev/null"))),
         (book(fence("sh {check}", "lag=$(a || echo 0)")), book(fence("sh {check}", "# a || echo 0\na"))),
         (book(fence("sh {check}", "a\nexit 0")), book(fence("sh {check}", "a && exit 0\nexit 1"))),
+        (book(fence("sh {check}", "a; exit 0")), book(fence("sh {check}", "a; exit 1"))),
+        (book(fence("sh {check}", "a || { true; }")), book(fence("sh {check}", "a || { exit 1; }"))),
         (book(fence("sh {check}", "set +e\na")), book(fence("sh {check}", "set -e\na"))),
         (book(fence("sh {check}", "a ||\\\n  true")), book(fence("sh {run confirm=yes undo=none}", "a || true"))),
     ],
     "pipefail": [
+        (book(fence("sh {check}", 'test "$(a | b)" = c')), book(fence("sh {check}", 'test "a | b" = c'))),
+        (book(fence("sh {check}", "case x in\n a) b | c ;;\nesac")),
+         book(fence("sh {check}", "case x in\n a|b) d ;;\nesac\ncat <<X\na | b\nX\nc"))),
         (book(fence("sh {run confirm=yes}", "pg_dump app | gzip > /b/x.gz")),
          book(fence("sh {run confirm=yes}", "set -euo pipefail\npg_dump app | gzip > /b/x.gz"))),
         (book(fence("sh {check}", "a | grep -q b")), book(fence("sh {check}", "grep -q 'a|b' /etc/x"))),
@@ -53,6 +58,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(fence("sh {check}", "bash -c 'test -f \"$1\"' x y"), fence("sh {check}", "a \"$RB_path\""), head=PATH)),
         (book(fence("sh {check}", "psql -c \"select '$RB_path'\""), head=PATH),
          book(fence("sh {check}", "psql -v path=\"$RB_path\" -f x.sql"), head=PATH)),
+        (book(fence("sh {check}", "psql <<X\nselect '$RB_path'\nX\na"), fence("sh {check}", 'a "$RB_path"'), head=PATH),
+         book(fence("sh {check}", "psql <<'X'\nselect 1\nX\na"), fence("sh {check}", 'a "$RB_path"'), head=PATH)),
     ],
     "pasted-sql": [
         (book(fence("sql {check}", "select '{{name}}' = 'a'")),
@@ -73,6 +80,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(fence("sql {change confirm=yes}", "alter role %(who)I connection limit %(n)L"), head=WHO + N)),
     ],
     "writing-check": [
+        (book(fence("sql {check}", "do $$ begin null; end $$")), book(fence("sql {check}", "-- all\n(select true)"))),
+        (book(fence("sql {check}", "copy t to '/x'")), book(fence("sql {check}", "select e'\\' drop table :x' = ''"))),
         (book(fence("sql {check}", "select pg_terminate_backend(1)")),
          book(fence("sql {check}", "select query <> 'drop table' from t"))),
         (book(fence("sql {preview}", "delete from t returning a")),

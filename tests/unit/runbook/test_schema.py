@@ -35,6 +35,7 @@ EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
         (fence("sql {preview as=a-b}", "select 1"), "9: as: 'a-b' is not a name (expressions name it"),
         (fence("sql {change people=3 confirm=yes}", "delete from t"), "people=3 cannot be asked for"),
         (fence("sql {check}", ""), "9: the block check is empty"),
+        (fence("sh {check}", "<<a\n" * 5000), "9: the block has more than 16000 characters"),
     ],
 )  # fmt: skip
 def test_a_block_that_cannot_be_understood_is_told_with_what_was_meant(block: str, said: str) -> None:
