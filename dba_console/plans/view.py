@@ -63,6 +63,8 @@ class Table(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: tuple[tuple[str, ...], ...]
     total: int = 0
     """Rows there are; more than shown where cut."""
+    title: str = ""
+    """What the rows are; empty where the place says it."""
 
 
 class Waiting(Struct, frozen=True, kw_only=True, omit_defaults=True):

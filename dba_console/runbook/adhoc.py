@@ -60,6 +60,12 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
     )
 
 
+def confirms_itself(plan: Plan) -> bool:
+    """Whether the plan is one act from a screen: its own question, which shows the exact set, is the start."""
+    blocks = [block for _, block in plan.blocks()]
+    return plan.source == SOURCE and not plan.sha256 and len(blocks) == 1 and blocks[0].confirm is not None
+
+
 def _confirmation(verb: Verb, count: int) -> Confirmation:
     if count > 1:
         return Confirmation(level="type", text="count")

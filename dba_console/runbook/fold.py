@@ -141,7 +141,8 @@ def _seen(state: RunState, record: Record) -> None:
     block.timed_out = bool(given.get("timed_out"))
     if "rows" in given:
         block.rows = tuple(given["rows"])
-        block.table = table_of(block.rows)
+        _, preview = state.plan.block(record.block)
+        block.table = state.table = table_of(block.rows, preview.title or state.plan.step(record.step).title)
     if record.state == "ok" and "values" in given:
         _keep(state, record, dict(given["values"] or {}))
     # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
@@ -195,7 +196,7 @@ def _answered(state: RunState, record: Record) -> None:
 def _confirmed(state: RunState, record: Record, block: BlockState, plan_block: Block) -> None:
     if record.state == "declined":
         block.status, block.note = "failed", record.text
-        state.failure = Failure(record.block, str(record.fields.get("item", "")))
+        state.failure = Failure(record.block, str(record.fields.get("item", "")), declined=True)
     elif plan_block.kind == "confirm":
         block.status, block.note = "ok", record.text
     else:

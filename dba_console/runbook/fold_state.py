@@ -104,6 +104,8 @@ class Failure:
     item: str = ""
     acted: bool = False
     """An execution failed, and not a look or a confirmation before it."""
+    declined: bool = False
+    """A person said no."""
 
 
 @dataclass(slots=True)
@@ -159,6 +161,8 @@ class RunState:
     deviations: list[Record] = field(default_factory=list)
     start_human_s: float = 0.0
     records: int = 0
+    table: Table | None = None
+    """Rows of the last preview: what is decided next is decided on them."""
     current: str = ""
     """Block under way, of this process only."""
     waiting: Waiting | None = None

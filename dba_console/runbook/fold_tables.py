@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from dba_console.plans.view import Table
@@ -11,12 +12,18 @@ from dba_console.plans.view import Table
 MOST_ROWS = 200
 MOST_CHARACTERS = 200
 """Of a cell."""
+TIMES = ("_start", "_at", "_us")
+"""How the names of columns end that hold a time."""
+FIRST_TIME_US = 10**15
+"""A number below it is no time of ours: it would lie before 2001."""
 
 
-def cell(value: Any) -> str:
-    """A value as text, cut to what a cell holds; unknown is `?`."""
+def cell(value: Any, column: str = "") -> str:
+    """A value as text, cut to what a cell holds; unknown is `?`, microseconds since 1970 are told as a time."""
     if value is None:
         return "?"
+    if column.endswith(TIMES) and isinstance(value, int) and value > FIRST_TIME_US:
+        return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if isinstance(value, float):
         value = f"{value:.6g}"
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
@@ -24,13 +31,13 @@ def cell(value: Any) -> str:
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> Table | None:
+def table_of(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:
     """The rows with the columns of the first; None for none."""
     if not rows:
         return None
     columns = tuple(rows[0])
-    shown = tuple(tuple(cell(row.get(column)) for column in columns) for row in rows[:MOST_ROWS])
-    return Table(columns=columns, rows=shown, total=len(rows))
+    shown = tuple(tuple(cell(row.get(column), column) for column in columns) for row in rows[:MOST_ROWS])
+    return Table(columns=columns, rows=shown, total=len(rows), title=title)
 
 
 def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | None:

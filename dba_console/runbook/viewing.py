@@ -14,7 +14,7 @@ from dba_console.plans.view import RunState as Standing
 from dba_console.redact import redact
 from dba_console.runbook.bound import bound_preview
 from dba_console.runbook.fold_state import BlockState, RunState
-from dba_console.runbook.fold_tables import comparison, table_of
+from dba_console.runbook.fold_tables import cell, comparison, table_of
 from dba_console.runbook.requests import Ask
 from dba_console.runbook.summary import as_table, summarize
 from dba_console.runbook.usual import Usual
@@ -108,6 +108,10 @@ def _current(plan: Plan, state: RunState) -> tuple[Step | None, tuple[Block, ...
     if state.undo is not None and state.undo.under_way:
         step = plan.step(state.undo.under_way)
         return step, step.undo or step.blocks
+    if not state.started and not state.ended and state.mode == "run":
+        leading = [(step, block) for step, block in plan.blocks() if block.leading]
+        here = next((step for step, block in leading if block.id == state.current), leading[-1][0] if leading else None)
+        return here, tuple(block for _, block in leading)
     under_way = state.step_under_way
     if under_way is None and state.current and not state.ended:
         under_way = plan.block(state.current)[0]
@@ -178,13 +182,17 @@ def exact(plan: Plan, state: RunState, block: Block) -> str:
     if block.kind == "action" and not text:
         shown = {key: value for key, value in block.settings.items() if key != "rows"}
         text = f"{block.action} " + " ".join(f"{key}={value}" for key, value in shown.items())
-    beside = [f"{name} = {_short(state.values[name])}" for name in block.uses if name in state.values]
+    beside = [f"{name}: {_short(state.values[name])}" for name in block.uses if name in state.values]
     preview = bound_preview(plan, block)
     rows = state.blocks[preview.id].rows if preview is not None else None
     if rows is not None:
         each = "one after the other, " if block.settings.get("each") else ""
-        beside.append(f"on {each}{len(rows)} row{'s' if len(rows) != 1 else ''} of {preview.id if preview else ''}")
+        beside.append(f"on {each}{counted(len(rows))} of {preview.id if preview else ''}")
     return lines("\n".join([text, *(f"-- {one}" for one in beside)]), MOST_PROSE)
+
+
+def counted(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
 
 
 def _intended(state: RunState, block: Block) -> Mapping[str, Any]:
@@ -195,21 +203,29 @@ def _intended(state: RunState, block: Block) -> Mapping[str, Any]:
 
 
 def _short(value: Any) -> str:
+    """A value in a few words; rows are counted, for the table shows them."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("rows"), list | tuple):
+            return counted(len(value["rows"]))
+        return ", ".join(f"{name} {cell(one)}" for name, one in value.items())[:200]
     text = str(value)
     return text if len(text) <= 200 else text[:199] + "…"
 
 
 def _table(plan: Plan, state: RunState) -> Table | None:
-    """The rows that are being looked at, asked about or acted on."""
-    if not state.current or state.ended:
+    """The rows that are being asked about or acted on; else those that were looked at last, on which the next decision
+    is made."""
+    if state.ended:
         return None
-    _, block = plan.block(state.current)
-    known = state.blocks[block.id]
-    rows: Sequence[Mapping[str, Any]] = (known.sight or {}).get("rows") or ()
-    if rows:
-        return table_of(rows)
-    preview = bound_preview(plan, block)
-    return state.blocks[preview.id].table if preview is not None else known.table
+    if state.current:
+        _, block = plan.block(state.current)
+        preview = bound_preview(plan, block)
+        if preview is not None and state.blocks[preview.id].table is not None:
+            return state.blocks[preview.id].table
+        rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].sight or {}).get("rows") or ()
+        if rows:
+            return table_of(rows, block.title)
+    return state.table
 
 
 def _waiting(waiting: Waiting | None) -> Waiting | None:
@@ -231,7 +247,8 @@ def _harmless(table: Table | None) -> Table | None:
     if table is None:
         return None
     rows = tuple(tuple(line(cell) for cell in row) for row in table.rows)
-    return Table(columns=tuple(line(column) for column in table.columns), rows=rows, total=table.total)
+    columns = tuple(line(column) for column in table.columns)
+    return Table(columns=columns, rows=rows, total=table.total, title=line(table.title))
 
 
 def line(text: str) -> str:

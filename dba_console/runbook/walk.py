@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.view import Option
+from dba_console.runbook.adhoc import confirms_itself
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Reply, Request
 from dba_console.runbook.walk_acts import act, settle, wanted
@@ -120,6 +121,9 @@ def _before_start(course: Course) -> Turn[None]:
         if block.leading and course.state.blocks[block.id].status not in FINISHED:
             yield from _run(course, block)
             return
+    if confirms_itself(course.plan):
+        yield from course.write("run.started", f"begun by {course.state.who}", who=course.state.who)
+        return
     blocks = [block for step in course.plan.steps for block in step.blocks]
     usual = sum(block.usual_s or 0.0 for block in blocks)
     about = f", usually about {human_duration(usual)}" if usual else ""
@@ -146,6 +150,9 @@ def _decide(course: Course) -> Turn[None]:
         return
     _, block = course.plan.block(failure.block)
     known = course.state.blocks[block.id]
+    if failure.declined and confirms_itself(course.plan):
+        yield from give_up(course, "aborted", known.note, course.state.who)
+        return
     may_skip = not course.plan.strict or bool(failure.item)
     options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip)
     text = f"{block.id} failed: {known.note}"

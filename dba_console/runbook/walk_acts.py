@@ -135,7 +135,8 @@ def confirm(
         return False
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
-    text = final + ("Take it back: " if item else "") + wording(block, confirmation, expects, course.state.target)
+    what = final + (f"Take back: {step.title}" if item else _what(course, block))
+    text = wording(what, confirmation, expects, course.state.target)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people
@@ -156,6 +157,13 @@ def confirm(
             confirmation.level, answer, said, block=block, state=state, answer=answer.text.strip(), item=item
         )
         return yes
+
+
+def _what(course: Course, block: Block) -> str:
+    """What would be done, in the action's own words where it has seen it, else in the author's."""
+    step, _ = course.plan.block(block.id)
+    told = (course.state.blocks[block.id].sight or {}).get("text")
+    return str(told or block.title or block.settings.get("text") or step.title)
 
 
 def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[None]:

@@ -13,6 +13,9 @@ ACKNOWLEDGED = "y"
 DECLINED = frozenset({"n", "no"})
 YES = "yes"
 
+COUNTED = " (how many it acts on)"
+NAMED = " (the name of the target)"
+
 GO_ON = Option(key="continue", text="go on")
 GIVE_UP = Option(key="abort", text="end the run here")
 PAUSED = (GO_ON, GIVE_UP)
@@ -73,15 +76,17 @@ def expected(confirmation: Confirmation, state: RunState, count: int | None) -> 
     return confirmation.text
 
 
-def wording(block: Block, confirmation: Confirmation, expects: str, target: str) -> str:
-    """What is asked before a block runs."""
-    what = block.title or str(block.settings.get("text", "")) or f"run {block.id}"
-    where = f" on {target}" if target and block.kind != "confirm" else ""
+def wording(what: str, confirmation: Confirmation, expects: str, target: str) -> str:
+    """What is asked before something is done: what, where, and how it is confirmed."""
+    where = f" On {target}:" if target else ""
+    what = f"{what.rstrip().rstrip('.?!')}.{where} "
     if confirmation.level == "ack":
-        how = f"Press {ACKNOWLEDGED} to go on, n to stop here"
+        how = f"press {ACKNOWLEDGED} to go on, n to stop here"
     else:
-        how = f"Type {expects or '?'} to go on, no to stop here"
-    return f"{what}{where}? {how}" + ("; a second person types it too" if confirmation.people > 1 else "")
+        meant = COUNTED if confirmation.text == "count" else NAMED if confirmation.text == "target" else ""
+        how = f"type {expects or '?'}{meant if confirmation.level == 'type' else ''} to go on, no to stop here"
+    how = how if where else how[0].upper() + how[1:]
+    return what + how + ("; a second person types it too" if confirmation.people > 1 else "")
 
 
 def after_failure(*, timed_out: bool, may_skip: bool) -> tuple[Option, ...]:

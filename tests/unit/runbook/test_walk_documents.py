@@ -9,16 +9,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from dba_console.plans.plan import Block, Plan
+from dba_console.errors import UsageError
+from dba_console.plans.plan import Input, Plan
 from dba_console.runbook.compile import compile_text
 from dba_console.runbook.requests import Look, Record, Seen
-from dba_console.runbook.values import bound, typed
+from dba_console.runbook.values import bound, typed, value_of
+from dba_console.runbook.walk_people import declared
 from tests.unit.runbook.worlds import Killed, World, begin, drive, resume, run
 
 DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))
-SAMPLES: dict[str, str] = {
-    "int": "5", "number": "5", "duration": "10m", "size": "1GB", "bool": "yes", "path": "/backup/old.dump", "pct": "50",
-}  # fmt: skip
+SAMPLES = (
+    "5",
+    "10m",
+    "1GB",
+    "yes",
+    "app",
+    "app.t",
+    "/backup/old.dump",
+    "base/16384/16402",
+    "cp %p /srv/wal/%f",
+    "23:30",
+)
+"""What is given for an input: the first that it takes. A document whose input takes none of them needs one more."""
 ROWS = ({"pid": 7, "backend_start": "2026-11-22T05:00:00Z"}, {"pid": 8, "backend_start": "2026-11-22T05:00:01Z"})
 SIGHT = {
     "text": "what is there",
@@ -44,11 +56,7 @@ class Server(World):
 
 def plan_from(path: Path) -> Plan:
     plan = compile_text(path.read_text(encoding="utf-8"), path.name)
-    given = {
-        one.name: one.choices[0] if one.choices else SAMPLES.get(one.type, "app")
-        for one in plan.inputs
-        if one.default is None
-    }
+    given = {one.name: sample(one) for one in plan.inputs if one.default is None}
     return bound(plan, typed(plan, given))
 
 
@@ -66,15 +74,20 @@ def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
     given: dict[str, list[Any]] = {key: list(said) for key, said in answers.items()}
     for _, block in plan.blocks():
         if block.kind == "input":
-            given.setdefault(f"{block.id}:input", [value_for(block)] * 9)
+            given.setdefault(f"{block.id}:input", [sample(declared(block))] * 9)
         if block.kind == "repeat" and block.settings.get("ask"):
             given.setdefault(f"{block.id}:choose", ["enough"] * 9)
     return Server(answers=given)
 
 
-def value_for(block: Block) -> str:
-    choices = block.settings.get("choices")
-    return str(choices[0]) if choices else SAMPLES.get(str(block.settings.get("type")), "app")
+def sample(one: Input) -> str:
+    for text in (*one.choices, *SAMPLES):
+        try:
+            value_of(one, text)
+        except UsageError:
+            continue
+        return text
+    raise AssertionError(f"none of SAMPLES is {one.type} {one.pattern or ''} for input {one.name}")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
@@ -114,13 +127,17 @@ def test_a_shipped_runbook_killed_after_any_record_comes_to_the_same_end(path: P
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_each_check_of_a_shipped_runbook_can_stop_it(path: Path) -> None:
     plan = plan_from(path)
-    for step, block in plan.blocks():
-        if block.kind != "check" or step.branch:
-            continue
-        world = server(plan, {"failed": ["abort"], "undo": ["none"]})
-        world.looks[block.id] = [Seen(holds=False, text="red")]
-        ending, state, _ = run(plan, world)
-        assert (ending.state, state.blocks[block.id].status) == ("failed", "failed")
+    for _, block in plan.blocks():
+        if block.kind == "check":
+            assert any(stopped(plan, block.id, answers) for answers in ways(plan)), block.id
+
+
+def stopped(plan: Plan, check: str, answers: dict[str, list[Any]]) -> bool:
+    """Whether the run ends at this check when it does not hold, on the way these answers lead."""
+    world = server(plan, {**answers, "failed": ["abort"], "undo": ["none"]})
+    world.looks[check] = [Seen(holds=False, text="red")]
+    ending, state, _ = run(plan, world)
+    return (ending.state, state.blocks[check].status) == ("failed", "failed")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)

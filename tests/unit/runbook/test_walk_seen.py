@@ -59,7 +59,7 @@ def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     assert (shown.state, shown.current, shown.block, shown.panels) == ("waiting", "a", "a/change", ("locks",))
     assert shown.steps[0].state == "waiting"
     assert [one.state for one in shown.blocks] == ["ok", "waiting"]
-    assert shown.blocks[1].exact == "delete from t where age > %(age)s\n-- age = 5\n-- on 1 row of a/preview"
+    assert shown.blocks[1].exact == "delete from t where age > %(age)s\n-- age: 5\n-- on 1 row of a/preview"
     assert shown.table is not None and shown.table.rows == (("1", "x␛[2J"),)
     assert shown.question is not None and shown.question.expects == "db2"
 
@@ -210,4 +210,38 @@ def test_a_plan_of_one_act_walks_like_any_other() -> None:
     state = begin(plan, world)
     assert view(plan, state, LIVE).state == "planned"
     ending, _, world = run(plan, World(looks=world.looks))
-    assert (ending.state, [asked.expects for asked in world.asked]) == ("done", ["yes", "db2"])
+    assert (ending.state, [asked.expects for asked in world.asked]) == ("done", ["db2"])
+    assert world.asked[0].text == "one session. On db2: type db2 (the name of the target) to go on, no to stop here"
+
+
+def test_a_plan_of_one_act_that_is_declined_ends_there() -> None:
+    ending, _, world = run(signal_plan("terminate", [ROW]), World(answers={"type": ["no"]}))
+    assert (ending.state, ending.text, world.done) == ("aborted", "run aborted: terminate/action: declined by ann", [])
+
+
+def test_the_rows_a_decision_is_made_on_stay_in_view() -> None:
+    ways = [{"key": "on", "text": "", "goto": "next"}]
+    shown = block("a/preview", "preview", name="who", title="who waits")
+    choose = block("b/choose", "choose", settings={"options": ways}, uses=("who",))
+    plan = plan_of(step("a", shown), step("b", choose))
+    rows = ({"pid": 7, "backend_start": 1_763_784_000_000_000},)
+    _, _, world = run(plan, World(looks={"a/preview": [Seen(rows=rows)]}))
+    at = next(at for at, one in enumerate(world.records) if one.kind == "block.asked" and one.block == "b/choose")
+    seen = view(plan, fold(plan, world.records[: at + 1]), LIVE)
+    assert seen.table is not None
+    assert (seen.table.title, seen.table.rows) == ("who waits", (("7", "2025-11-22 04:00:00 UTC"),))
+    assert seen.blocks[0].exact == "\n-- who: 1 row"
+
+
+def test_the_checks_before_the_start_are_in_view_with_what_they_saw() -> None:
+    plan = plan_of(
+        step("a", block("a/check", "check", leading=True)), step("b", block("b/check", "check", leading=True))
+    )
+    wish = Interrupt(verb="abort", who="ann", reason="later")
+    _, _, world = run(plan, World(answers={"start": [wish]}))
+    at = next(at for at, one in enumerate(world.records) if one.kind == "block.asked")
+    seen = view(plan, fold(plan, world.records[: at + 1]), LIVE)
+    assert [(one.id, one.state, one.note) for one in seen.blocks] == [
+        ("a/check", "ok", "holds: yes"),
+        ("b/check", "ok", "holds: yes"),
+    ]
