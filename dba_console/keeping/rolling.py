@@ -84,12 +84,12 @@ class RollingLog:
         return block[done:], lines
 
     def _fitting(self, block: bytes, begin: int) -> int:
-        """Where the lines end that still fit into the open file; one that fits nowhere goes into an empty segment."""
+        """Where the lines end that still fit into the open file; one that fits nowhere goes into an empty one."""
         room = self._room - self._size
         if len(block) - begin <= room:
             return len(block)
         end = block.rfind(b"\n", begin, begin + max(room, 0)) + 1
-        if end <= begin and self._size == 0 and self._segments:
+        if end <= begin and self._size == 0:
             end = block.find(b"\n", begin) + 1
         return max(end, begin)
 
