@@ -135,7 +135,7 @@ def test_each_check_of_a_shipped_runbook_can_stop_it(path: Path) -> None:
 def stopped(plan: Plan, check: str, answers: dict[str, list[Any]]) -> bool:
     """Whether the run ends at this check when it does not hold, on the way these answers lead."""
     world = server(plan, {**answers, "failed": ["abort"], "undo": ["none"]})
-    world.looks[check] = [Seen(holds=False, text="red")]
+    world.looks[f"{check}:check"] = [Seen(holds=False, text="red")]
     ending, state, _ = run(plan, world)
     return (ending.state, state.blocks[check].status) == ("failed", "failed")
 
