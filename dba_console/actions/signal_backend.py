@@ -14,14 +14,13 @@ from msgspec import Struct
 
 from dba_console.actions import sql
 from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import Lost, StatementFailed, server
+from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
 from dba_console.actions.signal_sql import LEFT, SEEN, SIGNAL
 from dba_console.errors import UsageError
 from dba_console.units import human_duration, parse_duration
 
 _LOOK_S = 0.2
 _WHY = {
-    "gone": "ended already",
     "own": "this console's own",
     "walsender": "a walsender: its standby or backup would break",
     "wraparound": "an autovacuum to prevent wraparound: it would only start again",
@@ -34,30 +33,39 @@ _WHY = {
 """By what SEEN calls it."""
 
 
+Time = int | str
+"""As pg_stat_activity has it, with its zone; or microseconds since 1970."""
+
+
 class Session(Struct, frozen=True):
     """A session, named so that it cannot be taken for a later one. A row may say more of it."""
 
     pid: int
-    backend_start: int | str
-    """As pg_stat_activity has it: a time with its zone, or microseconds since 1970."""
+    backend_start: Time
+    query_start: Time | None = None
+    """Where the row says it: only while it is still at that query."""
+    xact_start: Time | None = None
+    """Only while it is still in that transaction."""
+    state_change: Time | None = None
+    """Only while it has done nothing since."""
 
-    def start_us(self) -> int:
-        """Raises UsageError for what is no time."""
-        if isinstance(self.backend_start, int):
-            return self.backend_start
-        try:
-            return sql.wall_us(datetime.fromisoformat(self.backend_start))
-        except (ValueError, TypeError):
-            raise UsageError(
-                f"not the start of a session: {self.backend_start!r}", hint="as in pg_stat_activity"
-            ) from None
+
+def _us(time: Time | None) -> int | None:
+    """Raises UsageError for what is no time."""
+    if time is None or isinstance(time, int):
+        return time
+    try:
+        return sql.wall_us(datetime.fromisoformat(time))
+    except (ValueError, TypeError):
+        raise UsageError(f"not a time of pg_stat_activity: {time!r}", hint="a date and a time with its zone") from None
 
 
 class SignalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verb: Literal["cancel", "terminate"]
     """`cancel` ends what the session runs, `terminate` the session."""
     rows: list[Session]
-    """Which sessions: rows of a preview with `pid` and `backend_start`, as in `rows = "%(blockers)s"`."""
+    """Which sessions: rows of a preview with `pid` and `backend_start`, as in `rows = "%(blockers)s"`. Where they have
+    `query_start`, `xact_start` or `state_change` too, a session that has gone on since is left alone."""
     superusers: bool = False
     """Sessions of other superusers too."""
     wait: str = "10s"
@@ -80,17 +88,19 @@ class SignalBackend:
     """Who has gone meanwhile need not be asked to."""
 
     def look(self, settings: SignalSettings, world: World) -> Sight:
-        found = {(row["pid"], row["start_us"]): row for row in server(world).rows(SEEN, _params(settings))}
-        verdicts = [(one, found.get((one.pid, one.start_us()))) for one in _distinct(settings.rows)]
-        meant = [row for _, row in verdicts if row is not None and row["verdict"] == "may"]
-        refused = [(one.pid, row["verdict"]) for one, row in verdicts if row is not None and row["verdict"] != "may"]
-        gone = sum(row is None for _, row in verdicts)
-        rows = tuple({"pid": row["pid"], "backend_start": row["start_us"]} for row in meant)
-        values = {"sessions": len(meant), "active": sum(row["state"] == "active" for row in meant)}
+        found = {
+            (row["pid"], row["start_us"]): row for row in server(world).rows(SEEN, _params(settings.rows, settings))
+        }
+        verdicts = [(one, found.get((one.pid, _us(one.backend_start)))) for one in _distinct(settings.rows)]
+        meant = [(one, row) for one, row in verdicts if row is not None and row["verdict"] == "may"]
+        refused = [(one.pid, row["verdict"]) for one, row in verdicts if row is not None and row["verdict"] in _WHY]
+        gone = len(verdicts) - len(meant) - len(refused)
+        rows = tuple(_pinned(settings, one, row) for one, row in meant)
+        values = {"sessions": len(meant), "active": sum(row["state"] == "active" for _, row in meant)}
         # None may be left out silently: the operator named the set.
         refusal = "; ".join(f"process {pid} is {_WHY[why]}" for pid, why in refused[:5]) or None
         return Sight(
-            text=_told(settings, meant, gone),
+            text=_told(settings, [row for _, row in meant], gone),
             exact=_exact(settings, rows),
             values=values,
             refusal=refusal,
@@ -101,55 +111,58 @@ class SignalBackend:
         )
 
     def act(self, settings: SignalSettings, sight: Sight, world: World, control: Control) -> Done:
-        link = server(world)
-        narrowed = _of_sight(settings, sight)
-        before = {row["pid"]: row for row in link.rows(SEEN, _params(narrowed))}
+        link, params = server(world), _params(_sessions(sight), settings)
         try:
-            signalled = link.act(SIGNAL[settings.verb], _params(narrowed), timeout_s=10.0).rows
+            signalled = link.act(SIGNAL[settings.verb], params, timeout_s=10.0).rows
         except Lost as error:
             return Done(state="unknown", text=f"it is not known whether they were signalled: {error.message}")
         except StatementFailed as error:
             return Done(state="failed", text=f"the server refused: {error.message}")
         sent = {row["pid"] for row in signalled if row["sent"]}
-        left = self._left(settings, narrowed, before, world, control)
-        return _came_to(settings, sight, sent, left)
+        return _came_to(settings, sight, sent, self._left(settings, sight, sent, world, control))
 
     def settle(self, settings: SignalSettings, sight: Sight, world: World) -> Done:
-        rows = server(world).rows(LEFT, _params(_of_sight(settings, sight)))
-        still = [row["pid"] for row in rows if settings.verb == "terminate" or row["state"] == "active"]
-        if not still:
-            return Done(state="ok", text="none of the sessions is there any more" if not rows else "none runs a query")
-        if settings.verb == "terminate":
-            return Done(state="failed", text=f"still there: {_pids(still)}; ending them again is harmless")
-        return Done(state="unknown", text=f"active, with the same query or another: {_pids(still)}")
+        left = _at_it(settings, sight, server(world))
+        if not left:
+            gone = "all of them are gone" if settings.verb == "terminate" else "none of them is at that query any more"
+            return Done(state="ok", text=gone)
+        return Done(state="failed", text=f"still {'there' if settings.verb == 'terminate' else 'at it'}: {_pids(left)}")
 
     def undo(self, settings: SignalSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return Done(state="failed", text="a session that was ended cannot be brought back")
 
     def _left(
-        self,
-        settings: SignalSettings,
-        narrowed: SignalSettings,
-        before: Mapping[int, Mapping[str, Any]],
-        world: World,
-        control: Control,
+        self, settings: SignalSettings, sight: Sight, sent: set[int], world: World, control: Control
     ) -> list[int]:
-        """Who has not obeyed by the time that is waited for."""
+        """Who was signalled and has not obeyed by the time that is waited for."""
         link = server(world)
         until_us = world.clock.mono_us() + int(parse_duration(settings.wait) * 1e6)
         while True:
-            rows = link.rows(LEFT, _params(narrowed))
-            left = [row["pid"] for row in rows if settings.verb == "terminate" or _same(row, before.get(row["pid"]))]
+            left = [pid for pid in _at_it(settings, sight, link) if pid in sent]
             if not left or world.clock.mono_us() >= until_us:
                 return left
-            control.tell(f"waiting for {_pids(left)}", len(narrowed.rows) - len(left), len(narrowed.rows), "sessions")
+            control.tell(f"waiting for {_pids(left)}", len(sent) - len(left), len(sent), "sessions")
             if control.wait(_LOOK_S):
                 return left
 
 
-def _same(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """It still runs the query that was to be cancelled."""
-    return before is not None and now["state"] == "active" and now["query_start"] == before["query_start"]
+def _at_it(settings: SignalSettings, sight: Sight, link: ServerLink) -> list[int]:
+    """Those of the sight that are still there, or still at the query that was to be cancelled."""
+    at = {row["pid"]: row["query_start"] for row in sight.rows if "query_start" in row}
+    rows = link.rows(LEFT, _params(_sessions(sight), settings))
+    if settings.verb == "terminate":
+        return [row["pid"] for row in rows]
+    return [row["pid"] for row in rows if row["state"] == "active" and row["query_us"] == at.get(row["pid"])]
+
+
+def _pinned(settings: SignalSettings, one: Session, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What names a session from here on: what the row said, and for a cancel the query that was seen."""
+    stamps = {"query_start": _us(one.query_start), "xact_start": _us(one.xact_start)}
+    stamps["state_change"] = _us(one.state_change)
+    if settings.verb == "cancel":
+        stamps["query_start"] = row["query_us"]
+    given = {name: time for name, time in stamps.items() if time is not None}
+    return {"pid": row["pid"], "backend_start": row["start_us"], **given}
 
 
 def _came_to(settings: SignalSettings, sight: Sight, sent: set[int], left: list[int]) -> Done:
@@ -165,20 +178,21 @@ def _came_to(settings: SignalSettings, sight: Sight, sent: set[int], left: list[
     return Done(state="ok", text=text, values=values)
 
 
-def _of_sight(settings: SignalSettings, sight: Sight) -> SignalSettings:
-    """The settings for the sessions of the sight, and for no other."""
-    rows = [Session(row["pid"], row["backend_start"]) for row in sight.rows]
-    return SignalSettings(verb=settings.verb, rows=rows, superusers=settings.superusers, wait=settings.wait)
+def _sessions(sight: Sight) -> list[Session]:
+    return [Session(**row) for row in sight.rows]
 
 
 def _distinct(rows: Sequence[Session]) -> list[Session]:
-    return list({(one.pid, one.start_us()): one for one in rows}.values())
+    return list({(one.pid, _us(one.backend_start)): one for one in rows}.values())
 
 
-def _params(settings: SignalSettings) -> dict[str, Any]:
+def _params(rows: Sequence[Session], settings: SignalSettings) -> dict[str, Any]:
     return {
-        "pids": [one.pid for one in settings.rows],
-        "starts": [one.start_us() for one in settings.rows],
+        "pids": [one.pid for one in rows],
+        "starts": [_us(one.backend_start) for one in rows],
+        "queries": [_us(one.query_start) for one in rows],
+        "transactions": [_us(one.xact_start) for one in rows],
+        "states": [_us(one.state_change) for one in rows],
         "superusers": settings.superusers,
         "cancel": settings.verb == "cancel",
     }
@@ -188,7 +202,7 @@ def _told(settings: SignalSettings, meant: Sequence[Mapping[str, Any]], gone: in
     verb = "Cancel the query of" if settings.verb == "cancel" else "End"
     who = "; ".join(_who(row) for row in meant[:5]) or "no session"
     more = f"; and {len(meant) - 5} more" if len(meant) > 5 else ""
-    ended = f". {gone} of those named have ended already" if gone else ""
+    ended = f". {gone} of those named have ended, or gone on to something else" if gone else ""
     return f"{verb} {len(meant)} session{'' if len(meant) == 1 else 's'}: {who}{more}{ended}"
 
 

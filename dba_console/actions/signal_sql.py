@@ -6,9 +6,17 @@ the statement that signals.
 
 from __future__ import annotations
 
+
+def _us(time: str) -> str:
+    """A time as microseconds since 1970, as it is written down."""
+    return f"(EXTRACT(epoch FROM {time}) * 1000000)::int8"
+
+
 _MEANT = """
-  SELECT w.pid, w.start_us, timestamptz 'epoch' + w.start_us * interval '1 microsecond' AS backend_start
-    FROM ROWS FROM (pg_catalog.unnest(%(pids)s::int4[]), pg_catalog.unnest(%(starts)s::int8[])) AS w (pid, start_us)
+  SELECT w.*, timestamptz 'epoch' + w.start_us * interval '1 microsecond' AS backend_start
+    FROM ROWS FROM (pg_catalog.unnest(%(pids)s::int4[]), pg_catalog.unnest(%(starts)s::int8[]),
+                    pg_catalog.unnest(%(queries)s::int8[]), pg_catalog.unnest(%(transactions)s::int8[]),
+                    pg_catalog.unnest(%(states)s::int8[])) AS w (pid, start_us, query_us, xact_us, state_us)
 """
 # The start of a session this role may not see is NULL: it is called hidden, not gone.
 _JUDGED = f"""
@@ -25,6 +33,8 @@ _JUDGED = f"""
            WHEN NOT me.rolsuper AND coalesce(r.rolsuper, true) THEN 'role'
            WHEN NOT me.rolsuper AND NOT pg_catalog.pg_has_role(a.usesysid, 'USAGE')
                 AND NOT pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') THEN 'role'
+           WHEN w.query_us <> {_us("a.query_start")} OR w.xact_us <> coalesce({_us("a.xact_start")}, 0)
+             OR w.state_us <> {_us("a.state_change")} THEN 'moved'
            WHEN %(cancel)s::bool AND a.state <> 'active' THEN 'idle'
            ELSE 'may'
          END AS verdict
@@ -36,12 +46,12 @@ _JUDGED = f"""
 """
 SEEN = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
-       j.state, j.query_start, j.start_us,
+       j.state, {_us("j.query_start")} AS query_us, j.start_us,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """
 LEFT = f"""
-SELECT a.pid, a.state, a.query_start
+SELECT a.pid, a.state, {_us("a.query_start")} AS query_us
   FROM ({_MEANT}) w
   JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.backend_start
 """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dba_console.actions.action import PlainControl, World
 from dba_console.actions.operator import Operator
@@ -81,7 +83,7 @@ def test_a_start_is_taken_as_text_and_as_microseconds(link: Operator, cluster: C
         for written in (row["backend_start"], start.isoformat(), microseconds):
             sight = look(SIGNAL, link, verb="terminate", rows=[{"pid": row["pid"], "backend_start": written}])
             assert sight.rows == ({"pid": row["pid"], "backend_start": microseconds},)
-    with pytest.raises(UsageError, match="not the start of a session"):
+    with pytest.raises(UsageError, match="not a time of pg_stat_activity"):
         look(SIGNAL, link, verb="terminate", rows=[{"pid": 1, "backend_start": "yesterday"}])
 
 
@@ -150,6 +152,35 @@ def test_cancelling_a_session_that_runs_nothing_is_refused(link: Operator, clust
     with idle_in_transaction(cluster) as pid:
         sight = look(SIGNAL, link, verb="cancel", rows=named(link, pid))
         assert sight.refusal is not None and "end the session instead" in sight.refusal
+
+
+def test_a_session_that_has_gone_on_since_is_left_alone(link: Operator, cluster: Cluster) -> None:
+    """The list was of sessions idle in their transaction; one of them has done something meanwhile."""
+    with closing(session(cluster)) as one, closing(session(cluster)) as other:
+        for connection in (one, other):
+            connection.execute("begin")
+        sql = "select pid, backend_start, xact_start, state_change from pg_stat_activity where pid = any (%(pids)s)"
+        previewed = link.rows(sql, {"pids": [one.info.backend_pid, other.info.backend_pid]})
+        rows = [
+            {name: value if name == "pid" else value.isoformat() for name, value in row.items()} for row in previewed
+        ]
+        other.execute("commit")
+        other.execute("begin")
+        sight, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
+        assert (sight.count, done.state) == (1, "ok") and "gone on to something else" in sight.text
+        assert there(link, other.info.backend_pid) and not there(link, one.info.backend_pid)
+
+
+def test_a_later_query_of_the_same_session_is_not_cancelled(link: Operator, cluster: Cluster) -> None:
+    hold, wait = "select pg_advisory_xact_lock(4712)", "select pg_advisory_lock(4712)"
+    with idle_in_transaction(cluster, hold), waiting_for_lock(cluster, wait) as pid:
+        asked = settings_of("signal-backend", {"verb": "cancel", "rows": named(link, pid), "wait": "60s"})
+        sight = SIGNAL.look(asked, World(link=link))
+        [row] = sight.rows
+        earlier = replace(sight, rows=({**row, "query_start": row["query_start"] - 1},))
+        done = SIGNAL.act(asked, earlier, World(link=link), PlainControl())
+        assert done.state == "ok" and "0 of 1" in done.text
+        assert SIGNAL.settle(asked, sight, World(link=link)).state == "failed", "it is at its query still"
 
 
 def test_one_that_does_not_obey_is_said_to_be_there(link: Operator, cluster: Cluster) -> None:
