@@ -7,7 +7,7 @@ import sys
 
 from bench.figure import Figure, table
 
-NAMES = ("cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "quiet")
+NAMES = ("cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp", "quiet")
 LONG = ("quiet",)
 """Takes an hour: measured when it is named, not with all."""
 
