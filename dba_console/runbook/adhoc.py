@@ -15,6 +15,8 @@ COSTS = {
     "terminate": "The connection is closed and its transaction rolled back. Whoever holds it sees an error.",
 }
 SOURCE = "screen"
+PROGRESS = ("query_start", "xact_start", "state_change")
+"""Columns that may be given besides: the session is signalled only if they are what they were."""
 
 
 def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
@@ -27,7 +29,7 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
         raise UsageError(f"{verb!r} is no signal", hint="cancel or terminate")
     if not rows:
         raise UsageError("no session is chosen", hint="put the cursor on a row, or mark several")
-    chosen = [{"pid": int(row["pid"]), "backend_start": row.get("backend_start")} for row in rows]
+    chosen = [_named(row) for row in rows]
     unknown = [str(row["pid"]) for row in chosen if row["backend_start"] in (None, "")]
     if unknown:
         raise UsageError(
@@ -58,6 +60,12 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
         steps=(step,),
         source=SOURCE,
     )
+
+
+def _named(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What names a session, and what says how far it was: one that has gone on since is left alone."""
+    seen = {name: row[name] for name in PROGRESS if row.get(name) not in (None, "")}
+    return {"pid": int(row["pid"]), "backend_start": row.get("backend_start"), **seen}
 
 
 def confirms_itself(plan: Plan) -> bool:

@@ -197,6 +197,13 @@ def test_a_signal_from_a_screen_is_a_plan_of_one_act(verb: Any, rows: list[Any],
     assert one.settings["rows"] == [{"pid": row["pid"], "backend_start": ROW["backend_start"]} for row in rows]
 
 
+def test_how_far_a_session_was_goes_along_where_it_is_given() -> None:
+    row = {**ROW, "query_start": "2026-11-22T05:00:09Z", "state_change": None}
+    ((_, one),) = signal_plan("cancel", [row]).blocks()
+    named = {"pid": 7, "backend_start": ROW["backend_start"], "query_start": "2026-11-22T05:00:09Z"}
+    assert one.settings["rows"] == [named]
+
+
 @pytest.mark.parametrize("rows", [[], [{"pid": 7, "backend_start": None}], [{"pid": 7}]])
 def test_a_session_that_is_not_known_for_certain_is_not_signalled(rows: list[Any]) -> None:
     with pytest.raises(UsageError):
