@@ -40,7 +40,7 @@ def run(smoke: bool = False) -> list[Figure]:
 
 def _rates(directory: Path, smoke: bool) -> list[Figure]:
     """Lines a second, the start of the program in it, as the peer's time per line against ours."""
-    count, rounds = (20_000, 1) if smoke else (1_000_000, 7)
+    count, rounds = (20_000, 1) if smoke else (300_000, 5)
     lines = directory / "lines"
     with open(lines, "w", encoding="ascii") as file:
         file.writelines(LINE.format(number) for number in range(count))
@@ -70,7 +70,7 @@ def _seconds(argv: Sequence[str], lines: Path) -> float:
 
 
 def _psql(smoke: bool) -> list[Figure]:
-    rows, rounds = (20_000, 2) if smoke else (1_000_000, 31)
+    rows, rounds = (20_000, 2) if smoke else (1_000_000, 21)
     binaries = find_binaries()
     with Cluster(binaries, durable=False) as cluster:
         sql = f"select g, md5(g::text), 'a line as long as those of a report' from generate_series(1, {rows}) g"
