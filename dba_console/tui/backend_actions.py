@@ -39,6 +39,7 @@ class BackendActions(RunActions):
         except UsageError as error:
             self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
             return
+        view.untick()
         self.begin(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         if gone and self._feed.refusal is None:
             self._navigator.notice = f"asked the agent; {gone} of the ticked rows are gone and left out"

@@ -52,6 +52,11 @@ class BackendsView(DetailView):
         found = {(one["pid"], one["backend_start"]): one for key in there if (one := backend_of(key)) is not None}
         return list(found.values()), len(keys) - len(there)
 
+    def untick(self) -> None:
+        """What was chosen is acted on now: the next choice begins anew."""
+        if self.grid is not None:
+            self.grid.untick()
+
     def back(self) -> bool:
         """Ticks are taken back before the panel is left: none stays behind unseen."""
         if super().back():

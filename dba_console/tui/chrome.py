@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dba_console.panels.cells import Line, Span, cut, fit_line, line, line_width
+from dba_console.panels.cells import Line, Span, clean, cut, fit_line, line, line_width
+from dba_console.panels.wrapping import wrap
 from dba_console.tui.cursor import Cursor
 from dba_console.tui.keys import Where, keys_of
 from dba_console.tui.navigator import Navigator
@@ -13,6 +14,8 @@ from dba_console.units import human_duration
 SILENT_TICKS = 2.5
 """An agent not heard of for longer is said to be silent."""
 
+NOTICE_LINES = 4
+"""A refusal has to be read whole; more than that is no sentence."""
 _SEPARATOR = "  "
 
 
@@ -41,9 +44,13 @@ def footer_line(hints: Sequence[str], where: Where, cursor: Cursor, cells: int) 
     return fit_line(tuple(spans), cells)
 
 
-def notice_line(text: str, cells: int) -> Line:
-    """A sentence in place of the keys, until the next key."""
-    return fit_line(line(Span(f" {cut(text, cells - 2)}", "changed")), cells)
+def notice_lines(text: str, cells: int) -> list[Line]:
+    """A sentence in place of the keys, until the next key: over the lines above where it is a long one."""
+    pieces = wrap(clean(text), max(1, cells - 2))
+    shown = pieces[:NOTICE_LINES]
+    if len(pieces) > NOTICE_LINES:
+        shown[-1] = cut(f"{shown[-1]} {pieces[NOTICE_LINES]}", cells - 2)
+    return [fit_line(line(Span(f" {piece}", "changed")), cells) for piece in shown]
 
 
 def _items_width(items: Iterable[tuple[str, str]]) -> int:

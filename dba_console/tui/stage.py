@@ -6,7 +6,7 @@ from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
 from dba_console.tui.backends import PANELS as OF_BACKENDS
 from dba_console.tui.backends import BackendsView
-from dba_console.tui.chrome import footer_line, notice_line, trouble
+from dba_console.tui.chrome import footer_line, notice_lines, trouble
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import EvidenceView, FindingsView
@@ -99,7 +99,8 @@ class Stage:
         room = height - 2
         body = self.view.lines(self._scene(), width, room)[:room]
         body += [()] * (room - len(body))
-        lines = [self._header(width), *body, self._footer(width)]
+        foot = self._footer(width)
+        lines = [self._header(width), *body[: room + 1 - len(foot)], *foot]
         return [ascii_line(spans) for spans in lines] if self._ascii else lines
 
     def chrome_changed(self) -> bool:
@@ -137,15 +138,15 @@ class Stage:
         navigator = self._navigator
         return screen_header(navigator, self._feed.session, width)
 
-    def _footer(self, width: int) -> Line:
+    def _footer(self, width: int) -> list[Line]:
         navigator = self._navigator
         if self.prompt is not None:
-            return self.prompt.line(width)[0]
+            return [self.prompt.line(width)[0]]
         if navigator.notice is not None:
-            return notice_line(navigator.notice, width)
+            return notice_lines(navigator.notice, width)
         if (text := trouble(navigator, self._feed.session.interval_s)) is not None:
-            return line(Span(f" ! {text}"[: width - 1], "warn"))
-        return footer_line(self.view.hints, self.view.where, navigator.cursor, width)
+            return [line(Span(f" ! {text}"[: width - 1], "warn"))]
+        return [footer_line(self.view.hints, self.view.where, navigator.cursor, width)]
 
 
 def _panel_view(name: str) -> DetailView:

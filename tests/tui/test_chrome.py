@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.panels.cells import plain
-from dba_console.tui.chrome import footer_line
+from dba_console.tui.chrome import footer_line, notice_lines
 from dba_console.tui.cursor import start
 from dba_console.tui.overview import OverviewView
 
@@ -19,3 +19,10 @@ def test_a_recording_offers_no_marks_which_it_could_not_keep() -> None:
 
 def test_the_end_key_of_a_recording_goes_to_its_newest_moment() -> None:
     assert "end newest" in footer(has_present=False)
+
+
+def test_a_long_sentence_is_read_whole_over_the_lines_above() -> None:
+    refused = "a run is under way: Drop the page cache (20261120T145307Z-cache-drop-a1b2), driven by ann; one at a time"
+    lines = notice_lines(refused, 80)
+    assert " ".join(plain(one).strip() for one in lines) == refused and len(lines) == 2
+    assert len(notice_lines("word " * 500, 80)) == 4

@@ -1,0 +1,106 @@
+"""A runbook walked in a real terminal on a real server: begun, left by losing the terminal, come back to, ended."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.terminal.consoles import OVERVIEW, Room, room
+from tests.terminal.tmux import Tmux
+
+pytestmark = pytest.mark.terminal
+__all__ = ["room"]
+
+PATIENCE_S = 90.0
+BOOK = """\
+# Walk with me
+
+```toml {runbook}
+id = "walk-with-me"
+[inputs.flag]
+type = "path"
+help = "the file it waits for"
+```
+
+Why: to be walked.
+
+## Make a table that stays with its session
+
+```sql {change undo=none confirm=type:target title="make it"}
+create temporary table walked_with_me (n int)
+```
+
+## Count until told
+
+```sh {run undo=none confirm=yes timeout=10m title="count"}
+echo "first line"
+until [ -e "$RB_flag" ]; do sleep 0.1; done
+echo "last line"
+```
+"""
+
+
+def wait(terminal: Tmux, text: str) -> str:
+    return terminal.wait_for(text, PATIENCE_S)
+
+
+def asked(terminal: Tmux, text: str) -> None:
+    """Wait until the run asks for that text to be typed, wherever its sentence is broken."""
+    wait(terminal, rf"(?i)type[\s│]+{re.escape(text)}\b")
+
+
+def answer(terminal: Tmux, text: str) -> None:
+    terminal.keys("Enter")
+    terminal.type(text)
+    terminal.keys("Enter")
+
+
+def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
+    cluster: Cluster, room: Room, tmp_path: Path
+) -> None:
+    books, flag = tmp_path / "books", tmp_path / "flag"
+    books.mkdir()
+    (books / "walk-with-me.md").write_text(BOOK)
+    config = Path(room.environment["DBA_CONSOLE_CONFIG"])
+    config.write_text(f'{config.read_text()}[runbooks]\npath = ["{books}"]\n')
+    with room.terminal(cluster.dsn()) as terminal:
+        wait(terminal, OVERVIEW)
+        terminal.keys("b")
+        wait(terminal, "walk-with-me")
+        terminal.keys("/")
+        terminal.type("with-me")
+        terminal.keys("Enter")
+        wait(terminal, "1 of ")
+        terminal.keys("Enter")
+        assert "Why: to be walked." in wait(terminal, "s begin")
+        terminal.keys("s")
+        wait(terminal, r"flag \(path\):")
+        terminal.type(str(flag))
+        terminal.keys("Enter")
+        asked(terminal, "yes")
+        terminal.keys("Enter", "Enter")
+        wait(terminal, "enter alone confirms nothing")
+        answer(terminal, "yes")
+        shown = wait(terminal, "create temporary table walked_with_me")
+        target = re.search(r"walk-with-me on (\S+) ·", shown)
+        assert target is not None
+        asked(terminal, target[1])
+        answer(terminal, "another-server")
+        wait(terminal, "'another-server' is not")
+        answer(terminal, target[1])
+        wait(terminal, "⧗ 2 Count")
+        asked(terminal, "yes")
+        answer(terminal, "yes")
+        wait(terminal, "first line")
+    with room.terminal("attach") as terminal:
+        wait(terminal, "walk-with-me runs")
+        terminal.keys("w")
+        wait(terminal, "first line")
+        flag.touch()
+        shown = wait(terminal, r"walk-with-me on \S+ · done")
+        assert "human" in shown
+        terminal.keys("Tab")
+        assert "first line" in wait(terminal, "last line")
