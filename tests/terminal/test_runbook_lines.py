@@ -1,0 +1,90 @@
+"""A runbook begun at a terminal: on the screen, or as lines of text, which ask, hide secrets, and may be left."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.terminal.consoles import Room, room
+
+pytestmark = pytest.mark.terminal
+__all__ = ["room"]
+
+PATIENCE_S = 120.0
+BOOK = """\
+# Say a word
+
+```toml {runbook}
+id = "say-a-word"
+[inputs.word]
+type = "text"
+default = "hello"
+help = "what is said"
+[inputs.key]
+type = "secret"
+help = "what nobody may read"
+```
+
+Why: to be said.
+
+## Say it
+
+```sh {run undo=none confirm=type:target title="say"}
+echo "$RB_word" "${RB_key:+with a secret}"
+```
+"""
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> str:
+    path = tmp_path / "say-a-word.md"
+    path.write_text(BOOK)
+    return str(path)
+
+
+def test_lines_of_text_ask_and_answer_at_a_terminal(cluster: Cluster, room: Room, book: str) -> None:
+    arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--plain")
+    with room.shell(*arguments, columns=100, lines=50) as terminal:
+        terminal.wait_for(r"word - what is said \[hello\]:", PATIENCE_S)
+        terminal.keys("Enter")
+        terminal.wait_for("key - what nobody may read:", PATIENCE_S)
+        terminal.type("hunter2")
+        terminal.keys("Enter")
+        terminal.wait_for("type yes >", PATIENCE_S)
+        terminal.keys("Enter")  # answers nothing
+        terminal.type("yes")
+        terminal.keys("Enter")
+        screen = terminal.wait_for(r"type postgres\S+ >", PATIENCE_S)
+        terminal.type(re.findall(r"type (\S+) >", screen)[-1])
+        terminal.keys("Enter")
+        screen = terminal.wait_for(r"code=\d+", PATIENCE_S)
+        assert "SAYAWORD: hello with a secret" in screen
+        assert "code=0" in screen and "hunter2" not in screen
+        terminal.wait_for(r"iexten echo ", PATIENCE_S)  # the terminal is as it was
+
+
+def test_an_interrupt_leaves_the_run_and_says_how_to_come_back(cluster: Cluster, room: Room, book: str) -> None:
+    arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--plain", "--input", "word=salve")
+    with room.terminal(*arguments, columns=100, lines=50) as terminal:
+        terminal.wait_for("key - what nobody may read:", PATIENCE_S)
+        terminal.type("hunter2")
+        terminal.keys("Enter")
+        terminal.wait_for("type yes >", PATIENCE_S)
+        terminal.keys("C-c")
+        screen = terminal.wait_for("Pane is dead", PATIENCE_S)
+        assert "status 130" in screen
+        assert re.search(r"runbook resume\s+\d+T\d+Z-say-a-word", screen) and "goes on" in screen
+
+
+def test_a_run_begun_at_a_terminal_is_on_the_screen(cluster: Cluster, room: Room, book: str) -> None:
+    arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--input", "word=salve")
+    with room.terminal(*arguments, columns=120, lines=40) as terminal:
+        terminal.wait_for("key - what nobody may read:", PATIENCE_S)
+        terminal.type("hunter2")
+        terminal.keys("Enter")
+        screen = terminal.wait_for("Start Say a word on", PATIENCE_S)
+        assert "hunter2" not in screen
+        terminal.keys("C-c")
