@@ -25,7 +25,7 @@ from dba_console.actions.settling import settle_mark
 from dba_console.agent.runs.commands import Attendance
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.environment import server_environment
-from dba_console.agent.runs.looks import Looks, for_sql, plain
+from dba_console.agent.runs.looks import Looks, for_sql, of_rows, plain
 from dba_console.agent.runs.output import Output
 from dba_console.agent.runs.servers import Servers
 from dba_console.agent.runs.shell import environment, script
@@ -34,7 +34,7 @@ from dba_console.errors import ConsoleError, Refused, UsageError
 from dba_console.keeping.spec import Spec
 from dba_console.plans.plan import Block
 from dba_console.redact import redact
-from dba_console.runbook.requests import Do, Look, Outcome, Record, Seen, Settle
+from dba_console.runbook.requests import Ask, Do, Look, Outcome, Record, Seen, Settle
 from dba_console.runbook.values import arguments, filled, statement
 from dba_console.runbook.values import environment as values_environment
 from dba_console.session.runplaces import execution_directory
@@ -61,8 +61,13 @@ class Acts:
         self._servers, self._looks, self._controls, self._around = servers, looks, controls, around
         self._secrets, self._output, self._marks = secrets, output, marks
         self._answers: dict[str, Record] = {}
+        self._expected: dict[str, str] = {}
         self.under_way: tuple[str, int] = ("", 0)
         """Block and execution of the act under way, which a mark belongs to."""
+
+    def asked(self, question: Ask) -> None:
+        """Keep what would have to be typed: how many rows there were when a set was shown."""
+        self._expected[question.block] = question.expects
 
     def remember(self, record: Record) -> None:
         """Keep what was typed to confirm a block: the gate looks at it once more."""
@@ -134,7 +139,7 @@ class Acts:
         lock_s = block.settings.get("lock_timeout_s")
         result = server.operator.act(
             query,
-            params or None,
+            params,
             timeout_s=block.timeout_s,
             lock_timeout_s=None if lock_s is None else float(lock_s),
             transaction=block.transaction,
@@ -215,8 +220,11 @@ class Acts:
         if (record := self._answers.get(asked.id)) is not None:
             answer, second = str(record.fields.get("answer", "")), record.fields.get("second")
             given |= {"answer": answer, "people": tuple(who for who in (record.who, second) if who)}
-            if answer.isdigit():
-                given["count"] = int(answer)
+        rows, expected = wanted.intent.fields.get("rows"), self._expected.get(asked.id, "")
+        if rows is not None:
+            given["count"] = len(rows)
+        elif expected.isdigit():
+            given["count"] = int(expected)
         return given
 
     def _asked(self, block: Block) -> Block:
@@ -255,7 +263,8 @@ class Acts:
         fields = wanted.intent.fields
         row = fields.get("row") or {}
         rows = {"rows": list(fields["rows"])} if "rows" in fields else {}
-        return {**self._looks.values(wanted.block), **fields.get("params", {}), **rows, **row, **(wanted.undo_of or {})}
+        params = {name: of_rows(value) for name, value in fields.get("params", {}).items()}
+        return {**self._looks.values(wanted.block), **params, **rows, **row, **(wanted.undo_of or {})}
 
     def _action(self, block: Block) -> tuple[Action, Any]:
         name = block.action or ""

@@ -178,6 +178,7 @@ class Conduct:
         self._audience.changed(self, False)
 
     def _ask(self, question: Ask) -> Answer | Interrupt:
+        self._acts.asked(question)
         return self.desk.ask(question)
 
     def _look(self, wanted: Look) -> Reply:

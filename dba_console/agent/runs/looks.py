@@ -65,7 +65,7 @@ class Looks:
 
     def values(self, block: Block) -> dict[str, Any]:
         """What the names of its code mean: inputs, results, and the rows of previews by their name."""
-        known = {name: _of_rows(value) for name, value in {**self._state.values, **self._inputs}.items()}
+        known = {name: of_rows(value) for name, value in {**self._state.values, **self._inputs}.items()}
         for _, other in self._state.plan.blocks():
             rows = self._state.blocks[other.id].rows
             if other.kind == "preview" and rows is not None:
@@ -105,7 +105,7 @@ class Looks:
         query, params = statement(text, for_sql(self.values(wanted.block)))
         server = self._servers.of(wanted.block)
         timeout_s = wanted.block.timeout_s if wanted.block.kind != "wait" else None
-        result = server.look(query, params or None, timeout_s=timeout_s or DEFAULT_S)
+        result = server.look(query, params, timeout_s=timeout_s or DEFAULT_S)
         if result.cut:
             return Seen(error=f"more than {len(result.rows)} rows: nobody acts on so many at once")
         told = tuple(_plain(row) for row in result.rows)
@@ -173,7 +173,7 @@ def _is_record(value: Any) -> bool:
     return isinstance(value, Mapping) or (isinstance(value, list) and (not value or isinstance(value[0], Mapping)))
 
 
-def _of_rows(value: Any) -> Any:
+def of_rows(value: Any) -> Any:
     """What a preview gave, as a name stands for it in SQL and settings: its rows."""
     return value["rows"] if isinstance(value, Mapping) and isinstance(value.get("rows"), list | tuple) else value
 

@@ -66,6 +66,12 @@ class RunSide:
         self._people: dict[Peer, Person] = {}
         self._current: UnderWay | None = None
         self._unfinished: dict[str, Unfinished] = {}
+        self._next: Callable[[], None] | None = None
+        """What comes once the run there is has been given up."""
+        self._lock = threading.Lock()
+        self._searched = False
+        self._early: list[tuple[Peer, RunResume]] = []
+        """Asked for before it was known what there is to resume."""
         self._attended = 0
         """Commands of unfinished runs that still run."""
 
@@ -121,7 +127,10 @@ class RunSide:
 
     def _begin(self, peer: Peer, asked: RunBegin) -> None:
         if (refused := self._taken("")) is not None:
-            self.refuse(peer, refused)
+            if self._current is not None and self._current.give_up(peer, self._people[peer]):
+                self._next = lambda: self._each(lambda one: self._begin(one, asked) if one is peer else None)
+            else:
+                self.refuse(peer, refused)
             return
         from dba_console.agent.runs.making import beginning
 
@@ -129,6 +138,10 @@ class RunSide:
         self._start(beginning(asked, person.name, around, self._put_lines), peer, person, around, "")
 
     def _resume(self, peer: Peer, asked: RunResume) -> None:
+        with self._lock:
+            if not self._searched and asked.run not in self._unfinished:
+                self._early.append((peer, asked))
+                return
         refused = self._taken(asked.run)
         known = self._unfinished.get(asked.run)
         if refused is None and known is None:
@@ -242,23 +255,37 @@ class RunSide:
             from dba_console.agent.runs.unfinished import Unfinished
 
             self._unfinished[conduct.run] = Unfinished(conduct.directory, under_way.shown, ())
+        follows, self._next = self._next, None
+        if follows is not None:
+            follows()
 
     # -- what was left -------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        if not _any_runs(self._sessions):
-            return
-        from dba_console.agent.runs.unfinished import find, wait_for_commands
+        try:
+            if _any_runs(self._sessions):
+                self._find()
+        finally:
+            with self._lock:
+                self._searched = True
+            for peer, asked in self._early:
+                self._each(lambda one, peer=peer, asked=asked: self._resume(one, asked) if one is peer else None)  # type: ignore[misc]
+        for one in list(self._unfinished.values()):
+            if one.commands:
+                from dba_console.agent.runs.unfinished import wait_for_commands
+
+                wait_for_commands(one)
+                self._attended -= len(one.commands)
+
+    def _find(self) -> None:
+        from dba_console.agent.runs.unfinished import find
 
         for one in find(self._sessions, self._target.key):
             self._unfinished[one.run] = one
+            self._attended += len(one.commands)
             self._emit(one.event(self._clock))
             packed = pack(RunViewMessage(view=one.view))
             self._each(lambda peer, packed=packed: peer.push(packed) if _watches(peer) else None)  # type: ignore[misc]
-            self._attended += len(one.commands)
-        for one in list(self._unfinished.values()):
-            wait_for_commands(one)
-            self._attended -= len(one.commands)
 
 
 def _watches(peer: Peer) -> bool:

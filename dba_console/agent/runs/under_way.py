@@ -69,6 +69,8 @@ class UnderWay:
         self.desk = Desk(around.clock, lambda: self._changed_at_desk())
         self.controls = Controls(around.clock, lambda: self._changed_at_desk())
         self.conduct: Conduct | None = None
+        self.over = False
+        """It has ended, or is no more: what its thread still does concerns nobody."""
         self.shown: RunView | None = None
         """None until the run is one."""
         self._shown_us = 0
@@ -80,7 +82,7 @@ class UnderWay:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return not self.over and self._thread.is_alive()
 
     @property
     def run(self) -> str:
@@ -127,6 +129,14 @@ class UnderWay:
         """A console attaches: where nobody drives any more, the same person does again."""
         if self.driver is None and not difference(self.person, person).two:
             self._take(peer, person)
+
+    def give_up(self, peer: Peer, person: Person) -> bool:
+        """End a run that was not started, for who planned it and wants another one. Whether it was such a run."""
+        asked = self.desk.question
+        his = peer is self.driver or (self.driver is None and not difference(self.person, person).two)
+        if asked is None or asked.kind != "start" or not his:
+            return False
+        return self.desk.answer(asked.id, "no", person, drives=True) is None
 
     def left(self, peer: Peer) -> None:
         """A console is gone. The run goes on, and waits with its next question."""
@@ -202,6 +212,7 @@ class UnderWay:
         try:
             self._perform()
         finally:
+            self.over = True
             self._telling.ended(self)
 
     def _perform(self) -> None:
@@ -223,6 +234,8 @@ class UnderWay:
             conduct.interrupt(f"a defect of this program: {_where(error)}")
             self._around.emit(self._defect(conduct, error))
         finally:
+            # Who sees that it has ended may begin another at once.
+            self.over = conduct.ending is not None
             self.changed(conduct, True)
             conduct.close()
         if conduct.ending is not None:

@@ -136,3 +136,18 @@ insert into awaited values (2)
 ```
 """,
 )
+
+ROWS = book(
+    "rows",
+    """## Each row
+
+```sql {preview as=all}
+select what from counted where what like 'row %' and length(what) % 2 = 1
+```
+
+```sql {change confirm=type:count}
+update counted set what = 'done ' || c.what
+  from jsonb_to_recordset(%(all)s) as c(what text) where counted.what = c.what
+```
+""",
+)

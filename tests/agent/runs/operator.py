@@ -131,7 +131,8 @@ class Operator:
         known = len(self.refused)
         while not wanted():
             if len(self.refused) > known:
-                raise NoWord(f"refused while waiting for {what}: {self.refused[-1].text} ({self.refused[-1].hint})")
+                told = self.asked[-1].text if self.asked else ""
+                raise NoWord(f"refused while waiting for {what}: {self.refused[-1].text}, asked: {told}")
             left = until - time.monotonic()
             if left <= 0:
                 raise NoWord(f"{what} did not come; last view: {self.view}; events: {self.events[-5:]}")

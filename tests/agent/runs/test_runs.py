@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dba_console.agent.protocol import RunBegin
+from dba_console.agent.protocol import RunBegin, RunResume
 from dba_console.demo.cluster import Cluster
 from dba_console.runbook.adhoc import signal_plan
 from dba_console.runbook.summary import Summary
 from dba_console.session.runread import read_run
 from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.books import COUNTED, FAILING, HELD, WAITING, book
+from tests.agent.runs.books import COUNTED, FAILING, HELD, ROWS, WAITING, book
 from tests.agent.runs.operator import Operator, answers
 from tests.background import session, wait_until
 
@@ -162,6 +162,56 @@ def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_p
         view = operator.walk(WILLING)
         assert view.state == "done", view.ending
         assert [line.text for line in operator.lines if line.stream == "o"] == ["got hello"]
+
+
+def test_an_agent_that_ends_in_order_leaves_its_run_to_the_next_which_may_be_asked_at_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.psql("create table awaited(i int)")
+    try:
+        with agent(cluster.dsn(), tmp_path) as running:
+            operator = Operator.of(running)
+            first = operator.begin(WAITING)
+            operator.answer(operator.question("start"), "yes")
+            operator.until(lambda: operator.view is not None and operator.view.waiting is not None, "the wait")
+            assert running.end() == 0
+        assert read_run(Path(first.directory)).records[-1].kind == "run.interrupted"
+        cluster.psql("insert into awaited values (1)")
+        with agent(cluster.dsn(), tmp_path) as running:
+            operator = Operator.of(running)
+            operator.client.send(RunResume(run=first.run))
+            operator.until(lambda: operator.yours, "the run resumed")
+            assert operator.walk(WILLING).state == "done"
+            operator.client.send(RunResume(run=first.run))
+            assert "no interrupted run" in operator.refusal().text
+    finally:
+        cluster.psql("drop table awaited")
+
+
+def test_a_run_nobody_started_gives_way_to_the_next_one_of_its_operator(
+    running: RunningAgent, counted: Cluster, tmp_path: Path
+) -> None:
+    operator = Operator.of(running)
+    given_up = operator.begin(COUNTED, {"file": str(tmp_path / "file")})
+    operator.question("start")
+    operator.begin(COUNTED, {"file": str(tmp_path / "file")})
+    view = operator.until(lambda: operator.view is not None and operator.view.run != given_up.run, "another run")
+    assert operator.walk(WILLING).run == view.run
+    ended = read_run(Path(given_up.directory)).ended
+    assert ended is not None and ended.state == "aborted"
+
+
+def test_the_number_of_rows_confirms_a_change_and_another_does_not(running: RunningAgent, counted: Cluster) -> None:
+    counted.psql("insert into counted select 'row ' || i from generate_series(1, 5) i")
+    operator = Operator.of(running)
+    operator.begin(ROWS)
+    operator.answer(operator.question("start"), "yes")
+    asked = operator.question("type")
+    assert asked.expects == "5"
+    operator.answer(asked, "4")
+    operator.refusal()
+    assert operator.walk(WILLING).state == "done"
+    assert counted.psql("select count(*) from counted where what like 'done %'").strip() == "5"
 
 
 def test_sessions_are_signalled_from_a_screen_through_the_same_gate(running: RunningAgent, cluster: Cluster) -> None:
