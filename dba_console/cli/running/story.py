@@ -77,7 +77,9 @@ def _block(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _table(change: Change, at_us: int, cells: int) -> list[Line]:
-    return values_table(msgspec.convert(change["table"], Table), cells)
+    table = msgspec.convert(change["table"], Table)
+    title = texts(table.title, cells, "title") if table.title else []
+    return [*title, *values_table(table, cells)]
 
 
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:

@@ -190,6 +190,7 @@ def test_a_journal_in_memory_comes_home_when_the_disk_takes_it_again(ext4: Path,
     with frozen(ext4):
         with pytest.raises(JournalStalled):
             journal.append(INTENT)
+        journal._deadline_us = int(PATIENT_S * 1e6)
         journal.fall_back()
         assert "in memory" in journal.trouble
         journal.append(INTENT)
@@ -200,7 +201,6 @@ def test_a_journal_in_memory_comes_home_when_the_disk_takes_it_again(ext4: Path,
         journal.tend()  # hangs in a lane of its own
         journal.append(RESULT)
         assert journal.in_memory
-    journal._deadline_us = int(PATIENT_S * 1e6)
     journal.append(ENDED)
     journal.close()
     papers = read_run(journal.directory)
@@ -220,6 +220,7 @@ def test_a_run_left_in_memory_is_found_and_goes_on(ext4: Path, run: str) -> None
     with frozen(ext4):
         with pytest.raises(JournalStalled):
             journal.append(INTENT)
+        journal._deadline_us = int(PATIENT_S * 1e6)
         journal.fall_back()
         journal.append(INTENT)
         # As if the agent were killed now: its lock goes, nothing else happens.
