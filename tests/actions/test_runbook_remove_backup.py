@@ -1,0 +1,93 @@
+"""The runbook `remove-backup`, walked in a real agent: to its end, refused where it must be, taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.actions.shrink.candidate import SUFFIX
+from dba_console.demo.cluster import Cluster
+from dba_console.plans.view import Question
+from dba_console.runbook.library import SHIPPED
+from tests.actions.shrinking import big_file
+from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.operator import Operator, Says, answers
+from tests.requirements import require_root
+
+TEXT = (SHIPPED / "remove-backup.md").read_text()
+WILLING = answers({"start": "yes", "manual": "ticket 4711", "*": "="})
+GIVING_UP = {"start": "yes", "failed": "abort", "undo": "all"}
+"""By the kind of question, whatever block it is about."""
+
+
+def giving_up(asked: Question) -> str | None:
+    return GIVING_UP.get(asked.kind) or WILLING(asked)
+
+
+def declining_the_cut(asked: Question) -> str | None:
+    declines = asked.block.startswith("cut-it/") and asked.kind == "type"
+    return "no" if declines else giving_up(asked)
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
+    require_root()
+    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as one:
+        yield one
+
+
+def walked(running: RunningAgent, path: Path, says: Says = WILLING) -> Operator:
+    operator = Operator.of(running)
+    operator.begin(TEXT, {"file": str(path)})
+    operator.walk(says)
+    return operator
+
+
+def test_the_file_is_gone_at_the_end_and_nothing_beside_it(running: RunningAgent, tmp_path: Path) -> None:
+    path, other = big_file(tmp_path, 24), big_file(tmp_path, 1, "newest.dump")
+    operator = walked(running, path)
+    assert operator.view is not None
+    assert operator.view.state == "done", operator.view.ending
+    assert sorted(tmp_path.iterdir()) == [other]
+    assert [asked.expects for asked in operator.asked if asked.kind == "type"][-1] == "it may go"
+
+
+def test_a_link_fails_the_first_check(running: RunningAgent, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(big_file(tmp_path, 1))
+    operator = walked(running, tmp_path / "link", giving_up)
+    assert operator.view is not None
+    assert operator.view.state == "failed"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_servers_own_file_is_refused_and_stays(running: RunningAgent, cluster: Cluster) -> None:
+    path = big_file(cluster.data_directory, 1)
+    try:
+        operator = walked(running, path, giving_up)
+        assert operator.view is not None
+        assert operator.view.state == "failed"
+        told = " ".join(asked.text for asked in operator.asked)
+        assert "lies in the data directory of the server" in told
+        assert path.exists()
+    finally:
+        path.unlink()
+
+
+def test_before_the_cut_the_name_is_given_back(running: RunningAgent, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 8)
+    operator = walked(running, path, declining_the_cut)
+    assert operator.view is not None
+    assert operator.view.state == "failed"
+    assert path.exists()
+    assert not path.with_name(path.name + SUFFIX).exists()
+
+
+def test_what_an_earlier_run_left_is_gone_on_with(running: RunningAgent, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 8)
+    path.rename(path.with_name(path.name + SUFFIX))
+    operator = walked(running, path)
+    assert operator.view is not None
+    assert operator.view.state == "done", operator.view.ending
+    assert list(tmp_path.iterdir()) == []
