@@ -46,7 +46,6 @@ def main() -> int:
         # Whoever started us waits for this process, and does not become the parent of one that lives for hours.
         os._exit(0)
     os.setsid()
-    os.umask(0o077)
     with open(0, "rb", closefd=False) as file:
         order: Order = json.loads(file.read())
     try:
@@ -199,7 +198,8 @@ def _leave_trace(directory: str, error: Exception) -> None:
     import traceback
 
     try:
-        with open(os.path.join(directory, "keeper.err"), "w", encoding="utf-8") as file:
+        path = os.path.join(directory, "keeper.err")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
             traceback.print_exception(error, file=file)
     except OSError:
         pass

@@ -75,10 +75,18 @@ def start(spec: Spec) -> Handle:
         for descriptor in (request, answer[1], nothing):
             os.close(descriptor)
     try:
-        return _begun(spec.directory, answer[0])
+        handle = _begun(spec.directory, answer[0])
+    except StartUnknown:
+        # What hangs before it could even say something is not waited for.
+        os.waitpid(pid, os.WNOHANG)
+        raise
+    except KeeperError:
+        os.waitpid(pid, 0)
+        raise
     finally:
         os.close(answer[0])
-        os.waitpid(pid, 0)
+    os.waitpid(pid, 0)
+    return handle
 
 
 def _begun(directory: str, answer: int) -> Handle:

@@ -124,6 +124,14 @@ def test_a_command_inherits_no_secret_and_no_setting_of_the_keeper(keep: Keep, m
     assert names & {"PGPASSWORD", "PYTHONPATH", "MALLOC_ARENA_MAX"} == set()
 
 
+def test_a_command_makes_files_as_its_caller_would(keep: Keep) -> None:
+    ours = os.umask(0o077)
+    os.umask(ours)
+    handle = keep("umask")
+    ending(handle)
+    assert int(texts(handle)[0], 8) == ours
+
+
 def test_a_command_starts_with_no_signal_ignored(keep: Keep) -> None:
     handle = keep.program("grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status")
     ending(handle)
