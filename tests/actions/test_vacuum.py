@@ -36,7 +36,7 @@ def one(cluster: Cluster) -> Iterator[Operator]:
         link.act("drop table worn")
 
 
-def test_a_table_is_vacuumed_on_every_version(link: Operator) -> None:
+def test_a_table_is_vacuumed_on_every_version(link: Operator, server: Cluster) -> None:
     asked: dict[str, Any] = {
         "table": '"odd name"',
         "index_cleanup": False,
@@ -47,7 +47,8 @@ def test_a_table_is_vacuumed_on_every_version(link: Operator) -> None:
     sight, done = perform(VACUUM, link, **asked)
     assert sight.exact.startswith("VACUUM (ANALYZE, INDEX_CLEANUP off, TRUNCATE off, PARALLEL 0)")
     assert done.state == "ok", done.text
-    assert done.values["dead_rows"] == 0 and settled(VACUUM, link, sight, **asked).state == "ok"
+    if server.major >= 15:  # before, statistics are sent by datagrams, and may come late or never
+        assert done.values["dead_rows"] == 0 and settled(VACUUM, link, sight, **asked).state == "ok"
 
 
 def test_a_whole_database_and_several_are_vacuumed(one: Operator) -> None:
