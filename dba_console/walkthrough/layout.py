@@ -161,8 +161,10 @@ def _body_parts(view: RunView, cells: int) -> tuple[list[Line], list[Line]]:
     """Up to the end of the block under way, and what comes after."""
     step = next((step for step in view.steps if step.id == view.current), None)
     if step is None:
-        plan = [*texts(view.identity, cells, "dim"), (), *prose_lines(view.prose, cells)]
-        return [line(Span(clean(view.title), "title")), *plan], []
+        lines = [line(Span(clean(view.title), "title")), *texts(view.identity, cells, "dim"), ()]
+        lines += prose_lines(view.prose, cells)
+        checked = [told for block in view.blocks for told in block_lines(block, cells, full=False)]
+        return [*lines, *([(), line(Span("Checked on this server", "title")), *checked] if checked else [])], []
     lines = [line(Span(clean(step.title), "title"))]
     if step.point_of_no_return:
         lines += texts("Point of no return: what is done from here on is not taken back.", cells, "warn")

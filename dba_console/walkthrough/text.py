@@ -183,7 +183,8 @@ def values_table(table: Table, cells: int, most: int = 1000) -> list[Line]:
     rows = [tuple(clean(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
     columns = [_column(place, name, [row[place] for row in rows]) for place, name in enumerate(table.columns)]
     shown = [Row(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(rows)]
-    lines = table_lines(columns, shown, cells) if shown else [line(Span("no rows", "dim"))]
+    lines = [line(Span(clean(table.title), "head"))] if table.title else []
+    lines += table_lines(columns, shown, cells) if shown else [line(Span("no rows", "dim"))]
     left = max(table.total, len(table.rows)) - len(rows)
     return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
 

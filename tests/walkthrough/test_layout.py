@@ -57,8 +57,10 @@ def test_trouble_with_the_journal_stands_on_top() -> None:
 
 def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None:
     start = Question(id=1, kind="start", text="Start?")
-    text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=(), question=start))
+    checked = (BlockView(id="a/check", kind="check", title="The cache is large", state="ok", note="cached 18 GB"),)
+    text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=checked, question=start))
     assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
+    assert "Checked on this server" in text and "cached 18 GB" in text
     assert "system identifier 7412" in text and "Type yes to go on; anything else is no." in text
 
 

@@ -42,8 +42,8 @@ def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:
 
 
 def test_rows_that_are_not_shown_are_counted() -> None:
-    table = Table(columns=("pid", "query"), rows=(("1", "select 1"),), total=212)
-    assert text(values_table(table, 60))[-1] == "… 211 more rows"
+    table = Table(columns=("pid", "query"), rows=(("1", "select 1"),), total=212, title="who waits")
+    assert text(values_table(table, 60)) == ["who waits", "pid query", "  1 select 1", "… 211 more rows"]
 
 
 def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
