@@ -24,7 +24,7 @@ from dba_console.keeping.attending import Attendance
 from dba_console.keeping.command import Command
 from dba_console.keeping.files import RESERVE, Reserved, write_whole
 from dba_console.keeping.outlog import OutLog
-from dba_console.keeping.proc import boot_id, start_ticks
+from dba_console.keeping.proc import boot_id, counts_io, start_ticks
 from dba_console.keeping.rolling import RollingLog
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     Order = dict[str, Any]
 
+BLOCK = 512
+"""Bytes; the kernel's unit of ru_inblock and ru_oublock (getrusage(2)), whatever the device's."""
 LOG_PATIENCE_S = 10.0
 """After the command's end, for a full disk to have room again for the rest of the log."""
 
@@ -142,8 +144,8 @@ def _record(command: Command, attendance: Attendance, directory: str, begun: flo
         "user_s": usage.ru_utime,
         "sys_s": usage.ru_stime,
         "max_rss_bytes": usage.ru_maxrss * 1024,
-        "read_bytes": attendance.io[0],
-        "write_bytes": attendance.io[1],
+        "read_bytes": usage.ru_inblock * BLOCK if counts_io() else None,
+        "write_bytes": usage.ru_oublock * BLOCK if counts_io() else None,
         "out_lines": sum(stream.lines for stream in streams),
         "out_bytes": sum(stream.bytes for stream in streams),
         "timed_out": attendance.timed_out,

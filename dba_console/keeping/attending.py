@@ -9,7 +9,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from dba_console.keeping.proc import group_members, io_bytes
+from dba_console.keeping.proc import group_members
 from dba_console.keeping.stamping import NOTHING, Stamper
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ class Attendance:
         self.ended_at: float | None = None
         """Monotonic seconds; of the command itself."""
         self.ended_us = 0
-        self.io: tuple[int | None, int | None] = (None, None)
         self.timed_out = False
         self.stop_asked = False
         """SIGTERM or SIGINT reached the keeper."""
@@ -138,8 +137,6 @@ class Attendance:
             if not self._command.ended():
                 return False
             self.ended_at, self.ended_us = time.monotonic(), _wall_us()
-            # Of a zombie that has not been waited for, this can still be read.
-            self.io = io_bytes(self._command.pid)
         if self._kill_at is not None and self._killed_at is None and self._left_behind():
             return False
         if not self._open:

@@ -26,17 +26,9 @@ def lives(pid: int | None, start: int | None) -> bool:
     return pid is not None and start is not None and start_ticks(pid) == start
 
 
-def io_bytes(pid: int) -> tuple[int | None, int | None]:
-    """Bytes read from and written to storage by the process and its reaped children; None where not accounted."""
-    found: dict[bytes, int] = {}
-    try:
-        with open(f"/proc/{pid}/io", "rb") as file:
-            for line in file:
-                name, _, value = line.partition(b": ")
-                found[name] = int(value)
-    except (OSError, ValueError):
-        pass  # CONFIG_TASK_IO_ACCOUNTING is off, or the process changed its user
-    return found.get(b"read_bytes"), found.get(b"write_bytes")
+def counts_io() -> bool:
+    """Whether this kernel counts what processes read from storage and write to it (CONFIG_TASK_IO_ACCOUNTING)."""
+    return os.path.exists("/proc/self/io")
 
 
 def group_members(group: int) -> list[int]:
