@@ -6,7 +6,7 @@ what would have to be otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -101,7 +101,9 @@ def admit(
     host = _host(errand, planned, place, proc)
     sight = None if look is None else look()
     if sight is not None:
-        refuse_changed(sight, shown, may_shrink=getattr(ACTIONS[errand.action], "may_shrink", False), undo=errand.undo)
+        acting = ACTIONS[errand.action]
+        may_shrink, key = getattr(acting, "may_shrink", False), getattr(acting, "row_key", ())
+        refuse_changed(sight, shown, may_shrink=may_shrink, key=key, undo=errand.undo)
     if told := unconfirmed(errand):
         raise Refused(told, hint="the default is No: nothing was done")
     return Permit(server=server, host=host, sight=sight)
@@ -133,10 +135,13 @@ def _host(errand: Errand, planned: Planned, place: Place, proc: str) -> HostIden
     return now
 
 
-def refuse_changed(now: Sight, shown: Sight | None, *, may_shrink: bool = False, undo: bool = False) -> None:
+def refuse_changed(
+    now: Sight, shown: Sight | None, *, may_shrink: bool = False, key: Sequence[str] = (), undo: bool = False
+) -> None:
     """Raises Refused where an action would not do what was shown, and nothing but that.
 
-    A set that has only lost members passes where the action says that the rest is still meant.
+    A set that has only lost members passes where the action says that the rest is still meant. `key` are the columns
+    that name a member, where others only tell of it.
     """
     if now.refusal is not None:
         raise Refused(now.refusal, hint=now.hint)
@@ -144,7 +149,7 @@ def refuse_changed(now: Sight, shown: Sight | None, *, may_shrink: bool = False,
         return
     if shown is None:
         raise Refused("nobody was shown what would be done")
-    before, after = _members(shown.rows), _members(now.rows)
+    before, after = _members(shown.rows, key), _members(now.rows, key)
     if grown := after - before:
         raise Refused(
             f"{len(grown)} of {len(after)} it would act on were not there when it was confirmed",
@@ -195,6 +200,6 @@ def _wanted(errand: Errand, confirm: Confirmation) -> tuple[str, ...] | None:
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def _members(rows: tuple[dict[str, Any], ...]) -> set[bytes]:
+def _members(rows: tuple[dict[str, Any], ...], key: Sequence[str]) -> set[bytes]:
     """Rows as they compare, whether or not they have been written down and read back."""
-    return {_encode(row) for row in rows}
+    return {_encode({name: row[name] for name in row if not key or name in key}) for row in rows}

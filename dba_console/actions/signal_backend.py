@@ -17,9 +17,12 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
 from dba_console.actions.signal_sql import LEFT, SEEN, SIGNAL
 from dba_console.errors import UsageError
+from dba_console.harmless import clean
+from dba_console.redact import redact
 from dba_console.units import human_duration, parse_duration
 
 _LOOK_S = 0.2
+_KEY = ("pid", "backend_start", "query_start", "xact_start", "state_change")
 _WHY = {
     "own": "this console's own",
     "walsender": "a walsender: its standby or backup would break",
@@ -86,6 +89,8 @@ class SignalBackend:
     undoable: ClassVar[bool] = False
     may_shrink: ClassVar[bool] = True
     """Who has gone meanwhile need not be asked to."""
+    row_key: ClassVar[tuple[str, ...]] = _KEY
+    """What names a session; the rest of a row is for whoever decides."""
 
     def look(self, settings: SignalSettings, world: World) -> Sight:
         found = {
@@ -162,7 +167,9 @@ def _pinned(settings: SignalSettings, one: Session, row: Mapping[str, Any]) -> d
     if settings.verb == "cancel":
         stamps["query_start"] = row["query_us"]
     given = {name: time for name, time in stamps.items() if time is not None}
-    return {"pid": row["pid"], "backend_start": row["start_us"], **given}
+    told = {name: row[name] for name in ("user", "database", "application", "state")}
+    query = redact(clean(row["query"] or ""))
+    return {"pid": row["pid"], "backend_start": row["start_us"], **given, **told, "query": query}
 
 
 def _came_to(settings: SignalSettings, sight: Sight, sent: set[int], left: list[int]) -> Done:
@@ -179,7 +186,7 @@ def _came_to(settings: SignalSettings, sight: Sight, sent: set[int], left: list[
 
 
 def _sessions(sight: Sight) -> list[Session]:
-    return [Session(**row) for row in sight.rows]
+    return [Session(**{name: row[name] for name in _KEY if name in row}) for row in sight.rows]
 
 
 def _distinct(rows: Sequence[Session]) -> list[Session]:

@@ -20,7 +20,7 @@ _MEANT = """
 """
 # The start of a session this role may not see is NULL: it is called hidden, not gone.
 _JUDGED = f"""
-  SELECT a.pid, w.start_us, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start,
+  SELECT a.pid, w.start_us, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start, a.query,
          CASE
            WHEN a.pid = pg_catalog.pg_backend_pid()
              OR (a.usename = current_user AND a.application_name ~ '^dba-console($|:)') THEN 'own'
@@ -47,6 +47,7 @@ _JUDGED = f"""
 SEEN = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
        j.state, {_us("j.query_start")} AS query_us, j.start_us,
+       pg_catalog.left(j.query, 200) AS query,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """

@@ -82,7 +82,9 @@ def test_a_start_is_taken_as_text_and_as_microseconds(link: Operator, cluster: C
         microseconds = round(start.timestamp() * 1_000_000)
         for written in (row["backend_start"], start.isoformat(), microseconds):
             sight = look(SIGNAL, link, verb="terminate", rows=[{"pid": row["pid"], "backend_start": written}])
-            assert sight.rows == ({"pid": row["pid"], "backend_start": microseconds},)
+            [seen] = sight.rows
+            assert (seen["pid"], seen["backend_start"]) == (row["pid"], microseconds)
+            assert (seen["user"], seen["application"], seen["state"]) == ("postgres", "test", "idle")
     with pytest.raises(UsageError, match="not a time of pg_stat_activity"):
         look(SIGNAL, link, verb="terminate", rows=[{"pid": 1, "backend_start": "yesterday"}])
 

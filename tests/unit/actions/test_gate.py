@@ -157,6 +157,14 @@ def test_a_set_that_grew_or_shrank_is_not_the_one_that_was_confirmed() -> None:
         refuse_changed(sight("a", "c"), sight("a", "b"), may_shrink=True)
 
 
+def test_what_only_tells_of_a_member_may_change() -> None:
+    idle = Sight(text="", exact="end 7", rows=({"pid": 7, "state": "idle"},))
+    active = Sight(text="", exact="end 7", rows=({"pid": 7, "state": "active"},))
+    refuse_changed(active, idle, key=("pid",))
+    with pytest.raises(Refused, match="were not there"):
+        refuse_changed(active, idle)
+
+
 def test_a_sight_is_compared_as_it_was_written_down() -> None:
     written = msgspec.convert(msgspec.json.decode(msgspec.json.encode(sight("a", "b"))), Sight)
     refuse_changed(sight("b", "a"), written)
