@@ -170,7 +170,9 @@ def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_record(value: Any) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, list) and (not value or isinstance(value[0], Mapping)))
+    return isinstance(value, Mapping) or (
+        isinstance(value, list | tuple) and (not value or isinstance(value[0], Mapping))
+    )
 
 
 def of_rows(value: Any) -> Any:

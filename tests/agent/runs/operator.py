@@ -94,12 +94,13 @@ class Operator:
         self._answered.add(question.id)
         self.client.send(RunAnswer(run=self.view.run, question=question.id, text=text))
 
-    def question(self, kind: str | None = None) -> Question:
-        """The question that is asked, waited for; of this kind."""
+    def question(self, kind: str | None = None, *, again: bool = False) -> Question:
+        """The question that is asked, waited for; of this kind. `again`: an answer of ours to it was refused."""
 
         def there() -> bool:
             asked = self.view.question if self.view is not None else None
-            return asked is not None and asked.id not in self._answered and kind in (None, asked.kind)
+            fresh = asked is not None and (again or asked.id not in self._answered)
+            return fresh and asked is not None and kind in (None, asked.kind)
 
         view = self.until(there, f"a question of kind {kind}")
         assert view.question is not None

@@ -34,7 +34,7 @@ def test_only_who_drives_may_answer_and_another_may_take_over(running: RunningAg
     first.until(lambda: not first.yours, "the run lost")
     first.answer(start, "yes")
     assert "drives this run" in first.refusal().text
-    second.answer(second.question("start"), "no")
+    second.answer(second.question("start", again=True), "no")
     assert second.until(lambda: second.view is not None and second.view.state == "aborted", "the end").ending
 
 

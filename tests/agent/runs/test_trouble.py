@@ -67,7 +67,8 @@ def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: F
         operator.answer(operator.question("start"), "yes")
         operator.answer(operator.question("yes"), "yes")
         with session(cluster) as eyes:
-            [[pid]] = wait_until(lambda: eyes.execute(OURS).fetchall(), 60, what="the change waiting for its lock")
+            [[found]] = wait_until(lambda: eyes.execute(OURS).fetchall(), 60, what="the change waiting for its lock")
+        pid = int(str(found))
         os.kill(pid, signal.SIGSTOP)
         try:
             steady(watch, 5)
