@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 
 from dba_console.plans.view import ENDED, BlockView, Question, RunView, StepView
+from dba_console.samples.event import Event
 
 Change = dict[str, Any]
-"""`event` says which: run, state, driver, step, block, table, measures, question, waiting, progress, journal, ended."""
+"""`event` says which: record, run, state, driver, step, block, table, measures, question, waiting, progress, journal,
+ended; and of the client itself: line, answer, refused, word.
+"""
 
 _QUIET = ("pending",)
 
@@ -33,6 +36,15 @@ def changes(before: RunView | None, now: RunView) -> list[Change]:
              "summary": msgspec.to_builtins(now.summary)}
         )  # fmt: skip
     return found
+
+
+def record(event: Event) -> Change:
+    """A record of the run's journal, as the session tells it."""
+    known = {name: event.details.get(name) for name in ("run", "seq", "step", "block", "execution", "state")}
+    return {
+        "event": "record", **known, "kind": event.kind, "wall_us": event.wall_us, "tag": event.tag,
+        "severity": event.severity, "who": event.who, "text": event.text,
+    }  # fmt: skip
 
 
 def over(view: RunView) -> bool:

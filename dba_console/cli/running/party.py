@@ -8,10 +8,12 @@ which takes back nothing and does nothing more.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
 from dba_console.agent.protocol import (
+    EventMessage,
     Notice,
     Request,
     RunAnswer,
@@ -21,12 +23,15 @@ from dba_console.agent.protocol import (
     RunViewMessage,
 )
 from dba_console.cli.running.answers import Answers, Unfit
-from dba_console.cli.running.changes import Change, changes, over
+from dba_console.cli.running.changes import Change, changes, over, record
 from dba_console.errors import ExitCode
 from dba_console.plans.view import Question, RunView
+from dba_console.samples.event import Event
 
 OFTEN_US = 10_000_000
 """Between two words of a wait or of progress, for people; JSON has each."""
+EARLY = 300
+"""Records kept until it is known which run is the one asked for; an agent sends its last 200 to who attaches."""
 COMMANDS = {
     "/pause": "hold still at the next safe point",
     "/continue": "go on after a pause",
@@ -80,6 +85,7 @@ class Party:
         self._answered = 0
         self._by_rule: Question | None = None
         self._last_word_us = 0
+        self._early: deque[Event] = deque(maxlen=EARLY)
 
     @property
     def question(self) -> Question | None:
@@ -94,6 +100,8 @@ class Party:
         match message:
             case RunViewMessage():
                 return self._see(message, at_us)
+            case EventMessage(event=event) if isinstance(event.details.get("run"), str):
+                return self._record(event)
             case RunLines(run=run) if run == self.run:
                 return [Tell(_line(message, place)) for place in range(len(message.lines))] + _lost(message)
             case RunRefused(reply_to=reply_to) if reply_to == self.run:
@@ -128,12 +136,22 @@ class Party:
         before, self.view = self.view, view
         self._may_answer, self._yours = message.may_answer, message.yours
         out: list[Out] = [Tell(change) for change in changes(before, view) if self._is_due(change, at_us)]
+        if before is None:
+            out[1:1] = [Tell(record(event)) for event in self._early if event.details["run"] == self.run]
+            self._early.clear()
         asked = view.question
         if asked is not None and (before is None or before.question != asked):
             out += self._asked(asked, message.why_not)
         if over(view):
             out.append(Leave(self._end_code(view)))
         return out
+
+    def _record(self, event: Event) -> list[Out]:
+        """A record of a run; those that come before it is known which run is meant are told with its first view."""
+        if self.view is None:
+            self._early.append(event)
+            return []
+        return [Tell(record(event))] if event.details["run"] == self.run else []
 
     def _is_due(self, change: Change, at_us: int) -> bool:
         if self._every or change["event"] not in ("waiting", "progress") or change["begins"]:

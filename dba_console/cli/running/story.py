@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from dba_console.cli.running.changes import Change
-from dba_console.panels.cells import Line, Span, clean, line
+from dba_console.panels.cells import Line, Span, Style, clean, line
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap_lines
 from dba_console.plans.view import BlockView, OutputLine, Question, Table, Waiting
@@ -49,6 +49,8 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _state(change: Change, at_us: int, cells: int) -> list[Line]:
+    if change["state"] in ("paused", "running"):
+        return []  # its record says by whom and why
     return _stamped(at_us, f"the run is {change['state']}", cells)
 
 
@@ -68,18 +70,26 @@ def _step(change: Change, at_us: int, cells: int) -> list[Line]:
     return [*lines, *(prose_lines(change["prose"], cells) if change["prose"] else [])]
 
 
+def _record(change: Change, at_us: int, cells: int) -> list[Line]:
+    if change["kind"] not in _TOLD:
+        return []
+    style: Style = "warn" if change["severity"] == "warning" else ""
+    return texts(f"{clock(change['wall_us'])} {change['text']}", cells, style)
+
+
 def _block(change: Change, at_us: int, cells: int) -> list[Line]:
+    ended = change["state"] in _ENDED
+    if ended and not change["exact"]:
+        return []  # its record tells how it ended
     block = BlockView(
         id=change["block"], kind=change["kind"], title=change["title"], state=change["state"], exact=change["exact"],
-        note=change["text"], usual_s=change["usual_s"], elapsed_s=change["elapsed_s"],
+        note="" if ended else change["text"], usual_s=change["usual_s"], elapsed_s=change["elapsed_s"],
     )  # fmt: skip
     return block_lines(block, cells, full=bool(change["exact"]))
 
 
 def _table(change: Change, at_us: int, cells: int) -> list[Line]:
-    table = msgspec.convert(change["table"], Table)
-    title = texts(table.title, cells, "title") if table.title else []
-    return [*title, *values_table(table, cells)]
+    return values_table(msgspec.convert(change["table"], Table), cells)
 
 
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:
@@ -131,8 +141,15 @@ def _stamped(at_us: int, text: str, cells: int) -> list[Line]:
     return texts(f"{clock(at_us)} {text}", cells)
 
 
+_ENDED = ("ok", "failed", "skipped", "unknown", "undone")
+_TOLD = frozenset({
+    "block.seen", "block.result", "block.settled", "block.skipped", "wait.held", "choose.taken", "repeat.round",
+    "input.given", "undo.began", "undo.ended", "deviation", "person.took", "run.paused", "run.resumed",
+    "run.interrupted", "run.restart", "journal.fallback", "journal.home",
+})  # fmt: skip
+"""Records that say what no view may have shown: a view is sent now and then, and a block may be gone by then."""
 _TELLERS: dict[str, Callable[[Change, int, int], list[Line]]] = {
     "run": _run, "state": _state, "driver": _driver, "step": _step, "block": _block, "table": _table,
     "measures": _table, "question": _question, "waiting": _waiting, "progress": _progress, "journal": _journal,
-    "ended": _ended, "line": _line, "word": _word, "refused": _word, "answer": _answer,
+    "ended": _ended, "line": _line, "record": _record, "word": _word, "refused": _word, "answer": _answer,
 }  # fmt: skip

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dba_console.agent.protocol import Notice, Request, RunAnswer, RunControl, RunLines, RunRefused, RunViewMessage
+from dba_console.agent.protocol import (
+    EventMessage,
+    Notice,
+    Request,
+    RunAnswer,
+    RunControl,
+    RunLines,
+    RunRefused,
+    RunViewMessage,
+)
 from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.party import Leave, Out, Party, Send, Tell
 from dba_console.plans.view import Option, OutputLine, Question, RunView
+from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
 
 RUNNING = structs.replace(DROP, state="running", question=None)
@@ -272,6 +282,20 @@ def test_the_second_person_is_waited_for() -> None:
 
 
 # What is told
+
+
+def recorded(run: str, seq: int) -> EventMessage:
+    details = {"run": run, "seq": seq, "block": "drop/action", "state": "ok"}
+    return EventMessage(event=Event(wall_us=seq, kind="block.result", text=f"result {seq}", details=details))
+
+
+def test_records_are_told_once_it_is_known_which_run_is_meant() -> None:
+    party = at_terminal()
+    assert party.hear(recorded(DROP.run, 1)) == [] and party.hear(recorded("another", 2)) == []
+    outs = party.hear(said(RUNNING))
+    assert told(outs)[:2] == ["run", "record"] and told(outs).count("record") == 1
+    assert words(party.hear(recorded(DROP.run, 3))) == "result 3"
+    assert party.hear(recorded("another", 4)) == []
 
 
 def test_steps_are_told_when_they_change_and_their_prose_when_they_are_entered() -> None:

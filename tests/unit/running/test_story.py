@@ -6,10 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.cli.running.changes import changes
+from dba_console.cli.running.changes import changes, record
 from dba_console.cli.running.story import story
 from dba_console.panels.cells import line_width, plain
 from dba_console.plans.view import RunView
+from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
 
 VIEWS = [None, *(scene.view for scene in SCENES), DROP, WAIT, ENDED, msgspec.structs.replace(DROP, journal="in memory")]
@@ -46,6 +47,16 @@ def test_a_failure_is_told_with_its_options() -> None:
 def test_the_end_is_told_with_its_summary() -> None:
     text = text_of(DROP, ENDED)
     assert "I/O came back after 12 s" in text and "machine" in text
+
+
+def test_how_a_block_ended_is_told_by_its_record_and_once() -> None:
+    event = Event(wall_us=START_US, kind="block.result", text="drop/action: ok, 17 GB freed", details={"run": DROP.run})
+    text = "\n".join(plain(line) for line in story(record(event), START_US, 100))
+    assert "drop/action: ok, 17 GB freed" in text
+    done = msgspec.structs.replace(
+        DROP, blocks=tuple(msgspec.structs.replace(block, state="ok", note="17 GB freed") for block in DROP.blocks)
+    )
+    assert "17 GB" not in text_of(DROP, done)
 
 
 def test_text_of_others_drives_no_terminal() -> None:
