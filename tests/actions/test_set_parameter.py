@@ -164,3 +164,23 @@ def test_a_role_that_could_not_put_it_back_is_refused(one: Operator, cluster: Cl
             assert refusal is not None and "may not ALTER SYSTEM" in refusal
     finally:
         one.act("drop role modest")
+
+
+@pytest.mark.pg(15, 18)
+def test_the_rights_that_are_documented_are_enough(link: Operator, server: Cluster) -> None:
+    link.act("create role granted login")
+    for grant in (
+        "grant alter system on parameter work_mem to granted",
+        "grant execute on function pg_reload_conf(), pg_show_all_file_settings() to granted",
+        "grant select on pg_file_settings to granted",
+    ):
+        link.act(grant)
+    try:
+        with acting(server, user="granted") as granted:
+            _, done = perform(SET, granted, parameter="work_mem", value="17MB")
+            assert done.state == "ok", done.text
+            assert undone(SET, granted, done, parameter="work_mem", value="17MB").state == "ok"
+            assert look(SET, granted, parameter="log_min_messages", value="error").refusal is not None
+    finally:
+        link.act("drop owned by granted")
+        link.act("drop role granted")

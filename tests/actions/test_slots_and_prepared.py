@@ -149,3 +149,13 @@ def test_all_of_a_preview_are_rolled_back(link: Operator, ready: Cluster, forgot
     sight, done = perform(ROLL_BACK, link, rows=rows, min_age="0")
     assert isinstance(sight, Sight) and sight.count == 2
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
+
+
+def test_the_rights_that_are_documented_are_enough(link: Operator, ready: Cluster, slot: str) -> None:
+    link.act("create role keeper login replication")
+    try:
+        with acting(ready, user="keeper") as granted:
+            _, done = perform(DROP, granted, slot=slot)
+            assert done.state == "ok", done.text
+    finally:
+        link.act("drop role keeper")
