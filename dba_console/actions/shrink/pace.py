@@ -169,8 +169,11 @@ def _usually(pace: Pace) -> float:
 
 def _slower(pace: Pace, reason: str, limits: Limits, *, surely: bool) -> Pace:
     step = max(limits.smallest, pace.step // 2)
-    # At the smallest step only time is left to give.
-    brake = min(pace.brake * 2, HARDEST) if surely and pace.step <= limits.smallest else pace.brake
+    brake = pace.brake
+    if surely and pace.step <= limits.smallest:
+        # Only time is left to give; as much as what is felt is too much.
+        excess = _usually(pace) / limit_s(pace, limits)
+        brake = min(HARDEST, max(2.0 if excess <= 1.0 else excess, brake))
     pause_s = _pause(pace, brake, limits)
     return replace(pace, step=step, pause_s=pause_s, cuts=(), brake=brake, probing=False, reason=reason)
 
