@@ -91,7 +91,7 @@ class RunActions:
     def do_inputs(self) -> None:
         view = self._stage.view
         if isinstance(view, RunbookPage) and view.book is not None and view.book.plan is not None:
-            self._ask_inputs(view, view.book.plan.inputs, lambda: None)
+            self._ask_inputs(view.given, view.book.plan.inputs, lambda: None)
 
     def do_begin(self) -> None:
         self._begin("run")
@@ -108,7 +108,7 @@ class RunActions:
             self._navigator.notice = "it does not compile, so it cannot be begun"
             return
         missing = [one for one in plan.inputs if one.required and one.default is None and one.name not in view.given]
-        self._ask_inputs(view, missing, lambda: self._send_begin(view, mode))
+        self._ask_inputs(view.given, missing, lambda: self._send_begin(view, mode))
 
     def _send_begin(self, page: RunbookPage, mode: Literal["run", "rehearse"]) -> None:
         if (book := page.book) is not None:
@@ -119,7 +119,7 @@ class RunActions:
         self._navigator.runs.expect()
         self._ask_agent(request, "asked the agent to prepare it …")
 
-    def _ask_inputs(self, page: RunbookPage, inputs: Sequence[Input], done: Callable[[], None]) -> None:
+    def _ask_inputs(self, given: dict[str, str], inputs: Sequence[Input], done: Callable[[], None]) -> None:
         """Ask for one input after the other; escape leaves the rest as they are."""
         if not inputs:
             done()
@@ -128,12 +128,12 @@ class RunActions:
         default = "" if one.secret or one.default is None else str(one.default)
         self._stage.prompt = Prompt(
             f"{one.name} ({one.type})",
-            lambda text: self._take_input(page, one, text, lambda: self._ask_inputs(page, rest, done)),
-            text="" if one.secret else page.given.get(one.name, default),
+            lambda text: self._take_input(given, one, text, lambda: self._ask_inputs(given, rest, done)),
+            text="" if one.secret else given.get(one.name, default),
             secret=one.secret,
         )
 
-    def _take_input(self, page: RunbookPage, one: Input, text: str, then: Callable[[], None]) -> None:
+    def _take_input(self, given: dict[str, str], one: Input, text: str, then: Callable[[], None]) -> None:
         from dba_console.runbook.values import value_of  # loaded when a runbook is used
 
         said = text if one.secret else text.strip()
@@ -147,9 +147,9 @@ class RunActions:
             self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
             return
         if said:
-            page.given[one.name] = said
+            given[one.name] = said
         else:
-            page.given.pop(one.name, None)
+            given.pop(one.name, None)
         then()
 
     # Walking
@@ -275,9 +275,20 @@ class RunActions:
         if known.told.state != "interrupted":
             self._navigator.notice = "it was not interrupted"
             return
+        self._shelf.want()
         self._stage.prompt = Prompt(
             "go on with it? what is not known is settled first; type yes",
-            lambda text: self._confirmed(text, lambda: self._ask_agent(RunResume(run=known.run), "asked …")),
+            lambda text: self._confirmed(text, lambda: self._resume(known)),
+        )
+
+    def _resume(self, known: KnownRun) -> None:
+        """Go on with it. What was secret is written nowhere: it is asked for anew."""
+        books = self._navigator.books
+        book = None if books is None else books.find(known.told.runbook)
+        secrets = [] if book is None or book.plan is None else [one for one in book.plan.inputs if one.secret]
+        given: dict[str, str] = {}
+        self._ask_inputs(
+            given, secrets, lambda: self._ask_agent(RunResume(run=known.run, inputs=given), "asked the agent …")
         )
 
     # The details

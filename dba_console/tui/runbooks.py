@@ -44,6 +44,7 @@ class RunbooksView(DetailView):
         self._books = books
         self._runs = runs
         self._laid: object = None
+        self._turned = False
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -72,10 +73,25 @@ class RunbooksView(DetailView):
             self._laid, self._width = state, width
             self._head = [fit_line(rule(line(Span("Runbooks", "title")), width), width), *_trouble(books, width)]
             self._update(_lists(books, self._runs.all, width))
+            self._begin_with_what_is_open()
         grid = self.grid
         if grid is not None and grid.rows and (grid.selected is None or grid.gone):
             grid.select(0)  # nothing is done to a row here: another one in its place does no harm
         return self._drawn(width, height)
+
+    def _begin_with_what_is_open(self) -> None:
+        """The keys act on runs while one is open, else on runbooks, until the operator turns to the other."""
+        if not self._turned:
+            open_run = any(not known.ended for known in self._runs.all)
+            self._current = "runs" if open_run else "books"
+
+    def do_table_next(self) -> None:
+        self._turned = True
+        super().do_table_next()
+
+    def do_table_previous(self) -> None:
+        self._turned = True
+        super().do_table_previous()
 
     def back(self) -> bool:
         if self.grid is not None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from dba_console.panels.cells import Line, Span, Style, clean, fit_line, line, line_width
 from dba_console.panels.grid import Box, draw
+from dba_console.panels.wrapping import wrap_lines
 from dba_console.plans.view import ENDED, OutputLine, RunView
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.signs import run_word
@@ -229,7 +230,10 @@ def _output(output: Sequence[OutputLine], showing: Showing, width: int, room: in
     most = max(0, len(output) - room + 1)
     top = most if showing.top is None else min(showing.top, most)
     head = _output_title(output, showing, width)
-    return Laid([head, *map(output_line, output[top : top + room - 1])], top, most, max(1, room - 2))
+    shown = wrap_lines(map(output_line, output[top : top + room - 1]), width)
+    # A line may take several here: what is at the end is seen by going there, whole.
+    shown = shown[: room - 1] if top < most else shown[-(room - 1) :]
+    return Laid([head, *shown], top, most, max(1, room - 2))
 
 
 def _tail(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> list[Line]:

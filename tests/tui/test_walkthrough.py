@@ -18,9 +18,11 @@ from dba_console.agent.protocol import (
     RunViewMessage,
     RunWatch,
 )
+from dba_console.plans.plan import Input, Plan
 from dba_console.plans.view import Question, RunView
 from dba_console.samples.event import Event
 from dba_console.tui.feed import EventArrived, LinkChanged, Session
+from dba_console.tui.shelf import Book
 from dba_console.tui.terminal import ScreenOptions
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
@@ -258,6 +260,22 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> 
         await screen.type("yes")
         await screen.press("enter")
         assert screen.feed.asked == [RunResume(run=RUN)]
+
+
+async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
+    secret = Input(name="word", type="secret", secret=True)
+    book = Book("cache-drop", "Drop", "x.md", "# Drop\n", Plan(id="cache-drop", title="Drop", inputs=(secret,)))
+    async with opened(books=(book,)) as screen:
+        await screen.give(0, 1)
+        await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
+        await screen.press("w", "r")
+        await screen.until(lambda: screen.app.navigator.books is not None)
+        await screen.type("yes")
+        await screen.press("enter")
+        await screen.type("hush")
+        assert "hush" not in screen.text
+        await screen.press("enter")
+        assert screen.feed.asked == [RunResume(run=RUN, inputs={"word": "hush"})]
 
 
 async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from dba_console.panels.cells import line, line_width, plain
-from dba_console.plans.view import BlockView, Question, RunView, StepView
+from dba_console.plans.view import BlockView, OutputLine, Question, RunView, StepView
 from dba_console.walkthrough.layout import PANES, Showing, walkthrough
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
@@ -75,6 +75,12 @@ def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:
     assert "line 30 of it" in text_of(laid.lines)
     first = walkthrough(DROP, OUTPUT, PANELS, Showing(pane="output", top=0), 80, 22)
     assert "line 1 of it" in text_of(first.lines) and laid.top == laid.most > 0
+
+
+def test_the_newest_line_of_the_output_in_full_is_seen_whole_however_long_it_is() -> None:
+    long = OutputLine(START_US, "o", "T", "word " * 60 + "end of it")
+    laid = walkthrough(DROP, (*OUTPUT, long), PANELS, Showing(pane="output"), 80, 22)
+    assert "end of it" in text_of(laid.lines).replace("\n", " ")
 
 
 def test_nothing_in_a_run_drives_the_terminal() -> None:
