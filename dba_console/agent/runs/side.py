@@ -97,7 +97,8 @@ class RunSide:
         if peer.greeting is None or peer.greeting.role != "console":
             return []
         words = [pack(RunViewMessage(view=one.view)) for one in list(self._unfinished.values())]
-        if self._current is not None and self._current.open_run() is not None:
+        if self._current is not None and self._current.shown is not None:
+            # One that has ended too: whoever lost the line in its middle learns how.
             words.append(self._word(peer, self._current))
         return words
 

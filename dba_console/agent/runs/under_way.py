@@ -23,6 +23,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.plans.view import ENDED, OutputLine, RunView
 from dba_console.redact import redact
+from dba_console.runbook.adhoc import confirms_itself
 from dba_console.runbook.requests import Interrupt
 from dba_console.runbook.summary import summarize
 from dba_console.runbook.usual import Usual
@@ -35,6 +36,7 @@ SHOW_US = 150_000
 LEAVE_S = 3.0
 """The end of the agent waits so long for the run to write that it is interrupted."""
 CONTINUE = "continue"
+CONFIRMING = ("ack", "yes", "type")
 
 Make = Callable[[Audience, Desk, Controls], Conduct]
 
@@ -127,14 +129,17 @@ class UnderWay:
 
     def adopt(self, peer: Peer, person: Person) -> None:
         """A console attaches: where nobody drives any more, the same person does again."""
-        if self.driver is None and not difference(self.person, person).two:
+        if not self.over and self.driver is None and not difference(self.person, person).two:
             self._take(peer, person)
 
     def give_up(self, peer: Peer, person: Person) -> bool:
         """End a run that was not started, for who planned it and wants another one. Whether it was such a run."""
-        asked = self.desk.question
+        asked, conduct = self.desk.question, self.conduct
         his = peer is self.driver or (self.driver is None and not difference(self.person, person).two)
-        if asked is None or asked.kind != "start" or not his:
+        if asked is None or conduct is None or not his:
+            return False
+        untouched = confirms_itself(conduct.plan) and not conduct.state.executions and asked.kind in CONFIRMING
+        if asked.kind != "start" and not untouched:
             return False
         return self.desk.answer(asked.id, "no", person, drives=True) is None
 

@@ -199,6 +199,11 @@ def test_a_run_nobody_started_gives_way_to_the_next_one_of_its_operator(
     assert operator.walk(WILLING).run == view.run
     ended = read_run(Path(given_up.directory)).ended
     assert ended is not None and ended.state == "aborted"
+    late = Operator.of(running)
+    seen = late.until(lambda: late.view is not None, "the run that has ended")
+    assert (seen.run, seen.state, late.runs) == (view.run, "done", [])
+    late.watch(view.run)
+    late.until(lambda: [line.text for line in late.lines] == ["counted"], "its output")
 
 
 def test_the_number_of_rows_confirms_a_change_and_another_does_not(running: RunningAgent, counted: Cluster) -> None:

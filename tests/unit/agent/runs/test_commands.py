@@ -1,0 +1,91 @@
+"""Commands of a run: short ones within their time, long ones by what their keeper left, and what they are told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dba_console.agent.runs.commands import Attendance, outcome_of
+from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.environment import secrets_of, server_environment
+from dba_console.agent.runs.shell import OUTPUT_LIMIT, environment, run_short, script
+from dba_console.clock import SYSTEM
+from dba_console.keeping.look import Exit, Line
+
+
+def short(body: str, timeout_s: float = 60.0) -> tuple[int | None, str, str]:
+    ended = run_short(script(body), environment({"RB_x": "a b"}), timeout_s, SYSTEM)
+    return ended.code, ended.output, ended.errors
+
+
+def test_a_short_command_ends_with_its_code_and_both_outputs() -> None:
+    assert short('echo "$RB_x"; echo bad >&2; exit 3') == (3, "a b\n", "bad\n")
+
+
+def test_a_script_stops_at_its_first_error_in_a_pipeline_too() -> None:
+    assert short("false | true; echo never")[0] == 1
+    assert short('echo "$RB_missing"; echo never')[0] != 0
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code, output, _ = short(f"echo begun; (read -r x < {fifo}; echo never) & wait", 1.0)
+    assert code is None and "never" not in output
+
+
+def test_a_flood_is_read_and_not_kept() -> None:
+    code, output, _ = short("head -c 3000000 /dev/zero | tr '\\0' x")
+    assert code == 0 and len(output) == OUTPUT_LIMIT
+
+
+def test_a_command_finds_the_server_of_its_run() -> None:
+    found = server_environment(
+        "postgresql://anna:s3cret@db1:5433/app?sslmode=require", {"PGPORT": "1", "PGAPPNAME": "x"}
+    )
+    assert found == {
+        "PGAPPNAME": "x", "PGHOST": "db1", "PGPORT": "5433", "PGDATABASE": "app", "PGUSER": "anna",
+        "PGPASSWORD": "s3cret", "PGSSLMODE": "require",
+    }  # fmt: skip
+    assert secrets_of("password=s3cret", {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
+
+
+def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:
+    ended = Exit(code=0, out_lines=2, wall_s=1.5)
+    assert outcome_of(ended, (0,)).state == "ok" and outcome_of(ended, (0,)).machine_s == 1.5
+    assert outcome_of(Exit(code=3), (0, 3)).state == "ok"
+    failed = outcome_of(Exit(code=1), (0,), "first", "the last words")
+    assert (failed.state, failed.text) == ("failed", "exit 1: the last words")
+    assert failed.values["first_line"] == "first"
+    assert outcome_of(Exit(signal=15, stopped_by="anna"), (0,)).state == "stopped"
+    assert "did not end in time" in outcome_of(Exit(signal=9, timed_out=True), (0,)).text
+    assert outcome_of(Exit(error="no such file"), (0,)).text == "it was not started: no such file"
+
+
+def attendance(directory: Path) -> Attendance:
+    def feed(lines: list[Line]) -> None:
+        raise AssertionError(lines)
+
+    return Attendance(directory, SYSTEM, Controls(SYSTEM, lambda: None), feed, (0,))
+
+
+def test_a_command_no_keeper_began_is_known_to_be_none_and_cannot_begin_any_more(tmp_path: Path) -> None:
+    place = tmp_path / "step.run.1"
+    found = attendance(place)
+    assert found.found().text == "it was never started"
+    place.mkdir(mode=0o700)
+    assert found.found().state == "failed"
+    assert not place.exists(), "a keeper that comes too late would find its place"
+    found.close()
+
+
+def test_an_act_is_stopped_and_held_only_while_it_is_under_way() -> None:
+    controls = Controls(SYSTEM, lambda: None)
+    assert not controls.stop("anna") and not controls.pause(True)
+    controls.begin()
+    assert controls.pause(True) and controls.pause_asked()
+    assert controls.stop("anna") and controls.stop_asked() and not controls.pause_asked()
+    assert controls.wait(3600.0)
+    controls.end()
+    controls.begin()
+    assert not controls.stop_asked() and controls.stopped_by == ""

@@ -1,0 +1,128 @@
+"""Questions and answers between a run and the consoles: nothing is taken that was not meant for what is asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from dba_console.agent.runs.desk import Desk, Left
+from dba_console.agent.runs.people import Person
+from dba_console.clock import SYSTEM
+from dba_console.runbook.requests import Answer, Ask, Interrupt, Passed
+
+ANNA, BERTHA = Person("anna", 1), Person("bertha", 2)
+PATIENCE_S = 60.0
+
+
+class Room:
+    """A desk with a run's thread that asks one thing."""
+
+    def __init__(self, wanted: Callable[[Desk], object]) -> None:
+        self._asked = threading.Semaphore(0)
+        self.desk = Desk(SYSTEM, self._changed)
+        self.got: object = None
+        self._thread = threading.Thread(target=self._run, args=(wanted,), daemon=True)
+        self._thread.start()
+
+    def _changed(self) -> None:
+        if self.desk.question is not None:
+            self._asked.release()
+
+    def _run(self, wanted: Callable[[Desk], object]) -> None:
+        try:
+            self.got = wanted(self.desk)
+        except Left as left:
+            self.got = left
+
+    def asked(self) -> int:
+        """The number of the next question, waited for."""
+        assert self._asked.acquire(timeout=PATIENCE_S)
+        question = self.desk.question
+        assert question is not None
+        return question.id
+
+    def end(self) -> object:
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        return self.got
+
+
+YES = Ask(kind="yes", text="sure?", expects="yes")
+
+
+def test_an_answer_reaches_who_asked_with_who_gave_it() -> None:
+    room = Room(lambda desk: desk.ask(YES))
+    assert room.desk.answer(room.asked(), "yes", ANNA, drives=True) is None
+    got = room.end()
+    assert isinstance(got, Answer) and (got.text, got.who) == ("yes", "anna")
+    assert room.desk.question is None
+
+
+def test_an_answer_to_another_question_or_by_somebody_else_is_not_taken() -> None:
+    room = Room(lambda desk: desk.ask(YES))
+    number = room.asked()
+    assert "not asked any more" in str(room.desk.answer(number + 1, "yes", ANNA, drives=True))
+    assert "drives" in str(room.desk.answer(number, "yes", BERTHA, drives=False))
+    assert room.desk.answer(number, "no", ANNA, drives=True) is None
+    assert "nothing is asked" in str(room.desk.answer(number, "yes", ANNA, drives=True))
+    room.end()
+
+
+def test_two_people_are_two_or_it_is_not_confirmed() -> None:
+    wanted = Ask(kind="type", text="type it", expects="db1", people=2)
+    room = Room(lambda desk: desk.ask(wanted))
+    room.desk.answer(room.asked(), "db1", ANNA, drives=True)
+    second = room.asked()
+    assert "same console" in str(room.desk.answer(second, "db1", ANNA, drives=True))
+    assert "both consoles say" in str(room.desk.answer(second, "db1", Person("anna", 9), drives=False))
+    assert room.desk.answer(second, "db1", BERTHA, drives=False) is None
+    got = room.end()
+    assert isinstance(got, Answer) and got.who == "anna" and got.second.startswith("bertha")
+
+
+def test_nobody_is_asked_a_second_time_for_what_was_not_confirmed_once() -> None:
+    wanted = Ask(kind="type", text="type it", expects="db1", people=2)
+    room = Room(lambda desk: desk.ask(wanted))
+    room.desk.answer(room.asked(), "no", ANNA, drives=True)
+    got = room.end()
+    assert isinstance(got, Answer) and got.text == "no" and got.second == ""
+
+
+def test_somebody_who_wants_something_else_is_heard_instead() -> None:
+    room = Room(lambda desk: desk.ask(YES))
+    room.asked()
+    wish = Interrupt(verb="abort", who="anna", reason="enough")
+    room.desk.interrupt(wish)
+    assert room.end() is wish
+    room = Room(lambda desk: desk.wait(3600.0))
+    room.desk.interrupt(wish)
+    assert room.end() is wish
+
+
+def test_time_goes_by_when_nobody_wants_anything() -> None:
+    passed = Desk(SYSTEM, lambda: None).wait(0.0)
+    assert isinstance(passed, Passed)
+
+
+def test_a_pause_that_was_taken_back_is_not_heeded() -> None:
+    desk = Desk(SYSTEM, lambda: None)
+    desk.interrupt(Interrupt(verb="pause", who="anna"))
+    desk.forget("pause")
+    assert desk.interrupted() is None
+
+
+def test_who_waits_is_let_go_when_the_agent_ends() -> None:
+    room = Room(lambda desk: desk.ask(YES))
+    room.asked()
+    room.desk.leave()
+    assert isinstance(room.end(), Left)
+    with pytest.raises(Left):
+        room.desk.interrupted()
+
+
+def test_a_question_that_answers_itself_is_asked_no_more() -> None:
+    room = Room(lambda desk: desk.ask_until(YES, lambda: True))
+    room.asked()
+    assert room.end() is None and room.desk.question is None
