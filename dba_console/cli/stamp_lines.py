@@ -6,6 +6,7 @@ All lines of one read arrived together and carry one time; that is what makes it
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Sequence
@@ -14,6 +15,11 @@ from dba_console.errors import ExitCode
 
 READ = 1 << 16
 """What a pipe holds."""
+PIPE = 1 << 20
+"""What it holds once widened; /proc/sys/fs/pipe-max-size allows everybody so much."""
+SOON_US = 2000
+BREATH_S = 0.001
+"""What comes quicker than SOON_US after what came before is let come for so long; the pipe has room for it."""
 LINE_LIMIT = 1 << 20
 """Bytes; a line that has not ended by then is cut into several."""
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -40,10 +46,11 @@ class Outlet:
 def pump(descriptor: int, outlets: Sequence[Outlet]) -> None:
     """Hand every line on as it arrives, until the end of the input or until nobody takes them."""
     parts: list[bytes] = []
-    held = 0
+    held, widened, before_us = 0, _widened(descriptor), 0
     while True:
         text = os.read(descriptor, READ)
         wall_us = time.time_ns() // 1000
+        flooded, before_us = widened and len(text) < READ and wall_us - before_us < SOON_US, wall_us
         cut = text.rfind(b"\n")
         if cut < 0 and text and held < LINE_LIMIT:
             parts.append(text)
@@ -62,6 +69,18 @@ def pump(descriptor: int, outlets: Sequence[Outlet]) -> None:
                 outlet.put(lines, wall_us)
         except ReadersGone:
             return
+        if flooded:
+            # In small pieces: to be woken for each would cost us, and who writes them, more than the lines do.
+            time.sleep(BREATH_S)
+
+
+def _widened(descriptor: int) -> bool:
+    """Whether this is a pipe, and now one that holds more."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE)
+    except OSError:
+        return False
+    return True
 
 
 class Stamps:
