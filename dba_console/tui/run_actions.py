@@ -1,4 +1,4 @@
-"""What keys do about runbooks and runs. The agent walks; the screen asks it and types what the operator decides.
+"""What keys do about a run. The agent walks; the screen asks it and types what the operator decides.
 
 Upheld here: enter alone sends nothing, an answer goes to the very question that was on the screen when it was begun,
 and whatever ends, skips or takes over needs a typed word.
@@ -6,20 +6,13 @@ and whatever ends, skips or takes over needs a typed word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dba_console.agent.protocol import RunAnswer, RunBegin, RunControl, RunRequest, RunResume, RunWatch
-from dba_console.errors import UsageError
-from dba_console.plans.plan import Input
+from dba_console.agent.protocol import RunAnswer, RunControl, RunResume
 from dba_console.plans.view import ENDED, Question
-from dba_console.tui.feed import Feed
-from dba_console.tui.navigator import Navigator
 from dba_console.tui.prompt import Prompt
-from dba_console.tui.runbooks import RunbookPage, RunbooksView
+from dba_console.tui.runbook_actions import RunbookActions
 from dba_console.tui.runs import KnownRun
-from dba_console.tui.shelf import Shelf
-from dba_console.tui.stage import Stage
 from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.walkthrough.text import prompt_of
 
@@ -27,132 +20,8 @@ Verb = Literal["skip", "abort"]
 _NOTHING_SAID = "nothing was sent: enter alone confirms nothing"
 
 
-class RunActions:
-    """The actions of runbooks, for whichever view shows one."""
-
-    _stage: Stage
-    _navigator: Navigator
-    _feed: Feed
-    _shelf: Shelf
-
-    # Reading and beginning
-
-    def do_runbooks(self) -> None:
-        self._shelf.want()
-        self._stage.runbooks()
-
-    def do_walkthrough(self) -> None:
-        known = self._navigator.runs.foremost
-        if known is None:
-            self._navigator.notice = "no run is under way; b shows the runbooks"
-        else:
-            self._open_run(known)
-
-    def do_choose(self) -> None:
-        view = self._stage.view
-        if not isinstance(view, RunbooksView):
-            return
-        known = None if view.chosen_run is None else self._navigator.runs.get(view.chosen_run)
-        if known is not None:
-            self._open_run(known)
-        elif view.chosen_book is not None:
-            self._stage.runbook(view.chosen_book)
-
-    def _open_book(self, book_id: str) -> None:
-        self._shelf.want()
-        self._stage.runbook(book_id)
-
-    def _open_run(self, known: KnownRun) -> None:
-        """Show a run; the agent is asked for how it stands, and told that somebody is here again."""
-        if not known.ended and known.told.state != "interrupted" and self._feed.refusal is None:
-            known.refill()
-            self._feed.ask(RunWatch(run=known.run))
-        self._stage.walkthrough(known.run)
-
-    def follow(self) -> bool:
-        """Show the run that was begun here, once the agent has made it. True where it did."""
-        opened = self._navigator.runs.take_opened()
-        if opened is None:
-            return False
-        if self._stage.prompt is None:
-            self._stage.walkthrough(opened)
-        else:
-            self._navigator.notice = "the run is prepared; w shows it"
-        return True
-
-    def ask_for_run(self, request: RunBegin | RunResume | RunWatch) -> None:
-        """Begin, resume or show a run, as the command line asked."""
-        if isinstance(request, RunBegin):
-            self.begin(request)
-        else:
-            self._ask_agent(request, "asked the agent for the run …")
-            self._stage.walkthrough(request.run)
-
-    def do_inputs(self) -> None:
-        view = self._stage.view
-        if isinstance(view, RunbookPage) and view.book is not None and view.book.plan is not None:
-            self._ask_inputs(view.given, view.book.plan.inputs, lambda: None)
-
-    def do_begin(self) -> None:
-        self._begin("run")
-
-    def do_rehearse(self) -> None:
-        self._begin("rehearse")
-
-    def _begin(self, mode: Literal["run", "rehearse"]) -> None:
-        view = self._stage.view
-        if not isinstance(view, RunbookPage) or view.book is None or self._may_not_act():
-            return
-        plan = view.book.plan
-        if plan is None:
-            self._navigator.notice = "it does not compile, so it cannot be begun"
-            return
-        missing = [one for one in plan.inputs if one.required and one.default is None and one.name not in view.given]
-        self._ask_inputs(view.given, missing, lambda: self._send_begin(view, mode))
-
-    def _send_begin(self, page: RunbookPage, mode: Literal["run", "rehearse"]) -> None:
-        if (book := page.book) is not None:
-            self.begin(RunBegin(text=book.text, source=book.source, inputs=dict(page.given), mode=mode))
-
-    def begin(self, request: RunBegin) -> None:
-        """Ask the agent for a run; it checks everything again and asks before it starts."""
-        self._navigator.runs.expect()
-        self._ask_agent(request, "asked the agent to prepare it …")
-
-    def _ask_inputs(self, given: dict[str, str], inputs: Sequence[Input], done: Callable[[], None]) -> None:
-        """Ask for one input after the other; escape leaves the rest as they are."""
-        if not inputs:
-            done()
-            return
-        one, rest = inputs[0], inputs[1:]
-        default = "" if one.secret or one.default is None else str(one.default)
-        self._stage.prompt = Prompt(
-            f"{one.name} ({one.type})",
-            lambda text: self._take_input(given, one, text, lambda: self._ask_inputs(given, rest, done)),
-            text="" if one.secret else given.get(one.name, default),
-            secret=one.secret,
-        )
-
-    def _take_input(self, given: dict[str, str], one: Input, text: str, then: Callable[[], None]) -> None:
-        from dba_console.runbook.values import value_of  # loaded when a runbook is used
-
-        said = text if one.secret else text.strip()
-        if not said and one.required and one.default is None:
-            self._navigator.notice = f"{one.name} has to be given"
-            return
-        try:
-            if said:
-                value_of(one, said)
-        except UsageError as error:
-            self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
-            return
-        if said:
-            given[one.name] = said
-        else:
-            given.pop(one.name, None)
-        then()
-
-    # Walking
+class RunActions(RunbookActions):
+    """The actions of the walkthrough."""
 
     @property
     def _run(self) -> KnownRun | None:
@@ -293,12 +162,6 @@ class RunActions:
 
     # The details
 
-    def _confirmed(self, text: str, act: Callable[[], None]) -> None:
-        if text.strip() == "yes":
-            act()
-        else:
-            self._navigator.notice = "nothing was done"
-
     def _driven(self) -> KnownRun | None:
         """The run shown, where this console drives it and it goes on; why not is said."""
         known = self._run
@@ -311,20 +174,6 @@ class RunActions:
 
     def _control(self, known: KnownRun, verb: Literal["pause", "continue", "undo", "take", "stop"]) -> None:
         self._ask_agent(RunControl(run=known.run, verb=verb), "sent …")
-
-    def _ask_agent(self, request: RunRequest, said: str) -> None:
-        self._navigator.notice = self._feed.ask(request) or said
-        self._navigator.sent = said
-
-    def _may_not_act(self) -> bool:
-        """True where nothing can be done from this screen now; why is said."""
-        if (why := self._feed.refusal) is not None:
-            self._navigator.notice = why
-        elif not self._navigator.cursor.live:
-            self._navigator.notice = "this is the past: end brings you back to what is now"
-        else:
-            return False
-        return True
 
     def _say_that_it_goes_on(self) -> None:
         known = self._run
