@@ -99,7 +99,7 @@ def _day(place: Path, blocks: list[tuple[BlockReader, list[Point]]], wanted: int
             samples, points = samples[: wanted + 1 - seq], points[: wanted + 1 - seq]
             if not samples:
                 break
-            store.write(Batch([_sealed(_shifted(samples, seq, wall_us), points)], [], [], []))
+            store.write(Batch([_sealed(_shifted(samples, seq, wall_us), points)], [], [], [], []))
             seq, wall_us = seq + len(samples), wall_us + len(samples) * 1_000_000
     store.finish("made")
     store.close()
