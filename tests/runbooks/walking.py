@@ -1,0 +1,255 @@
+"""Shipped runbooks walked by the real command, on a server that is in the state they are for.
+
+    with incident("lock-queue", SMALL) as scene:
+        scene.cause()
+        scene.raised("lock-queue")
+        walk = scene.headless("lock-queue", "what-to-stop=ddl", ...)
+        assert walk.code == 0
+        scene.cleared("lock-queue")
+
+A scene is a server, an agent that watches it, and a console that has nothing of this user. `headless` walks as a job
+does, with every answer given beforehand; `person` as somebody who is asked; `lines` is the same at a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dba_console.agent.client import AgentClient
+from dba_console.demo.binaries import Binaries
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.incidents.registry import find
+from dba_console.demo.load import LoadPlan
+from dba_console.demo.practice import PracticeGround
+from dba_console.frames.model import Frame
+from dba_console.plans.record import Record
+from dba_console.session.runread import RunPapers, read_run
+from tests.agent.running import Watch
+from tests.background import wait_until
+from tests.cli.console import Console
+from tests.terminal.tmux import Tmux
+
+WAIT_S = 240.0
+"""For whatever is waited for: the machine may have other things to do."""
+CALM_TICKS = 6
+SMALL = LoadPlan(clients=12, rate_per_s=60, idle=6, forgotten=False, scale=1)
+"""A load that is enough for sessions to queue up, and no more."""
+
+Event = dict[str, Any]
+Says = str | Callable[[], str]
+"""An answer, or what is done when the question comes and gives it."""
+ASKED = "="
+"""Answers what the question asks to be typed."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What became of a walk: the exit code, what was said as objects, and its journal."""
+
+    code: int
+    events: list[Event]
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Everything it said."""
+        return "\n".join([*(json.dumps(event, ensure_ascii=False) for event in self.events), self.err])
+
+    @property
+    def papers(self) -> RunPapers:
+        """Its directory, as it is now."""
+        return read_run(Path(next(event["directory"] for event in self.events if event["event"] == "run")))
+
+    @property
+    def ending(self) -> str:
+        return str(next((event["text"] for event in reversed(self.events) if event["event"] == "ended"), ""))
+
+    @property
+    def questions(self) -> list[Event]:
+        return [event for event in self.events if event["event"] == "question"]
+
+    @property
+    def output(self) -> str:
+        """What its commands printed."""
+        return "\n".join(event["text"] for event in self.events if event["event"] == "line")
+
+    def records(self, kind: str, step: str = "") -> list[Record]:
+        """Records of the journal of that kind, and of that step where one is named."""
+        return [one for one in self.papers.records if one.kind == kind and step in ("", one.step)]
+
+    def done(self) -> list[str]:
+        """The steps in which something was acted on."""
+        return [one.step for one in self.records("block.intent")]
+
+    def states(self) -> dict[str, str]:
+        """How each step ended."""
+        return {one.step: one.state for one in self.records("step.ended")}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A watched server. `ground` and `what` are there where it is that of an incident."""
+
+    console: Console
+    dsn: str
+    target: str
+    socket: Path
+    ground: PracticeGround | None = None
+    what: Incident | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self.ground is not None
+        return self.ground.cluster
+
+    def cause(self) -> None:
+        """The incident; returns when its cause is there. Some of them want some calm before."""
+        assert self.ground is not None and self.what is not None
+        self.what.cause(self.ground)
+
+    def end(self) -> None:
+        """Undo the incident; it may be caused again."""
+        assert self.ground is not None and self.what is not None
+        self.what.end(self.ground)
+
+    def frame(self, wanted: Callable[[Frame], object], what: str) -> Frame:
+        """The first frame from now on that `wanted` accepts."""
+        client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
+        try:
+            return Watch(client).until(wanted, WAIT_S, what=what)
+        finally:
+            client.close()
+
+    def calm(self) -> None:
+        """Let the agent see what is usual here."""
+        client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
+        try:
+            watch = Watch(client)
+            for _ in range(CALM_TICKS):
+                watch.next_frame(WAIT_S)
+        finally:
+            client.close()
+
+    def raised(self, rule: str) -> Frame:
+        """Wait until the agent has found it."""
+        return self.frame(lambda frame: rule in open_rules(frame), f"the finding {rule}")
+
+    def cleared(self, rule: str) -> Frame:
+        """Wait until it is no longer found."""
+        return self.frame(lambda frame: frame.judged and rule not in open_rules(frame), f"the end of {rule}")
+
+    def headless(self, book: str, *confirmed: str, verb: str = "run", yes: bool = True, **inputs: str) -> Walk:
+        """Walked with answers given beforehand, as STEP=TEXT."""
+        done = self.console.run(
+            *self._words(verb, book, inputs), *(word for one in confirmed for word in ("--confirm", one)),
+            *(["--yes"] if yes and verb == "run" else []), "--json", timeout=WAIT_S,
+        )  # fmt: skip
+        return Walk(done.code, objects(done.out), done.err)
+
+    def person(self, book: str, answers: Mapping[str, Says], **inputs: str) -> Walk:
+        """Walked by somebody who is asked. `answers` are by block, step or kind of question; `*` is for all others.
+
+        Raises AssertionError where something is asked that has no answer.
+        """
+        command = self.console.command(*self._words("run", book, inputs), "--plain", "--json")
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=self.console.environ(), encoding="utf-8",
+        ) as process:  # fmt: skip
+            patience = threading.Timer(WAIT_S, process.kill)
+            patience.start()
+            try:
+                events, surprises = _answered(process, answers)
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                patience.cancel()
+            assert process.stderr is not None
+            err = process.stderr.read()
+        assert not surprises, f"asked, and no answer given: {surprises}\n{events}"
+        return Walk(process.returncode, events, err)
+
+    def lines(self, book: str, **inputs: str) -> Tmux:
+        """A terminal with the walk in it as lines of text."""
+        script = '"$@"; echo "code=$?"; exec cat'
+        command = self.console.command(*self._words("run", book, inputs), "--plain")
+        environment = {**self.console.environ(), "TERM": "screen"}
+        return Tmux(["sh", "-c", script, "sh", *command], columns=120, lines=120, environment=environment)
+
+    def _words(self, verb: str, book: str, inputs: Mapping[str, str]) -> list[str]:
+        given = [word for name, value in inputs.items() for word in ("--input", f"{name}={value}")]
+        return ["runbook", verb, book, "--dsn", self.dsn, *given]
+
+
+def open_rules(frame: Frame) -> set[str]:
+    """The rules whose findings are open at that moment, those within a chain too."""
+    rows = frame.findings
+    return {row.rule for row in rows} | {one.partition(":")[0] for row in rows for one in row.chain}
+
+
+def objects(text: str) -> list[Event]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@contextmanager
+def watched(dsn: str) -> Iterator[Scene]:
+    """A scene on any server: an agent watches it until the end of the block."""
+    # pytest's own directories are too deep for the path of a socket.
+    home = Path(tempfile.mkdtemp(prefix="dbac-book-"))
+    console = Console(home)
+    try:
+        with console.running("record", dsn):
+            listed = ("attach", "--list", "--json")
+            text = wait_until(lambda: console.run(*listed, timeout=WAIT_S).out, WAIT_S, what="the agent")
+            (path,) = console.runtime.glob("*.sock")
+            yield Scene(console, dsn, str(json.loads(text)["target"]), path)
+    finally:
+        shutil.rmtree(home)
+
+
+@contextmanager
+def incident(name: str, plan: LoadPlan | None = None, *, binaries: Binaries | None = None) -> Iterator[Scene]:
+    """The scene of an incident of the demo, which is not there yet unless it stands; `plan` is a smaller load."""
+    what = find(name)
+    with PracticeGround(plan, binaries=binaries, incident=what) as ground, watched(ground.dsn) as scene:
+        yield Scene(scene.console, scene.dsn, scene.target, scene.socket, ground, what)
+
+
+def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tuple[list[Event], list[Event]]:
+    """Everything the command said until it ended, and the questions nobody had an answer to."""
+    assert process.stdin is not None and process.stdout is not None
+    events: list[Event] = []
+    surprises: list[Event] = []
+    for line in process.stdout:
+        event = json.loads(line)
+        events.append(event)
+        if event["event"] != "question":
+            continue
+        said = None if surprises else _answer(event, answers)
+        if said is None:
+            surprises.append(event)
+            said = "none" if event["kind"] == "undo" else "/abort nobody knows what to say"
+        process.stdin.write(said + "\n")
+        process.stdin.flush()
+    process.wait(WAIT_S)
+    return events, surprises
+
+
+def _answer(event: Event, answers: Mapping[str, Says]) -> str | None:
+    for place in (event["block"], event["step"], event["kind"], "*"):
+        says = answers.get(place)
+        if place and says is not None:
+            said = says if isinstance(says, str) else says()
+            return str(event["expects"]) if said == ASKED else said
+    return None
