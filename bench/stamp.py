@@ -70,7 +70,7 @@ def _seconds(argv: Sequence[str], lines: Path) -> float:
 
 
 def _psql(smoke: bool) -> list[Figure]:
-    rows, rounds = (20_000, 2) if smoke else (1_000_000, 21)
+    rows, rounds = (20_000, 2) if smoke else (300_000, 21)
     binaries = find_binaries()
     with Cluster(binaries, durable=False) as cluster:
         sql = f"select g, md5(g::text), 'a line as long as those of a report' from generate_series(1, {rows}) g"
