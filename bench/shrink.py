@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -42,6 +43,7 @@ class Round(NamedTuple):
 
 
 def run(smoke: bool = False) -> list[Figure]:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is mounted is unmounted
     if os.geteuid() != 0 or shutil.which("mkfs.ext3") is None:
         print("shrink: needs root and mkfs.ext3: not measured", file=sys.stderr)
         return []

@@ -87,7 +87,7 @@ class Pace:
     cuts: tuple[Cut, ...] = ()
     """Those of this step so far, oldest first."""
     probing: bool = True
-    """Nothing has given reason to give way yet: grows by half, later by a little."""
+    """Nothing has given reason to give way yet: grows by a third, later by a little."""
     brake: float = 1.0
     """Pauses are made longer by this much."""
     reason: str = ""
@@ -181,9 +181,12 @@ def _slower(pace: Pace, reason: str, limits: Limits, *, surely: bool) -> Pace:
 def _faster(pace: Pace, limits: Limits) -> Pace:
     """Grows only where there is room: nearer than two thirds to what is allowed it stays as it is."""
     step, brake, pause_s = pace.step, max(1.0, pace.brake / 2), _pause(pace, pace.brake, limits)
-    roomy = _usually(pace) < limit_s(pace, limits) * 2 / 3
+    allowed = limit_s(pace, limits)
+    worst = max(max(cut.own_s, cut.next_s) for cut in pace.cuts)
+    # A slow one is no reason to give way, but one to look once more before going further.
+    roomy = _usually(pace) < allowed * 2 / 3 and worst < allowed * 3
     if roomy and brake == 1.0:
-        step += pace.step // 2 if pace.probing else max(limits.smallest // 4, pace.step // 8)
+        step += pace.step // 3 if pace.probing else max(limits.smallest // 4, pace.step // 8)
     reason = "" if roomy and brake == 1.0 else pace.reason
     return replace(pace, step=min(step, limits.largest), pause_s=pause_s, cuts=(), brake=brake, reason=reason)
 
