@@ -29,6 +29,9 @@ class HelpView(Page):
         lines = _beside(self._of, width) if width >= _TWO_COLUMNS else _below(groups(self._of), width)
         return self.scrolled(lines, height)
 
+    def do_top(self) -> None:
+        self._top = 0
+
 
 def _beside(where: Where, width: int) -> list[Line]:
     every = groups(where)

@@ -8,7 +8,10 @@ from dba_console.panels.cells import Line, Span, line
 
 
 class Page:
-    """Scrolled by the line and by the screen. A view calls `scrolled` with all its lines and shows what it returns."""
+    """Scrolled by the line and by the screen. A view calls `scrolled` with all its lines and shows what it returns.
+
+    `home` is left to each of them: where the moment shown matters it leads to the start of the recording.
+    """
 
     def __init__(self) -> None:
         self._top = 0
@@ -38,9 +41,6 @@ class Page:
 
     def do_page_down(self) -> None:
         self.wheel(self._page)
-
-    def do_top(self) -> None:
-        self._top = 0
 
     def wheel(self, rows: int) -> None:
         self._top = max(0, min(self._top + rows, self._most))

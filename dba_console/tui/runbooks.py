@@ -165,6 +165,9 @@ class RunbookPage(Page):
         lines = [line(" ", *one) if one else () for one in self._told(book, width - 2)]
         return [head, *self.scrolled(lines, height - 1)]
 
+    def do_top(self) -> None:
+        self._top = 0
+
     def _told(self, book: Book | None, cells: int) -> list[Line]:
         if book is None:
             books = self._books()
