@@ -106,7 +106,7 @@ _RUNBOOK_KEYS = (
         "tab",
         "pane",
         "more",
-        "the step, the output, all steps: which of them has the screen",
+        "the step alone, the output, all steps: what has the screen",
         "walkthrough",
         "runbooks",
     ),

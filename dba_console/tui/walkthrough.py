@@ -52,7 +52,7 @@ class WalkthroughView(Page):
             return [fit_line(rule(line(Span(title, "title")), width), width), line(Span(f" {words}", "dim"))]
         view = known.view
         if view.block != self._block:
-            self._block, self._scrolled = view.block, self._scrolled if self._pane != "step" else None
+            self._block, self._scrolled = view.block, None if self._pane in ("step", "whole") else self._scrolled
         showing = Showing(
             self._pane, self._scrolled, known.yours, known.may_answer or view.question is None, known.why_not,
             known.dropped,

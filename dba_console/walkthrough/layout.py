@@ -26,9 +26,10 @@ from dba_console.walkthrough.text import (
     waiting_lines,
 )
 
-Pane = Literal["step", "output", "steps"]
+Pane = Literal["step", "whole", "output", "steps"]
+"""whole: the step alone, across the screen: what wide rows want."""
 _UNDRIVEN = ENDED | {"interrupted"}
-PANES: tuple[Pane, ...] = ("step", "output", "steps")
+PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
 _STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
 
@@ -116,18 +117,19 @@ def _place(view: RunView) -> str:
 
 
 def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
-    left = _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
-    right = width - left - 2
+    alone = showing.pane == "whole" or len(view.steps) < 2
+    left = 0 if alone else _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
+    right = width - 1 if alone else width - left - 2
     asked = asked_lines(view, right, showing)
     told = body_lines(view, right)
-    least = _OUTPUT_LEAST if output else 0
-    upper = max(3, min(room - least - (1 if least else 0), max(len(told) + len(asked), len(view.steps))))
+    least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" else 0
+    upper = max(3, min(room - least, max(len(told) + len(asked), len(view.steps))))
     asked = asked[: max(1, upper - 1)]
     body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right))
-    boxes = [
-        Box(0, 0, left, upper, None, _steps_shown(view, left - 2, upper)),
-        Box(left + 1, 0, right + 1, upper, None, [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]),
-    ]
+    lines_of_step = [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]
+    boxes = [Box(left + 1 if left else 0, 0, right + 1, upper, None, lines_of_step)]
+    if left:
+        boxes.append(Box(0, 0, left, upper, None, _steps_shown(view, left - 2, upper)))
     lines = draw(boxes, width, upper)
     below = room - upper
     if below > 0:

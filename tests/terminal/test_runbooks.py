@@ -102,5 +102,5 @@ def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
         flag.touch()
         shown = wait(terminal, r"walk-with-me on \S+ · done")
         assert "human" in shown
-        terminal.keys("Tab")
+        terminal.keys("Tab", "Tab")
         assert "first line" in wait(terminal, "last line")

@@ -207,7 +207,7 @@ async def test_output_streams_in_with_its_stamps_and_can_have_the_screen() -> No
     async with walking(WAIT) as screen:
         screen.feed.mailbox.put(RunLines(run=RUN, block="drop/run", lines=list(OUTPUT), dropped=7))
         await screen.until("CACHEDROP: line 30 of it")
-        await screen.press("tab")
+        await screen.press("tab", "tab")
         assert "30 lines, 7 not shown" in screen.text and "line 12 of it" in screen.text
         await screen.press("home")
         assert "line 1 of it" in screen.text
@@ -224,7 +224,7 @@ async def test_coming_back_asks_for_the_last_lines_and_shows_none_twice() -> Non
         await screen.press("escape", "w")
         screen.feed.mailbox.put(RunLines(run=RUN, block="drop/run", lines=list(OUTPUT[10:])))
         await screen.until("line 30 of it")
-        await screen.press("tab")
+        await screen.press("tab", "tab")
         assert "output, 30 lines" in screen.text
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from dba_console.panels.cells import line, line_width, plain
-from dba_console.plans.view import BlockView, OutputLine, Question, RunView, StepView
+from dba_console.plans.view import BlockView, OutputLine, Question, RunView, StepView, Table
 from dba_console.walkthrough.layout import PANES, Showing, walkthrough
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
@@ -62,6 +62,13 @@ def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None
     assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
     assert "Checked on this server" in text and "cached 18 GB" in text
     assert "system identifier 7412" in text and "Type yes to go on; anything else is no." in text
+
+
+def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:
+    rows = Table(columns=("pid", "query"), rows=(("1", "select " + "x" * 50),))
+    view = structs.replace(DROP, table=rows)
+    assert "x" * 50 not in shown(view) and "x" * 50 in shown(view, Showing(pane="whole"))
+    assert "x" * 50 in shown(structs.replace(view, steps=DROP.steps[3:4]))
 
 
 def test_all_steps_tell_what_became_of_them() -> None:
