@@ -13,15 +13,15 @@ import psycopg
 import pytest
 
 from dba_console.agent.launch import list_agents
+from dba_console.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.session.runread import read_run
-from tests.agent.running import agent, environment
+from tests.agent.running import Watch, agent, environment
 from tests.agent.runs.books import ONE_CHANGE
 from tests.agent.runs.operator import Operator, answers
 from tests.background import session, wait_until
 from tests.conftest import FreshCluster
 from tests.faults.test_disk_trouble import loop_mounted
-from tests.faults.test_server_trouble import steady
 from tests.requirements import require_tool
 
 YES = answers({"*": "yes"})
@@ -31,6 +31,13 @@ OWN_TERMINAL = (
 )
 """Its terminal is the controlling one, so that losing it is a hangup."""
 OURS = "select pid from pg_stat_activity where application_name like 'dba-console:%' and wait_event_type = 'Lock'"
+
+
+def goes_on(watch: Watch) -> None:
+    """The agent ticks: samples come that are of now."""
+    for _ in range(3):
+        now_us = SYSTEM.mono_us()
+        watch.until(lambda frame: frame.mono_us > now_us, 60, what="a sample of now")  # noqa: B023
 
 
 def test_a_server_started_anew_is_gone_on_with_only_where_that_was_meant(
@@ -71,7 +78,7 @@ def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: F
         pid = int(str(found))
         os.kill(pid, signal.SIGSTOP)
         try:
-            steady(watch, 5)
+            goes_on(watch)
             asked = operator.question("failed")
             assert "did not answer" in asked.text
         finally:
@@ -101,7 +108,7 @@ def test_nothing_is_done_while_the_disk_takes_no_intent_unless_a_person_says_so(
                     operator.answer(asked, "yes")
                     asked = operator.question("journal")
                     assert cluster.psql("select count(*) from changed").strip() == "0"
-                    steady(watch, 3)
+                    goes_on(watch)
                     operator.answer(asked, "in memory")
                     view = operator.until(
                         lambda: operator.view is not None and operator.view.state == "done", "the end"
