@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.runbooks.walking import SMALL, Scene, incident
+from dba_console.demo.incidents.lock_queue import MIGRATION, TABLE
+from tests.background import wait_until
+from tests.runbooks.walking import SMALL, WAIT_S, Scene, incident
 
 BOOK = "lock-queue"
 TOLD = "so-that-it-stays-away=told the owner, ticket 4711"
-PARTS = (
-    "select string_agg(application_name, ',') from pg_stat_activity where application_name in ('pg_dump', 'migration')"
-)
+CANCEL, ROOT = "cancel-the-statement-in-the-middle", "end-the-session-at-the-root"
+WEB = "select count(*) from pg_stat_activity where application_name = 'shop-web'"
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +23,81 @@ def scene() -> Iterator[Scene]:
         yield made
 
 
-def test_the_statement_in_the_middle_gives_way_and_the_queue_flows_again(scene: Scene) -> None:
+@pytest.fixture
+def queue(scene: Scene) -> Iterator[Scene]:
+    """The queue, found by the agent; nothing is left of it afterwards."""
     scene.cause()
     scene.raised(BOOK)
-    walk = scene.headless(BOOK, "what-to-stop=ddl", "cancel-the-statement-in-the-middle=1", TOLD)
+    scene.frame(lambda frame: (frame.locks.longest_wait_s or 0) >= 2, "a queue that stands")
+    yield scene
+    scene.end()
+    wait_until(lambda: not there(scene, "pg_dump") and not there(scene, MIGRATION), WAIT_S, what="the queue's end")
+    scene.sql(f"alter table {TABLE} drop column if exists note")
+
+
+def there(scene: Scene, application: str) -> int:
+    return int(scene.sql(f"select count(*) from pg_stat_activity where application_name = '{application}'"))
+
+
+def waiting(scene: Scene, application: str) -> bool:
+    where = f"application_name = '{application}' and wait_event_type = 'Lock'"
+    return scene.sql(f"select count(*) from pg_stat_activity where {where}") == "1"
+
+
+def test_the_statement_in_the_middle_gives_way_and_the_queue_flows_again(queue: Scene) -> None:
+    web = queue.sql(WEB)
+    walk = queue.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)
     assert walk.code == 0, walk.text
-    scene.cleared(BOOK)
+    assert walk.done() == [CANCEL]
+    assert walk.states()[ROOT] == "skipped"
+    queue.cleared(BOOK)
+    assert there(queue, "pg_dump") == 1, "the dump goes on"
+    assert there(queue, MIGRATION) == 1, "cancelled, not ended"
+    assert queue.sql(WEB) == web
+
+
+def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Scene) -> None:
+    with queue.lines(BOOK) as terminal:
+        for asked, typed in (
+            ("type yes >", "yes"),
+            (r"what-to-stop|Which one gives way", "root"),
+            (rf"type {queue.target} >", queue.target),
+            (r"whom you told, or the ticket", "ticket 4711"),
+        ):
+            screen = terminal.wait_for(asked, WAIT_S)
+            terminal.type(typed)
+            terminal.keys("Enter")
+        screen = terminal.wait_for(r"code=\d+", WAIT_S)
+    assert "code=0" in screen, screen
+    assert "pg_dump" in screen and MIGRATION in screen
+    assert there(queue, "pg_dump") == 0
+    assert queue.sql(f"select note from {TABLE} limit 1") == "", "the migration went through"
+    queue.cleared(BOOK)
+
+
+def test_nobody_is_stopped_where_that_is_chosen_or_another_number_confirmed(queue: Scene) -> None:
+    left = queue.headless(BOOK, "what-to-stop=none")
+    assert left.code == 0, left.text
+    refused = queue.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=2", TOLD)
+    assert refused.code == 8, refused.text
+    assert "does not fit" in refused.text
+    assert left.done() == refused.done() == []
+    assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
+
+
+@pytest.fixture
+def quiet(scene: Scene) -> Iterator[Scene]:
+    """Nobody works on the server: not even for a moment does anybody wait."""
+    assert scene.ground is not None
+    scene.ground.load.stop()
+    scene.frame(lambda frame: frame.locks.waiting == 0, "a server without waiters")
+    yield scene
+    scene.ground.load.start()
+    scene.ground.wait_connected(WAIT_S)
+
+
+def test_where_nobody_waits_it_is_not_begun(quiet: Scene) -> None:
+    walk = quiet.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)
+    assert walk.code == 7, walk.text
+    assert "locks.waiting 0" in walk.text
+    assert walk.records("run.started") == [] and walk.done() == []

@@ -29,7 +29,7 @@ from dba_console.demo.binaries import Binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find
-from dba_console.demo.load import LoadPlan
+from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.practice import PracticeGround
 from dba_console.frames.model import Frame
 from dba_console.plans.record import Record
@@ -122,6 +122,11 @@ class Scene:
         assert self.ground is not None and self.what is not None
         self.what.end(self.ground)
 
+    def sql(self, text: str) -> str:
+        """What psql says, in the database that is watched."""
+        assert self.ground is not None
+        return self.ground.cluster.psql(text, dbname=DATABASE)
+
     def frame(self, wanted: Callable[[Frame], object], what: str) -> Frame:
         """The first frame from now on that `wanted` accepts."""
         client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
@@ -157,7 +162,8 @@ class Scene:
         return Walk(done.code, objects(done.out), done.err)
 
     def person(self, book: str, answers: Mapping[str, Says], **inputs: str) -> Walk:
-        """Walked by somebody who is asked. `answers` are by block, step or kind of question; `*` is for all others.
+        """Walked by somebody who is asked. `answers` are by block, step or kind of question; `*` is for
+        all others. What to do about a failure, and what to take back, is answered by kind only.
 
         Raises AssertionError where something is asked that has no answer.
         """
@@ -247,9 +253,11 @@ def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tu
 
 
 def _answer(event: Event, answers: Mapping[str, Says]) -> str | None:
-    for place in (event["block"], event["step"], event["kind"], "*"):
-        says = answers.get(place)
-        if place and says is not None:
+    kind = event["kind"]
+    trouble = kind in ("failed", "settle", "undo")  # whatever block it is about
+    for place in (kind, "*") if trouble else (event.get("block"), event.get("step"), kind, "*"):
+        says = answers.get(place) if place else None
+        if says is not None:
             said = says if isinstance(says, str) else says()
             return str(event["expects"]) if said == ASKED else said
     return None
