@@ -21,7 +21,7 @@ SAMPLES: dict[str, Any] = {
     "path": "/tmp", "secret": "x",
 }  # fmt: skip
 """A value of each type of input; the text is a relation's path, the one form a statement takes apart."""
-BY_NAME: dict[str, Any] = {"limit": "1GB"}
+BY_NAME: dict[str, Any] = {"limit": "1GB", "forgotten": "10m"}
 PLANS = [row.plan for row in listed() if row.plan is not None]
 
 
