@@ -91,6 +91,10 @@ class Walk:
         """The steps in which something was acted on."""
         return [one.step for one in self.records("block.intent")]
 
+    def red(self) -> list[str]:
+        """What was looked at and did not hold, could not be told, or was refused."""
+        return [one.block for one in self.records("block.seen") if one.state == "failed"]
+
     def states(self) -> dict[str, str]:
         """How each step ended."""
         return {one.step: one.state for one in self.records("step.ended")}
@@ -225,9 +229,11 @@ def watched(dsn: str) -> Iterator[Scene]:
 
 
 @contextmanager
-def incident(name: str, plan: LoadPlan | None = None, *, binaries: Binaries | None = None) -> Iterator[Scene]:
+def incident(
+    name: str | Incident, plan: LoadPlan | None = None, *, binaries: Binaries | None = None
+) -> Iterator[Scene]:
     """The scene of an incident of the demo, which is not there yet unless it stands; `plan` is a smaller load."""
-    what = find(name)
+    what = find(name) if isinstance(name, str) else name
     with PracticeGround(plan, binaries=binaries, incident=what) as ground, watched(ground.dsn) as scene:
         yield Scene(scene.console, scene.dsn, scene.target, scene.socket, ground, what)
 
@@ -242,7 +248,10 @@ def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tu
         events.append(event)
         if event["event"] != "question":
             continue
-        said = None if surprises else _answer(event, answers)
+        try:
+            said = None if surprises else _answer(event, answers)
+        except Exception as error:  # the run is ended all the same: the next walk finds the agent free
+            event, said = event | {"trouble": repr(error)}, None
         if said is None:
             surprises.append(event)
             said = "none" if event["kind"] == "undo" else "/abort nobody knows what to say"

@@ -1,0 +1,92 @@
+"""The runbook `connection-storm`, walked on an application that has taken every slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from dba_console.demo.incidents.connection_storm import APPLICATION, ROLE
+from dba_console.demo.load import DATABASE, LoadPlan
+from tests.background import wait_until
+from tests.runbooks.walking import ASKED, WAIT_S, Scene, incident
+
+BOOK = "connection-storm"
+SMALL = LoadPlan(clients=4, rate_per_s=20, idle=12, forgotten=False, scale=1)
+SOURCE, LIMIT, END = "stop-it-at-its-source", "limit-its-role", "end-its-idle-sessions"
+TOLD = "so-that-it-stays-away=20, ticket 4711"
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with incident(BOOK, SMALL) as made:
+        made.calm()
+        yield made
+
+
+@pytest.fixture
+def storm(scene: Scene) -> Iterator[Scene]:
+    """The storm, found by the agent; nothing is left of it afterwards."""
+    scene.cause()
+    scene.raised(BOOK)
+    yield scene
+    scene.cluster.psql(f"alter role {ROLE} connection limit -1")
+    scene.cluster.psql(
+        f"select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = '{APPLICATION}'"
+    )
+    wait_until(lambda: not sessions(scene, APPLICATION), WAIT_S, what="the storm's end")
+
+
+def sessions(scene: Scene, application: str, also: str = "true") -> int:
+    where = f"application_name = '{application}' and {also}"
+    return int(scene.cluster.psql(f"select count(*) from pg_stat_activity where {where}"))
+
+
+def limit_of(scene: Scene) -> str:
+    return scene.cluster.psql(f"select rolconnlimit from pg_roles where rolname = '{ROLE}'")
+
+
+def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm: Scene) -> None:
+    pool = sessions(storm, "shop-web-pool")
+    dsn = storm.cluster.dsn(user="postgres", dbname=DATABASE, application_name=APPLICATION)
+    with psycopg.connect(dsn) as at_work:
+        at_work.execute("select txid_current()")
+        idle = sessions(storm, APPLICATION, "state = 'idle'")
+        walk = storm.headless(
+            BOOK, f"{SOURCE}=limit", f"{LIMIT}={ROLE}", f"{LIMIT}=5", f"{LIMIT}={storm.target}", f"{END}={idle}", TOLD,
+            application=APPLICATION,
+        )  # fmt: skip
+        assert walk.code == 0, walk.text
+        assert walk.done() == [LIMIT, END]
+        storm.cleared(BOOK)
+        assert at_work.execute("select 1").fetchone() == (1,), "a session within a transaction is left alone"
+    assert limit_of(storm) == "5"
+    assert sessions(storm, "shop-web-pool") == pool > 0
+
+
+def test_given_up_the_limit_is_taken_back_and_no_session_was_ended(storm: Scene) -> None:
+    before = sessions(storm, APPLICATION)
+    typed = iter((ROLE, "5", ASKED))
+    walk = storm.person(
+        BOOK,
+        {"start": "yes", SOURCE: "limit", LIMIT: typed.__next__, f"{END}/action": "no", "failed": "abort",
+         "undo": "all", f"{LIMIT}/undo": ASKED},
+        application=APPLICATION,
+    )  # fmt: skip
+    assert walk.code == 7, walk.text
+    assert limit_of(storm) == "-1"
+    assert sessions(storm, APPLICATION) == before
+
+
+def test_an_application_with_few_connections_is_not_the_storm(storm: Scene) -> None:
+    walk = storm.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application="shop-web")
+    assert walk.code == 7, walk.text
+    assert walk.records("run.started") == [] and walk.done() == []
+
+
+def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:
+    scene.frame(lambda frame: (frame.connections.used_pct or 100) < 50, "room for connections")
+    walk = scene.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application=APPLICATION)
+    assert walk.code == 7, walk.text
+    assert walk.records("run.started") == [] and walk.done() == []

@@ -1,0 +1,109 @@
+"""The runbook `idle-in-transaction`, walked on a transaction somebody left open on hot rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from dba_console.demo.incidents.idle_in_transaction import APPLICATION
+from dba_console.demo.load import DATABASE
+from tests.background import Session, wait_until
+from tests.runbooks.walking import ASKED, SMALL, WAIT_S, Scene, incident
+
+BOOK = "idle-in-transaction"
+ASK, END = "ask-its-owner", "end-them"
+NOBODY = (f"{ASK}=rang twice, nobody answers", f"{ASK}=end")
+TOLD = "so-that-it-stays-away=five minutes, ticket 4711"
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with incident(BOOK, SMALL) as made:
+        made.calm()
+        yield made
+
+
+@contextmanager
+def left_open(scene: Scene, name: str) -> Iterator[Session]:
+    """A session that has been idle in its transaction for more than a second."""
+    with psycopg.connect(scene.cluster.dsn(dbname=DATABASE, application_name=name)) as connection:
+        connection.execute("select txid_current()")
+        wait_until(lambda: idle(scene, name), WAIT_S, what="an idle transaction")
+        yield connection
+
+
+def idle(scene: Scene, application: str) -> bool:
+    """Whether it has been idle in its transaction for more than a second."""
+    where = (
+        f"application_name = '{application}' and state = 'idle in transaction'"
+        " and state_change < clock_timestamp() - interval '1.1 s'"
+    )
+    return scene.cluster.psql(f"select count(*) from pg_stat_activity where {where}") == "1"
+
+
+def test_who_cannot_be_reached_is_ended_and_those_behind_go_on(scene: Scene) -> None:
+    scene.cause()
+    try:
+        scene.raised(BOOK)
+        wait_until(lambda: idle(scene, APPLICATION), WAIT_S, what="an idle transaction")
+        with psycopg.connect(scene.cluster.dsn(application_name="bystander"), autocommit=True) as bystander:
+            walk = scene.headless(BOOK, *NOBODY, f"{END}=1", TOLD, age="1s")
+            assert walk.code == 0, walk.text
+            assert walk.done() == [END]
+            assert bystander.execute("select 1").fetchone() == (1,)
+        scene.cleared(BOOK)
+    finally:
+        scene.end()
+    assert scene.cluster.psql("select count(*) from pg_stat_activity where application_name = 'shop-web'") == "12"
+
+
+def test_who_can_be_reached_commits_and_nobody_is_ended(scene: Scene) -> None:
+    with left_open(scene, "editor") as editor:
+
+        def they_commit() -> str:
+            editor.commit()
+            return "wait"
+
+        walk = scene.person(
+            BOOK, {"start": "yes", f"{ASK}/manual": "they commit", f"{ASK}/choose": they_commit, "manual": "a ticket"},
+            age="1s",
+        )  # fmt: skip
+        assert walk.code == 0, walk.text
+        assert walk.done() == []
+        assert editor.execute("select 1").fetchone() == (1,)
+
+
+def test_a_session_that_goes_on_before_it_is_confirmed_is_left_alone(scene: Scene) -> None:
+    with left_open(scene, "editor") as editor:
+
+        def it_goes_on() -> str:
+            editor.execute("select 1")
+            return ASKED
+
+        walk = scene.person(
+            BOOK,
+            {"start": "yes", f"{ASK}/manual": "nobody", f"{ASK}/choose": "end", f"{END}/action": it_goes_on,
+             "manual": "a ticket", "failed": "abort", "undo": "none"},
+            age="1s",
+        )  # fmt: skip
+        assert editor.execute("select 1").fetchone() == (1,), walk.text
+        assert walk.code in (0, 8), walk.text
+
+
+def test_a_transaction_younger_than_asked_is_not_what_it_is_for(scene: Scene) -> None:
+    with left_open(scene, "editor") as editor:
+        walk = scene.headless(BOOK, *NOBODY, f"{END}=1", TOLD, age="1h")
+        assert walk.code == 7, walk.text
+        assert walk.records("run.started") == [] and walk.done() == []
+        assert editor.execute("select 1").fetchone() == (1,)
+
+
+def test_left_alone_they_stay(scene: Scene) -> None:
+    with left_open(scene, "editor") as editor:
+        walk = scene.headless(BOOK, f"{ASK}=they need it", f"{ASK}=none", age="1s")
+        assert walk.code == 0, walk.text
+        assert walk.done() == []
+        assert editor.execute("select 1").fetchone() == (1,)
