@@ -13,7 +13,7 @@ from dba_console.actions.bounded import Bounded
 from dba_console.actions.link import Params, Result
 
 MOST_ROWS = 10_000
-_CURSOR = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table)\b", re.I | re.S)
+_CURSOR = re.compile(r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/|\()*(?:select|with|values|table)\b", re.I | re.S)
 """What a cursor can be declared for; SHOW and EXPLAIN give few rows and go without one."""
 
 

@@ -28,6 +28,11 @@ SELECT a.state, a.wait_event_type, pg_catalog.left(a.query, 200) AS query
  WHERE a.pid = %(pid)s::int4
    AND a.backend_start = timestamptz 'epoch' + %(start)s::int8 * interval '1 microsecond'
 """
+_CHECKPOINTER = """
+SELECT (extract(epoch FROM max(a.backend_start)) * 1000000)::int8 AS start_us
+  FROM pg_catalog.pg_stat_activity a
+ WHERE a.backend_type = 'checkpointer'
+"""
 _WORDS = {"committed": "ok", "aborted": "failed"}
 _TEXTS = {
     "committed": "transaction {xid} was committed: the server's commit log says so",
@@ -51,6 +56,10 @@ def settle_mark(
     until_us = clock.mono_us() + int(patience_s * 1e6)
     while (status := _status(link, mark.xid)) == "in progress" and clock.mono_us() < until_us:
         pause(LOOK_S)
+    if status == "committed" and _started_since(link, mark):
+        # What was not on disk when a server crashed is forgotten, the ids it gave out too: they are given out again.
+        text = f"transaction {mark.xid} is committed, and the server was started since: it may be another one's by now"
+        return Done(state="unknown", text=text)
     if status in _WORDS:
         return Done(state=_WORDS[status], text=_TEXTS[status].format(xid=mark.xid))
     if status == "in progress":
@@ -70,6 +79,14 @@ def _elsewhere(link: ServerLink, mark: Mark) -> str | None:
     was = type(now)(system_identifier=mark.system_identifier, timeline=mark.timeline, role=now.role)
     told = other_server(was, now)
     return None if told is None else f"the server cannot be asked about it: {told}"
+
+
+def _started_since(link: ServerLink, mark: Mark) -> bool:
+    """Whether the server may have crashed since; when a backend crashes the postmaster stays, and the rest is new."""
+    if link.identity().server_start_us != mark.server_start_us:
+        return True
+    [row] = link.rows(_CHECKPOINTER)
+    return bool(mark.backend_start_us and row["start_us"] and row["start_us"] > mark.backend_start_us)
 
 
 def _by_backend(link: ServerLink, mark: Mark) -> Done:

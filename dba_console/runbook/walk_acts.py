@@ -177,6 +177,9 @@ def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[s
         fields |= {"row": rows[known.row], "row_index": known.row}
     elif rows is not None:
         fields |= {"rows": rows}
+    if known.row:
+        # Between two rows nothing else would hear of somebody who wants it to stop.
+        yield from course.pause(0.0)
     number = known.executions + 1
     intent = yield from course.write(
         "block.intent", f"{block.id}: intent recorded", block=block, execution=number, **fields

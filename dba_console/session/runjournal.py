@@ -205,6 +205,11 @@ class RunJournal:
             self._homed_us = self._clock.mono_us()
             self._write(self._own(runrecords.FALLBACK, f"the journal goes on in memory: {why}", {"place": str(place)}))
 
+    def keep_secret(self, secrets: Sequence[str]) -> None:
+        """All values that may stand in no record from now on: one more was given on the way."""
+        with self._mutex:
+            self._mask = text_mask(secrets)
+
     def tend(self) -> None:
         """Bring a journal home from memory if the disk takes it again. Waits for nothing; asked now and then."""
         with self._mutex:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from dba_console.harmless import clean
 from dba_console.plans.record import Record
+from dba_console.redact import redact
 from dba_console.samples.event import Event
 
 BEGAN = "journal.began"
@@ -55,6 +56,28 @@ class RunAbout(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of plan.json."""
 
 
+_NAMES = frozenset({"kind", "step", "block", "state"})
+"""Of a record: the program's words and the document's."""
+_KEPT = (frozenset(RunAbout.__struct_fields__) - {"title", "who", "source"}) | frozenset(
+    (
+        "server",
+        "identity",
+        "mark",
+        "inputs",
+        "value",
+        "question",
+        "what",
+        "goto",
+        "to",
+        "item",
+        "name",
+        "steps",
+        "sha256",
+    )
+)
+"""Of its fields."""
+
+
 class Line(NamedTuple):
     """A record with its place in the chain."""
 
@@ -75,17 +98,28 @@ def first_hash(run: str) -> str:
 
 
 def masked(record: Record, mask: Callable[[str], str]) -> Record:
-    """The record as it may be kept: every text in it masked, its fields of plain JSON."""
-    return msgspec.convert(_masked(msgspec.to_builtins(record, enc_hook=str), mask), Record)
+    """The record as it may be kept: every text in it masked, its fields of plain JSON.
+
+    By what it is made of a run is gone on with: the document's own names, who the server is, what was given for inputs
+    that are no secret. A password that is an everyday word would make others of them, so known secrets are not looked
+    for there; what looks like one is masked all the same.
+    """
+    told = msgspec.to_builtins(record, enc_hook=str)
+    given = told.pop("fields", {})
+    fields = masked_value({name: value for name, value in given.items() if name not in _KEPT}, mask)
+    fields |= {name: masked_value(value, redact) for name, value in given.items() if name in _KEPT}
+    texts = {name: value if name in _NAMES else masked_value(value, mask) for name, value in told.items()}
+    return msgspec.convert({**texts, "fields": fields}, Record)
 
 
-def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+def masked_value(value: Any, mask: Callable[[str], str], kept: frozenset[str] = frozenset()) -> Any:
+    """Plain JSON with every text in it masked, but for what stands under the names that are kept."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
-        return {mask(str(key)): _masked(one, mask) for key, one in value.items()}
+        return {mask(str(key)): one if key in kept else masked_value(one, mask, kept) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked(one, mask) for one in value]
+        return [masked_value(one, mask, kept) for one in value]
     return value
 
 

@@ -33,7 +33,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError, Refused, UsageError
 from dba_console.keeping.spec import Spec
 from dba_console.plans.plan import Block
-from dba_console.redact import redact
+from dba_console.redact import MASK, redact
 from dba_console.runbook.requests import Ask, Do, Look, Outcome, Record, Seen, Settle
 from dba_console.runbook.values import arguments, filled, statement
 from dba_console.runbook.values import environment as values_environment
@@ -59,7 +59,9 @@ class Acts:
     ) -> None:
         self._directory, self._tag, self._planned = directory, tag, planned
         self._servers, self._looks, self._controls, self._around = servers, looks, controls, around
-        self._secrets, self._output, self._marks = secrets, output, marks
+        self._output, self._marks = output, marks
+        self.secrets = secrets
+        """What commands print is cleared of these."""
         self._answers: dict[str, Record] = {}
         self._expected: dict[str, str] = {}
         self.under_way: tuple[str, int] = ("", 0)
@@ -136,6 +138,7 @@ class Acts:
         server = self._servers.of(block)
         self._admitted(wanted, Errand(kind="change", target=self._around.target.name, **self._confirmation(wanted)))
         query, params = statement(block.body, for_sql(self._values(wanted)))
+        _refuse_masked(block, wanted.intent.fields)
         lock_s = block.settings.get("lock_timeout_s")
         result = server.operator.act(
             query,
@@ -315,7 +318,7 @@ class Acts:
             host=socket.gethostname(),
             env=env,
             timeout_s=block.timeout_s,
-            masks=self._secrets,
+            masks=self.secrets,
         )
 
     def _watching(self, backend: int) -> bool:
@@ -327,7 +330,7 @@ class Acts:
 
 
 _WRITES = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:insert|update|delete|merge|create|alter|drop|truncate|grant|revoke|comment|refresh)\b",
+    r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(?:insert|update|delete|merge|create|alter|drop|truncate|grant|revoke|comment|refresh)\b",
     re.IGNORECASE | re.DOTALL,
 )
 """Statements that have done nothing as long as they are not committed; a function that is selected may have."""
@@ -342,6 +345,18 @@ def _never_marked(block: Block) -> Outcome:
         return Outcome(state="failed", text="nothing was committed", evidence=evidence)
     text = "it committed nothing; what the functions it calls did outside of its transaction is not known"
     return Outcome(state="unknown", text=text)
+
+
+def _refuse_masked(block: Block, fields: Mapping[str, Any]) -> None:
+    """Raises Refused where what it takes from a row is not as it was seen, for it was taken for a secret."""
+    rows = [fields.get("row") or {}, *(fields.get("rows") or ())]
+    names = {name for row in rows for name, value in row.items() if isinstance(value, str) and MASK in value}
+    names = {name for name in names if re.search(rf"\b{re.escape(name)}\b", block.body)}
+    if names:
+        raise Refused(
+            f"{', '.join(sorted(names))} of a row looks like a secret and is not kept as it was seen",
+            hint="let the preview name its rows by something else, as an oid",
+        )
 
 
 def _sight(fields: Mapping[str, Any]) -> Sight | None:

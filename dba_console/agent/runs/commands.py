@@ -44,6 +44,8 @@ class Attendance:
         self._stop_sent = False
         self._first = self._last = ""
         self._begun_us = clock.mono_us()
+        self._given_up = False
+        """It was told that it may not have begun, and what hung must not begin it any more."""
 
     def begin(self, spec: Spec) -> Outcome | None:
         """Start it. None where it runs; else what became of it."""
@@ -51,11 +53,15 @@ class Attendance:
         def begun() -> None:
             private_dir(self.directory.parent)
             private_dir(self.directory)
+            # Asked after its directory is there: whoever looks for it then finds one, and fences it (`_fenced`).
+            if self._given_up:
+                raise KeeperError("not started: the disk of the session took too long")
             start(spec)
 
         try:
             self._lane.call(begun, START_S + DISK_S)
         except LaneTimeout:
+            self._given_up = True
             return Outcome(
                 state="unknown", text="the disk of the session does not answer: whether it runs is not known"
             )

@@ -7,8 +7,9 @@ never wait for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -26,10 +27,11 @@ from dba_console.agent.runs.pen import Pen
 from dba_console.agent.runs.preparing import Order, require, uses_server
 from dba_console.agent.runs.servers import Servers
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.errors import Unsupported
+from dba_console.errors import Unsupported, UsageError
 from dba_console.plans.plan import Block, Plan
 from dba_console.plans.record import Record
 from dba_console.plans.view import OutputLine
+from dba_console.redact import redact
 from dba_console.runbook.fold import fold
 from dba_console.runbook.requests import (
     Answer,
@@ -37,6 +39,7 @@ from dba_console.runbook.requests import (
     Do,
     Interrupt,
     Look,
+    Outcome,
     Pause,
     Reject,
     Reply,
@@ -46,6 +49,7 @@ from dba_console.runbook.requests import (
 )
 from dba_console.runbook.values import bound
 from dba_console.runbook.walk import Ending, walk
+from dba_console.runbook.walk_people import declared
 from dba_console.runbook.walk_records import interrupted, planned, resumed
 from dba_console.session.appender import Appender
 from dba_console.session.loglines import LogLine
@@ -53,14 +57,37 @@ from dba_console.session.runjournal import JournalTrouble, RunJournal
 from dba_console.session.runmask import text_mask
 from dba_console.session.runplaces import execution_directory, new_run_id, run_directory
 from dba_console.session.runread import RunPapers
-from dba_console.session.runrecords import RunAbout
+from dba_console.session.runrecords import RunAbout, masked_value
+
+T = TypeVar("T")
 
 SESSION_S = 10.0
 """A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
 MARK = "block.mark"
 """Record of how an act is found again on the server, written before it can take effect."""
+INPUT_GIVEN = "input.given"
+NAMES_SHOWN = frozenset(
+    (
+        "run",
+        "runbook",
+        "mode",
+        "state",
+        "kind",
+        "id",
+        "key",
+        "step",
+        "block",
+        "current",
+        "target",
+        "directory",
+        "expects",
+    )
+)
+"""What consoles go by in a view, all of it from the document and the configuration."""
 RESTART = "run.restart"
 """Record of what the operator said of a server that was started anew."""
+MET = "run.met"
+"""Record of who another server of the run is."""
 
 
 class Audience(Protocol):
@@ -92,6 +119,7 @@ class Conduct:
         self._audience, self._put_lines, self._journal = audience, put_lines, journal
         self._secrets = secrets_of(around.target.conninfo, order.values, order.secret)
         self._mask = text_mask(self._secrets)
+        self._shown_mask = _mask_shown(self._secrets, around.target.name)
         self._pen = Pen(journal, desk, tag_of(self.plan), around.emit)
         self._errands: list[Record] = []
         self._marks = _marks(records)
@@ -104,6 +132,8 @@ class Conduct:
             around.clock,
             on_mark=self._keep_mark,
             meant=self._restart_meant,
+            met=self._keep_met,
+            known=_met_before(records),
         )
         looks = Looks(self.state, order.values, order.secret, self.servers, around)
         self._looks = looks
@@ -118,6 +148,12 @@ class Conduct:
     def trouble(self) -> str:
         """What is wrong with the journal."""
         return self._pen.trouble
+
+    def masked(self, shown: T) -> T:
+        """What leaves the run for a screen or a file, without the secrets that are known."""
+        if self._shown_mask is None:
+            return shown
+        return msgspec.convert(masked_value(msgspec.to_builtins(shown), self._shown_mask, NAMES_SHOWN), type(shown))
 
     def errand(self, record: Record) -> None:
         """Have a record written by the run's thread when it next comes by. Any thread."""
@@ -164,18 +200,38 @@ class Conduct:
             case Ask():
                 return self._ask(request)
             case Pause(seconds=seconds, until_us=until_us):
-                self._show()
+                if seconds or until_us is not None:
+                    self._show()
                 return self.desk.wait(seconds, until_us)
             case Look():
                 return self._look(request)
             case Do():
+                # Its intent may have waited for the disk, and people change their minds meanwhile.
+                wish = self.desk.wish()
+                if wish is not None:
+                    return Outcome(state="refused", text=f"it was not begun: {wish.who} asked for {wish.verb}")
                 return self._acts.do(request)
             case Settle():
                 return self._acts.settle(request)
 
     def _write(self, record: Record) -> None:
+        if record.kind == INPUT_GIVEN:
+            self._keep_secret(record)
         self._acts.remember(self._pen.write(record))
         self._audience.changed(self, False)
+
+    def _keep_secret(self, record: Record) -> None:
+        """A secret that was given on the way is one from now on."""
+        _, block = self.plan.block(record.block)
+        one = declared(block)
+        if not one.secret:
+            return
+        order = self.order = replace(self.order, secret=self.order.secret | {one.name})
+        self._looks.secrets = order.secret
+        self._secrets = self._acts.secrets = secrets_of(self.around.target.conninfo, order.values, order.secret)
+        self._mask = text_mask(self._secrets)
+        self._shown_mask = _mask_shown(self._secrets, self.around.target.name)
+        self._journal.keep_secret(self._secrets)
 
     def _ask(self, question: Ask) -> Answer | Interrupt:
         self._acts.asked(question)
@@ -212,8 +268,9 @@ class Conduct:
         )
         self._marks[block, execution] = mark
 
-    def _restart_meant(self, told: str, now: Identity) -> bool:
+    def _restart_meant(self, told: str, now: Identity, name: str) -> bool:
         """Whether the operator says that a server started anew is the one that is meant."""
+        told = f"{name}: {told}" if name else told
         text = f"{told}. Is that restart meant, and the run to go on? yes or no"
         answer = self.desk.ask(Ask(kind="yes", text=text, expects="yes", block=self.state.current))
         if isinstance(answer, Interrupt):
@@ -221,9 +278,14 @@ class Conduct:
             return False
         meant = answer.text.strip() == "yes"
         said = f"{answer.who}: the restart {'was meant' if meant else 'was not meant'}"
-        fields = {"server": msgspec.to_builtins(now)} if meant else {}
+        fields = ({"name": name} if name else {}) | ({"server": msgspec.to_builtins(now)} if meant else {})
         self._pen.write(Record(kind=RESTART, text=said, who=answer.who, fields=fields))
         return meant
+
+    def _keep_met(self, name: str, now: Identity) -> None:
+        """Raises JournalTrouble, and then nothing is done there yet."""
+        fields = {"name": name, "server": msgspec.to_builtins(now)}
+        self._pen.try_once(Record(kind=MET, text=f"{name} is {now.words()}", fields=fields))
 
     def _tag(self, block: Block) -> str:
         return block.tag or tag_of(self.plan)
@@ -247,6 +309,7 @@ def begin(
 ) -> Conduct:  # fmt: skip
     """A run that is planned and recorded as such. Raises ConsoleError where it cannot be, and then there is none."""
     session = _session(around, desk)
+    _refuse_masked(order)
     about = _met(order.plan, around)
     run = new_run_id(order.plan.id, around.clock.wall_us())
     secrets = secrets_of(around.target.conninfo, order.values, order.secret)
@@ -262,6 +325,22 @@ def begin(
     written = journal.append(msgspec.convert(msgspec.to_builtins(first, enc_hook=str), Record))
     around.emit(journal.event(tag_of(order.plan)))
     return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
+
+
+def _refuse_masked(order: Order) -> None:
+    """Raises UsageError where an input that is not declared secret looks like one: it could not be kept as it is."""
+    for name, value in order.values.items():
+        if name not in order.secret and masked_value(msgspec.to_builtins(value, enc_hook=str), redact) != value:
+            raise UsageError(
+                f"{name} holds what looks like a password, and its runbook does not declare it a secret",
+                hint='give it without the password, or write type = "secret" in the runbook',
+            )
+
+
+def _mask_shown(secrets: Sequence[str], target: str) -> Callable[[str], str] | None:
+    """None where no secret is known. A password that is a part of the target's name is no secret on a screen."""
+    known = [secret for secret in secrets if secret not in target]
+    return text_mask(known) if known else None
 
 
 def _session(around: Surroundings, desk: Desk) -> Path:
@@ -298,7 +377,7 @@ def planned_of(records: Sequence[Record]) -> Planned:
     fields: dict[str, Any] = {} if first is None else first.fields
     given = {"server": fields.get("server"), "host": fields.get("host")}
     for record in records:
-        if record.kind == RESTART and "server" in record.fields:
+        if record.kind == RESTART and "server" in record.fields and "name" not in record.fields:
             given["server"] = record.fields["server"]
     return msgspec.convert(given, Planned)
 
@@ -335,6 +414,15 @@ def _about(order: Order, who: str, around: Surroundings) -> RunAbout:
         target_key=around.target.key, host=host.name, boot_id=host.boot_id, program_version=__version__, who=who,
         source=order.source,
     )  # fmt: skip
+
+
+def _met_before(records: Sequence[Record]) -> dict[str, Identity]:
+    """Who the other servers of the run are, by name."""
+    return {
+        record.fields["name"]: msgspec.convert(record.fields["server"], Identity)
+        for record in records
+        if record.kind in (MET, RESTART) and "name" in record.fields and "server" in record.fields
+    }
 
 
 def _marks(records: Sequence[Record]) -> dict[tuple[str, int], Mark]:

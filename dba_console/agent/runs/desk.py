@@ -102,6 +102,13 @@ class Desk:
                 raise Left
             return self._interrupts.popleft() if self._interrupts else None
 
+    def wish(self) -> Interrupt | None:
+        """The same, left for the next question, pause or look to take up. Raises Left."""
+        with self._condition:
+            if self._left:
+                raise Left
+            return self._interrupts[0] if self._interrupts else None
+
     def interrupt(self, wish: Interrupt) -> None:
         """Somebody wants something else: taken up at the next question, pause or look."""
         with self._condition:

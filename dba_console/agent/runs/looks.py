@@ -45,7 +45,9 @@ class Looks:
         servers: Servers,
         around: Surroundings,
     ) -> None:
-        self._state, self._inputs, self._secrets = state, inputs, secrets
+        self._state, self._inputs = state, inputs
+        self.secrets = secrets
+        """Names of values that are not told."""
         self._servers, self._around = servers, around
         self.plan = state.plan
         self.acted_us = 0
@@ -89,7 +91,7 @@ class Looks:
         results = {name: _counted(value) for name, value in self._state.values.items() if isinstance(value, Mapping)}
         plain = {name: value for name, value in self._state.values.items() if not isinstance(value, Mapping)}
         frame = self._around.frame(self.acted_us)
-        return Scope(frame=frame, inputs={**plain, **self._inputs}, results=results, secrets=self._secrets)
+        return Scope(frame=frame, inputs={**plain, **self._inputs}, results=results, secrets=self.secrets)
 
     def _expression(self, purpose: str, text: str) -> Seen:
         scope = self.scope()

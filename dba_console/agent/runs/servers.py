@@ -5,7 +5,7 @@ What was planned on one server is neither looked at nor done on another, whateve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dba_console.actions.identity import Identity
@@ -22,15 +22,18 @@ APPLICATION_BYTES = 63
 ROLES = ("primary", "standby")
 
 
-Meant = Callable[[str, Identity], bool]
-"""Asks whether a server that was started anew, as it says, is still the one that is meant."""
+Meant = Callable[[str, Identity, str], bool]
+"""Asks whether a server that was started anew is still the one that is meant: in words, who it is now, and its name,
+which the run's own has not."""
+Met = Callable[[str, Identity], None]
+"""Writes down whom another server of the run was met as."""
 
 
 class Server:
     """One server of a run. Used by the run's thread alone."""
 
-    def __init__(self, operator: Operator, planned: Identity | None, meant: Meant) -> None:
-        self.operator, self._meant = operator, meant
+    def __init__(self, operator: Operator, planned: Identity | None, meant: Meant, name: str = "") -> None:
+        self.operator, self._meant, self._name = operator, meant, name
         self.operator.planned = planned
 
     @property
@@ -45,7 +48,7 @@ class Server:
         try:
             refuse_other(self.planned, now)
         except Restarted as restarted:
-            if not self._meant(restarted.message, now):
+            if not self._meant(restarted.message, now, self._name):
                 raise
             self.operator.planned = now
 
@@ -67,8 +70,10 @@ class Servers:
         clock: Clock,
         on_mark: Callable[[Mark], None],
         meant: Meant,
+        met: Met,
+        known: Mapping[str, Identity],
     ) -> None:
-        self._meant = meant
+        self._meant, self._met, self._known = meant, met, known
         self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
         self._target = target
         self._own = None if planned is None else self._server(target.conninfo, planned)
@@ -107,15 +112,18 @@ class Servers:
                 f"there is no target {name!r} in the configuration", hint=f"[targets.{name}] with its dsn names it"
             )
         if name not in self._named:
-            server = self._server(known.dsn, None)
-            # What is met first is what is meant from then on.
-            server.operator.planned = server.operator.identity()
+            server = self._server(known.dsn, self._known.get(name), name)
+            if server.planned is None:
+                # What is met first is what is meant from then on, by an agent that goes on with the run too.
+                now = server.operator.identity()
+                self._met(name, now)
+                server.operator.planned = now
             self._named[name] = server
         return self._named[name]
 
-    def _server(self, conninfo: str, planned: Identity | None) -> Server:
+    def _server(self, conninfo: str, planned: Identity | None, name: str = "") -> Server:
         operator = Operator(conninfo, planned=planned, clock=self._clock, on_mark=self._on_mark)
-        return Server(operator, planned, self._meant)
+        return Server(operator, planned, self._meant, name)
 
 
 def application(run: str, step: str) -> str:

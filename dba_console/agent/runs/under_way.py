@@ -186,7 +186,7 @@ class UnderWay:
         if not force and now - self._shown_us < SHOW_US:
             return
         self._shown_us = now
-        self.shown = view(conduct.plan, conduct.state, self._live(conduct))
+        self.shown = conduct.masked(view(conduct.plan, conduct.state, self._live(conduct)))
         self._telling.view(self)
 
     def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
@@ -244,7 +244,7 @@ class UnderWay:
             self.changed(conduct, True)
             conduct.close()
         if conduct.ending is not None:
-            summary = summarize(conduct.plan, conduct.state, self._usual)
+            summary = conduct.masked(summarize(conduct.plan, conduct.state, self._usual))
             keep_summary(conduct.directory, summary, self._around.clock)
 
     def _refuse(self, text: str, hint: str | None, code: int) -> None:
