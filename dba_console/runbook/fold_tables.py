@@ -25,7 +25,7 @@ def cell(value: Any, column: str = "") -> str:
     if column.endswith(TIMES) and isinstance(value, int) and value > FIRST_TIME_US:
         return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if isinstance(value, float):
-        value = f"{value:.6g}"
+        value = _number(value)
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     text = text.strip('"') if not isinstance(value, str) else text
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
@@ -60,4 +60,16 @@ def _change(before: Any, after: Any) -> str:
         return ""
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return ""
-    return f"{after - before:+.6g}"
+    change = after - before
+    return f"{'+' if change >= 0 else ''}{_number(change)}"
+
+
+def _number(value: float) -> str:
+    """A measured number as a person reads it: four digits are enough of a fraction, a whole number stays whole.
+
+    >>> _number(135.63812), _number(0.020023), _number(1234567), _number(1234567.8)
+    ('135.6', '0.02002', '1234567', '1234568')
+    """
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"

@@ -130,7 +130,7 @@ def as_table(summary: Summary) -> Table:
         columns=("step", "state", "planned", "usual", "actual", "machine", "human"),
         rows=tuple(
             (
-                step.id,
+                step.title or step.id,
                 step.state,
                 _seconds(step.planned_s),
                 _seconds(step.usual_s) + (f" ({step.usual_runs})" if step.usual_runs else ""),

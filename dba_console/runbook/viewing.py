@@ -225,7 +225,16 @@ def _table(plan: Plan, state: RunState) -> Table | None:
         rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].sight or {}).get("rows") or ()
         if rows:
             return table_of(rows, block.title)
-    return state.table
+    return None if _acted_on(plan, state) else state.table
+
+
+def _acted_on(plan: Plan, state: RunState) -> bool:
+    """Whether the rows looked at last have been acted on: what they show is not so any more."""
+    for _, block in plan.blocks():
+        preview = bound_preview(plan, block)
+        if preview is not None and state.blocks[block.id].executions and state.blocks[preview.id].table == state.table:
+            return True
+    return False
 
 
 def _waiting(waiting: Waiting | None) -> Waiting | None:

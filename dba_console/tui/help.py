@@ -26,15 +26,21 @@ class HelpView(Page):
         self._of = of
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        lines = _beside(self._of, width) if width >= _TWO_COLUMNS else _below(groups(self._of), width)
+        lines = _beside(self._of, width) if width >= _TWO_COLUMNS else _below(_ordered(self._of), width)
         return self.scrolled(lines, height)
 
     def do_top(self) -> None:
         self._top = 0
 
 
+def _ordered(where: Where) -> list[tuple[str, list[Key]]]:
+    """The groups that have keys here; those with keys of this very screen first."""
+    every = [group for group in groups(where) if group[1]]
+    return sorted(every, key=lambda group: all(key.where == "everywhere" for key in group[1]))
+
+
 def _beside(where: Where, width: int) -> list[Line]:
-    every = groups(where)
+    every = _ordered(where)
     half = width // 2
     left, right = _below(every[:2], half - 1), _below(every[2:], half - 1)
     rows = max(len(left), len(right))

@@ -90,7 +90,7 @@ _RUNBOOK_KEYS = (
         "walkthrough",
         "runbooks",
     ),
-    Key(("u",), "u", "undo", "undo", "which steps can be taken back; asks before it does", "walkthrough", "runbooks"),
+    Key(("u",), "u", "undo", "undo", "end the run, and be asked which steps are taken back", "walkthrough", "runbooks"),
     Key(
         ("t",),
         "t",

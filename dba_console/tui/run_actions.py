@@ -133,9 +133,12 @@ class RunActions(RunbookActions):
         )
 
     def do_undo(self) -> None:
-        known = self._run
-        if known is not None and not self._may_not_act():
-            self._control(known, "undo")
+        known = self._driven()
+        if known is not None:
+            self._stage.prompt = Prompt(
+                "end the run, and be asked which steps are taken back? type yes",
+                lambda text: self._confirmed(text, lambda: self._control(known, "undo")),
+            )
 
     def do_resume(self) -> None:
         known = self._run

@@ -37,7 +37,7 @@ class WalkthroughView(Page):
         if known is None or view is None:
             return ("back", "help", "quit")
         if view.state in ENDED:
-            return ("back", "pane", "undo", "help", "quit")
+            return ("back", "pane", "help", "quit")
         if view.state == "interrupted":
             return ("back", "resume", "pane", "help", "quit")
         if not known.yours:

@@ -31,6 +31,8 @@ Pane = Literal["step", "whole", "output", "steps"]
 _UNDRIVEN = ENDED | {"interrupted"}
 PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
+_SAYS_ABOVE = 6
+"""Lines from which on one of them may be spent on saying that there is more above."""
 _STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
 
 
@@ -276,6 +278,8 @@ def _scrolled(lines: list[Line], top: int | None, room: int, follow: int | None 
     shown = lines[first : first + max(0, room)]
     if shown and first < most:
         shown[-1] = line(Span(f"… ↓ {len(lines) - first - room + 1} more lines", "dim"))
+    if first > 0 and room >= _SAYS_ABOVE:
+        shown[0] = line(Span(f"… ↑ {first + 1} more lines", "dim"))
     return Laid(shown, first, most, max(1, room - 1))
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dba_console.panels.cells import Line, Span, Style, clean, line
-from dba_console.plans.plan import ACTS, Block, Input, Plan, Step
+from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.text import short_time, texts
+
+_KINDS = {"choose": "a decision", "manual": "by hand, with what shows it"}
+"""What a block is, where its kind alone says little."""
 
 
 def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int) -> list[Line]:
@@ -60,9 +63,18 @@ def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
     return lines
 
 
+def _asks_for(one: Confirmation) -> str:
+    """What has to be said before it is done."""
+    if one.level == "type":
+        said = {"target": "the target's name", "count": "how many it acts on"}.get(one.text, f"“{clean(one.text)}”")
+    else:
+        said = "a y" if one.level == "ack" else "yes"
+    return f"asks for {said}" + (", of two people" if one.people > 1 else "")
+
+
 def _block_words(block: Block) -> str:
-    what = f"{block.kind} {block.action}" if block.action else block.kind
+    what = f"{block.kind} {block.action}" if block.action else _KINDS.get(block.kind, block.kind)
     title = f": {block.title}" if block.title else ""
-    confirm = "" if block.confirm is None else f", asks ({block.confirm.level}{' twice' * (block.confirm.people > 1)})"
+    confirm = "" if block.confirm is None else f", {_asks_for(block.confirm)}"
     usual = "" if block.usual_s is None else f", usual {short_time(block.usual_s)}"
     return f"{what}{title}{confirm}{usual}"

@@ -20,6 +20,12 @@ def panel_lines(frame: Frame | None, history: History, names: Sequence[str], wid
     lines: list[Line] = []
     for name in [name for name in names if name in PANELS] or ALWAYS:
         title = f" {PANELS[name].title}: "
-        laid = PANELS[name].compact(frame, max(10, width - len(title)), 1, history)
-        lines.append(line(Span(title, "head"), *(laid[0] if laid else (Span("nothing is known", "dim"),))))
+        laid = PANELS[name].compact(frame, max(10, width - len(title)), 2, history)
+        told = next((one for one in laid if not _heads(one)), (Span("nothing is known", "dim"),))
+        lines.append(line(Span(title, "head"), *told))
     return lines
+
+
+def _heads(one: Line) -> bool:
+    """Whether a line only names the columns of those below it."""
+    return all(span.style == "head" for span in one)

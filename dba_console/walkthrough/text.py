@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut, line, width
 from dba_console.panels.tables import table_lines
@@ -20,6 +21,9 @@ EXACT_LINES = 200
 """Of what runs, shown at most; its whole text is in the run's directory."""
 _NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_UNTITLED = {"choose": "a decision", "manual": "to be done by hand", "action": "the act", "confirm": "a confirmation"}
+"""What a block without a title is called, where its kind alone says little."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[-+]\d\d(:?\d\d)?)")
 
 
 def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Line]:
@@ -97,7 +101,7 @@ def prompt_of(question: Question) -> str:
 
 def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
     """A block: its state and what it is for; with `full` also what runs, word for word."""
-    title = clean(block.title or block.kind)
+    title = clean(block.title or _UNTITLED.get(block.kind, block.kind))
     times = block_times(block)
     words = wrap(f"{title}{f'  {times}' if times else ''}", max(1, cells - 2))
     lead = [line(step_sign(block.state), " ", Span(words[0], "title" if full else ""))]
@@ -180,13 +184,24 @@ def trend(values: Sequence[float | None], cells: int) -> str:
 def values_table(table: Table, cells: int, most: int = 1000) -> list[Line]:
     """Rows of a preview, of measures or of the summary; how many are not shown is said."""
     count = len(table.columns)
-    rows = [tuple(clean(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
+    rows = [tuple(_short_moment(clean(text)) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
     columns = [_column(place, name, [row[place] for row in rows]) for place, name in enumerate(table.columns)]
     shown = [Row(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(rows)]
     lines = [line(Span(clean(table.title), "head"))] if table.title else []
     lines += table_lines(columns, shown, cells) if shown else [line(Span("no rows", "dim"))]
     left = max(table.total, len(table.rows)) - len(rows)
     return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
+
+
+def _short_moment(text: str) -> str:
+    """A moment with its zone as this host's clock shows it, without the year; any other text as it is."""
+    if not _MOMENT.fullmatch(text):
+        return text
+    try:
+        moment = datetime.fromisoformat(text.replace(" UTC", "+00:00"))
+        return moment.astimezone().strftime("%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return text
 
 
 def _column(place: int, name: str, cells: Sequence[str]) -> Column:

@@ -58,7 +58,7 @@ async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun
         assert "idle (duration) 10m (default)" in screen.text and "ticket (text) has to be given" in screen.text
         assert "2 steps, 2 blocks run, 1 of them change something" in screen.text
         await screen.press("pagedown")
-        assert "action signal-backend: end them, asks (type)" in screen.text
+        assert "action signal-backend: end them, asks for" in screen.text
         assert screen.feed.asked == []
 
 

@@ -157,7 +157,7 @@ def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -
         "machine 1m02s, people 8.0s",
         "sha256 ab12",
         "with keep=3, key=********",
-        "b     ok       1m       55s (3)  1m06s   1m       6.0s",
+        "B     ok       1m       55s (3)  1m06s   1m       6.0s",
         "before.cached  100     40     -60",
         "- b/run: look and try again, by ann",
         "- step c: left out by ann: nobody to tell at night",
