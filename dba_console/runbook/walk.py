@@ -128,7 +128,9 @@ def _before_start(course: Course) -> Turn[None]:
     usual = sum(block.usual_s or 0.0 for block in blocks)
     about = f", usually about {human_duration(usual)}" if usual else ""
     on = f" on {course.state.target}" if course.state.target else ""
-    text = f"Start {course.plan.title}{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
+    text = (
+        f"Start “{course.plan.title}”{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
+    )
     answer = yield from course.ask("start", text, expects="yes")
     try:
         yes = started(answer.text)
@@ -155,7 +157,8 @@ def _decide(course: Course) -> Turn[None]:
         return
     may_skip = not course.plan.strict or bool(failure.item)
     options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip)
-    text = f"{block.id} failed: {known.note}"
+    note = known.note.removeprefix(f"{block.id}: ")
+    text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"
     while True:
         answer = yield from course.ask("failed", text, block=block, options=options)
         try:
@@ -166,7 +169,7 @@ def _decide(course: Course) -> Turn[None]:
     said = f"{block.id}: {answer.who} decided: {answer.text.strip()}"
     yield from course.answered("failed", answer, said, block=block, answer=option.key, reason=reason)
     if option.key == "abort":
-        why_not = f"{block.id}: {known.note}" + (f" ({reason})" if reason else "")
+        why_not = f"{block.id}: {note}" + (f" ({reason})" if reason else "")
         yield from give_up(course, "failed", why_not, answer.who)
         return
     what = "skip" if option.key == "skip" else "retry"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dba_console.panels.cells import Line, Span, Style, clean, line
 from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
+from dba_console.units import human_bytes, human_duration
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.text import short_time, texts
 
@@ -40,8 +41,14 @@ def shown_value(one: Input, given: str | None) -> tuple[str, bool]:
     if given:
         return ("given, not shown" if one.secret else given), False
     if one.default is not None:
-        return f"{one.default} (default)", False
+        return f"{_told(one, one.default)} (default)", False
     return ("has to be given", True) if one.required else ("left out", False)
+
+
+def _told(one: Input, value: object) -> str:
+    if one.type in ("duration", "size") and isinstance(value, int | float):
+        return human_duration(value) if one.type == "duration" else human_bytes(value)
+    return str(value)
 
 
 def _input_lines(one: Input, given: str | None, cells: int) -> list[Line]:

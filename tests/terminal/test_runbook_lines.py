@@ -85,6 +85,6 @@ def test_a_run_begun_at_a_terminal_is_on_the_screen(cluster: Cluster, room: Room
         terminal.wait_for("key - what nobody may read:", PATIENCE_S)
         terminal.type("hunter2")
         terminal.keys("Enter")
-        screen = terminal.wait_for("Start Say a word on", PATIENCE_S)
+        screen = terminal.wait_for("Start “Say a word” on", PATIENCE_S)
         assert "hunter2" not in screen
         terminal.keys("C-c")
