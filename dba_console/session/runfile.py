@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.errors import SessionError
@@ -93,6 +95,17 @@ def lock_run(directory: Path) -> int:
             f"another agent has the run {directory.name} open", hint="`dba-console attach` shows it"
         ) from None
     return descriptor
+
+
+@contextmanager
+def holding_run(directory: Path) -> Iterator[int]:
+    """The lock, let go of where what is done under it fails; else the caller's. Raises as `lock_run`."""
+    lock = lock_run(directory)
+    try:
+        yield lock
+    except BaseException:
+        unlock_run(lock)
+        raise
 
 
 def unlock_run(lock: int) -> None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.errors import SessionError
+from dba_console.errors import ConsoleError, SessionError
 from dba_console.paths import private_dir
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
@@ -99,18 +99,18 @@ class RunJournal:
                 raise SessionError(f"there is a run {directory.name} already")
             private_dir(directory)
             private_dir(directory / STEPS)
-            lock = runfile.lock_run(directory)
-            runfile.write_durably(directory / DOCUMENT, document)
-            runfile.write_durably(directory / PLAN, plan_data)
-            if not runfile.hold_reserve(directory):
-                raise OSError(runfile.FULL[0], "No space left on device")
-            file = runfile.JournalFile.create(directory / JOURNAL, line.raw + b"\n")
-            for place in (directory, directory.parent, directory.parent.parent):
-                runfile.sync_directory(place)
+            with runfile.holding_run(directory) as lock:
+                runfile.write_durably(directory / DOCUMENT, document)
+                runfile.write_durably(directory / PLAN, plan_data)
+                if not runfile.hold_reserve(directory):
+                    raise OSError(runfile.FULL[0], "No space left on device")
+                file = runfile.JournalFile.create(directory / JOURNAL, line.raw + b"\n")
+                for place in (directory, directory.parent, directory.parent.parent):
+                    runfile.sync_directory(place)
             return file, lock
 
         lane = Lane("run-journal", clock)
-        file, lock = _within(lane, make, int(deadline_s * 1e6), directory)
+        file, lock = _opened(lane, make, int(deadline_s * 1e6), directory)
         return cls(directory, file, lock, [line], secrets, clock, deadline_s, lane)
 
     @classmethod
@@ -136,21 +136,25 @@ class RunJournal:
         place = make_memory_directory(directory.name) if papers.in_memory else directory
 
         def open_again() -> tuple[runfile.JournalFile, int]:
-            lock = runfile.lock_run(directory)
-            runfile.hold_reserve(directory)
-            file = runfile.JournalFile.open(place / JOURNAL)
-            if not file.whole():
-                file.append(b"\n")
+            with runfile.holding_run(directory) as lock:
+                runfile.hold_reserve(directory)
+                file = runfile.JournalFile.open(place / JOURNAL)
+                if not file.whole():
+                    file.append(b"\n")
             return file, lock
 
         lane = Lane("run-journal", clock)
-        file, lock = _within(lane, open_again, int(deadline_s * 1e6), directory)
+        file, lock = _opened(lane, open_again, int(deadline_s * 1e6), directory)
         made = cls(directory, file, lock, lines, secrets, clock, deadline_s, lane)
         if papers.in_memory:
             made._say_in_memory("it was begun while the disk of the session took nothing")
         fields = {"torn": papers.torn} if papers.torn else {}
-        made.append(Record(kind=runrecords.REOPENED, text=f"the journal of {directory.name} goes on", who=who,
-                           fields=fields))  # fmt: skip
+        try:
+            made.append(Record(kind=runrecords.REOPENED, text=f"the journal of {directory.name} goes on", who=who,
+                               fields=fields))  # fmt: skip
+        except SessionError:
+            made.close()
+            raise
         return made
 
     @property
@@ -195,7 +199,7 @@ class RunJournal:
             try:
                 place = make_memory_directory(self.run)
                 file = runfile.JournalFile.create(place / JOURNAL, copy)
-            except (OSError, SessionError) as error:
+            except (OSError, ConsoleError) as error:
                 raise JournalFull(f"the journal cannot go on in memory either: {error}") from error
             # What the disk may still hold of it is left to the disk: its file is replaced when the journal comes home.
             self._limbo = None
@@ -227,12 +231,11 @@ class RunJournal:
                 self._file.close()
                 if ended:
                     runfile.give_reserve(self.directory)
-                runfile.unlock_run(self._lock)
 
-            try:
+            with contextlib.suppress(LaneTimeout, OSError):
                 self._lane.call(let_go, self._deadline_us / 1e6)
-            except (LaneTimeout, OSError):
-                runfile.unlock_run(self._lock)
+            # Not in the lane: what comes back late would close a number that is somebody else's file by then.
+            runfile.unlock_run(self._lock)
             self._lane.close()
 
     def _timed(self, record: Record) -> Record:
@@ -363,14 +366,32 @@ class RunJournal:
             abroad.path.parent.parent.rmdir()  # the last run that was there
 
 
-def _within(lane: Lane, call: Callable[[], T], deadline_us: int, directory: Path) -> T:
-    """`call` in the lane. Raises JournalStalled, JournalFull."""
+def _opened(
+    lane: Lane, call: Callable[[], tuple[runfile.JournalFile, int]], deadline_us: int, directory: Path
+) -> tuple[runfile.JournalFile, int]:
+    """The file and its lock, by `call` in the lane. Raises JournalStalled, JournalFull; nothing is held open then, also
+    where the disk comes back later.
+    """
+    given_up = threading.Event()
+
+    def opening() -> tuple[runfile.JournalFile, int]:
+        file, lock = call()
+        if given_up.is_set():
+            file.close()
+            runfile.unlock_run(lock)
+        return file, lock
+
     try:
-        return lane.call(call, deadline_us / 1e6)
+        return lane.call(opening, deadline_us / 1e6)
     except LaneTimeout:
+        given_up.set()
         raise JournalStalled(
             f"the disk of the session has not answered for {deadline_us / 1e6:.0f} s ({directory})",
             hint="nothing was begun; see the disks panel",
         ) from None
     except OSError as error:
+        lane.close()
         raise JournalFull(explain(error, directory)) from error
+    except SessionError:
+        lane.close()
+        raise

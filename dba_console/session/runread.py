@@ -18,7 +18,18 @@ from dba_console.errors import SessionError
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
 from dba_console.session.runplaces import DOCUMENT, JOURNAL, PLAN, is_open, memory_directory, parse_run_id
-from dba_console.session.runrecords import BEGAN, ENDED, REOPENED, Line, Misfit, RunAbout, check, first_hash
+from dba_console.session.runrecords import (
+    BEGAN,
+    ENDED,
+    FALLBACK,
+    HOME,
+    REOPENED,
+    Line,
+    Misfit,
+    RunAbout,
+    check,
+    first_hash,
+)
 
 LIMIT = 256 << 20
 """Bytes of a journal that are read: more than a run can write in a week."""
@@ -153,17 +164,21 @@ def _newest(directory: Path) -> tuple[Parsed, bool, str | None]:
         return at_home, False, trouble
     data, _ = _read(place / JOURNAL)
     in_memory = parse(data, run)
-    if len(in_memory.lines) > len(at_home.lines) or (_went_away(in_memory) and not _came_home(at_home)):
+    # As many lines in both: the way home had begun and was given up, and what followed was written in memory.
+    more = len(in_memory.lines) - len(at_home.lines)
+    if more > 0 or (_is_away(in_memory) and (more == 0 or not _came_home(at_home))):
         return in_memory, True, None
     return at_home, False, trouble
 
 
-def _went_away(parsed: Parsed) -> bool:
-    return any(line.record.kind == "journal.fallback" for line in parsed.lines)
+def _is_away(parsed: Parsed) -> bool:
+    """Whether the newest word of where the journal is kept says: in memory."""
+    kinds = [line.record.kind for line in parsed.lines if line.record.kind in (FALLBACK, HOME)]
+    return kinds[-1:] == [FALLBACK]
 
 
 def _came_home(parsed: Parsed) -> bool:
-    return any(line.record.kind == "journal.home" for line in parsed.lines)
+    return any(line.record.kind == HOME for line in parsed.lines)
 
 
 def _belongs_to(place: Path, owner: int) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from dba_console.errors import SessionError
 from dba_console.plans.record import Record
 from dba_console.session.runfile import RESERVE_BYTES
-from dba_console.session.runjournal import RunJournal
+from dba_console.session.runjournal import JournalFull, RunJournal
 from dba_console.session.runplaces import is_open, run_directory
 from dba_console.session.runread import read_run
 from dba_console.session.runrecords import REOPENED
@@ -243,3 +243,22 @@ def test_a_link_in_place_of_a_journal_is_not_followed(tmp_path: Path) -> None:
     os.symlink(tmp_path / "elsewhere", directory / "journal.jsonl")
     with pytest.raises(SessionError, match="nothing can be read"):
         read_run(directory)
+
+
+def test_a_run_that_could_not_be_gone_on_with_is_held_by_nobody(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    journal.append(INTENT)
+    journal.close()
+    papers = read_run(journal.directory)
+    file = journal.directory / "journal.jsonl"
+    file.rename(aside := file.with_name("aside"))
+    file.mkdir()
+    with pytest.raises(JournalFull):
+        RunJournal.reopen(papers, deadline_s=PATIENT_S)
+    assert not is_open(journal.directory)
+    file.rmdir()
+    aside.rename(file)
+    again = RunJournal.reopen(papers, deadline_s=PATIENT_S)
+    again.append(RESULT)
+    again.close()
+    assert verify_run(journal.directory).ok

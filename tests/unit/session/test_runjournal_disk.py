@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from dba_console.plans.record import Record
 from dba_console.session.runfile import RESERVE_BYTES
 from dba_console.session.runjournal import JournalFull, JournalStalled, RunJournal
 from dba_console.session.runlisting import unfinished_runs
-from dba_console.session.runplaces import memory_directory
+from dba_console.session.runplaces import is_open, memory_directory
 from dba_console.session.runread import read_run
 from dba_console.session.runverify import verify_run
 from tests.clocks import HeldClock
@@ -210,6 +211,36 @@ def test_a_journal_in_memory_comes_home_when_the_disk_takes_it_again(ext4: Path,
     assert (papers.in_memory, papers.damage) == (False, None)
     assert verify_run(journal.directory).ok
     assert not memory_directory(run, os.geteuid()).exists()
+
+
+def test_a_disk_that_stalls_as_a_run_is_gone_on_with_keeps_nobody_from_it_later(ext4: Path, run: str) -> None:
+    journal = begun(ext4, run=run)
+    journal.append(INTENT)
+    journal.close()
+    (journal.directory / "reserve").unlink()
+    papers, before = read_run(journal.directory), set(threading.enumerate())
+    with frozen(ext4), pytest.raises(JournalStalled):
+        RunJournal.reopen(papers, deadline_s=IMPATIENT_S)
+    for late in set(threading.enumerate()) - before:
+        late.join(PATIENT_S)
+    assert not is_open(journal.directory)
+    RunJournal.reopen(papers, deadline_s=PATIENT_S).close()
+
+
+def test_what_was_written_in_memory_counts_while_the_way_home_hangs(ext4: Path, run: str) -> None:
+    """The disk took the word that the journal is home, but too late to be believed; the run went on in memory."""
+    clock = HeldClock()
+    journal = begun(ext4, run=run, clock=clock)
+    journal.fall_back()
+    journal.append(said(1))
+    home = journal._own("journal.home", "the journal is on the disk of the session again", {})
+    copy = b"".join(line.raw + b"\n" for line in [*journal._lines, home])
+    (journal.directory / "journal.jsonl").write_bytes(copy)
+    journal.append(INTENT)
+    papers = read_run(journal.directory)
+    assert papers.in_memory
+    assert papers.records[-1].kind == "block.intent"
+    journal.close()
 
 
 def test_a_run_left_in_memory_is_found_and_goes_on(ext4: Path, run: str) -> None:
