@@ -7,12 +7,18 @@ read-only transaction it runs in. The driver declares cursors and streams rows b
 from __future__ import annotations
 
 import re
-from itertools import islice
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
 
 from dba_console.actions.bounded import Bounded
 from dba_console.actions.link import Params, Result
 
 MOST_ROWS = 10_000
+MOST_BYTES = 8 << 20
+"""Of text in the rows that are kept: what nobody reads need not fill the memory of whoever watches the server."""
+_BATCH = 512
 _CURSOR = re.compile(r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/|\()*(?:select|with|values|table)\b", re.I | re.S)
 """What a cursor can be declared for; SHOW and EXPLAIN give few rows and go without one."""
 
@@ -21,14 +27,31 @@ def read(connection: Bounded, sql: str, params: Params, limit: int = MOST_ROWS) 
     """The first rows, within a transaction. Raises the driver's errors."""
     if not _CURSOR.match(sql):
         with connection.cursor() as cursor:
-            rows = list(islice(cursor.stream(sql.encode(), params), limit + 1))
-        return _result(rows, tuple(rows[0]) if rows else (), limit)
+            rows, cut = _bounded(([row] for row in cursor.stream(sql.encode(), params)), limit)
+        return Result(rows, len(rows), tuple(rows[0]) if rows else (), cut=cut)
     with connection.cursor("dba_console_look") as named:
         named.execute(sql.encode(), params)
         columns = tuple(column.name for column in named.description or ())
-        return _result(named.fetchmany(limit + 1), columns, limit)
+        rows, cut = _bounded(_batches(named), limit)
+        return Result(rows, len(rows), columns, cut=cut)
 
 
-def _result(rows: list[dict[str, object]], columns: tuple[str, ...], limit: int) -> Result:
-    kept = tuple(rows[:limit])
-    return Result(kept, len(kept), columns, cut=len(rows) > limit)
+def _batches(cursor: psycopg.ServerCursor[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    """A row, then twice as many each time: how wide they are is known before many of them are here."""
+    size = 1
+    while batch := cursor.fetchmany(size):
+        yield batch
+        size = min(2 * size, _BATCH)
+
+
+def _bounded(batches: Iterable[list[dict[str, Any]]], limit: int) -> tuple[tuple[dict[str, Any], ...], bool]:
+    """The rows that are kept, and whether there are more."""
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for batch in batches:
+        for row in batch:
+            size += sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+            if len(rows) >= limit or (rows and size > MOST_BYTES):
+                return tuple(rows), True
+            rows.append(row)
+    return tuple(rows), False

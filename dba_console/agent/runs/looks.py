@@ -109,7 +109,7 @@ class Looks:
         timeout_s = wanted.block.timeout_s if wanted.block.kind != "wait" else None
         result = server.look(query, params, timeout_s=timeout_s or DEFAULT_S)
         if result.cut:
-            return Seen(error=f"more than {len(result.rows)} rows: nobody acts on so many at once")
+            return Seen(error=f"more than {_rows(len(result.rows))}, or too much text: nobody acts on so much at once")
         told = tuple(_plain(row) for row in result.rows)
         if wanted.purpose == "preview":
             table = table_of(told) or Table(columns=result.columns, rows=())
