@@ -10,6 +10,7 @@ from dba_console.plans.plan import Plan
 from dba_console.plans.view import Table
 from dba_console.runbook.fold import fold, seconds
 from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.outline import input_told
 from dba_console.runbook.requests import Record
 from dba_console.runbook.summary import Summary, as_table, summarize
 from dba_console.runbook.usual import Usual
@@ -46,16 +47,17 @@ def _head(state: RunState, summary: Summary, when: Callable[[int], str]) -> list
     plan = state.plan
     began = when(summary.started_us) if summary.started_us else "?"
     lasted = human_duration((summary.ended_us - summary.started_us) / 1e6) if summary.ended_us else None
+    standing = state.ended or ("interrupted" if state.interrupted else "has not ended")
     head = [
         f"{plan.id}: {plan.title}",
-        f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {summary.state}",
+        f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {standing}",
         f"on {state.target or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
         f"began {began}" + (f", lasted {lasted}" if lasted else "") + f"; {_times(summary)}",
     ]
     if plan.sha256:
         head.append(f"document {plan.source or plan.id}, sha256 {plan.sha256}")
-    given = {one.name: state.values.get(one.name) for one in plan.inputs if not one.secret}
-    told = [f"{name}={str(value)[:MOST_VALUE]}" for name, value in given.items() if value is not None]
+    given = [(one, state.values.get(one.name)) for one in plan.inputs if not one.secret]
+    told = [f"{one.name}={input_told(one, value)[:MOST_VALUE]}" for one, value in given if value is not None]
     told += [f"{one.name}=********" for one in plan.inputs if one.secret]
     return [*head, f"with {', '.join(told)}"] if told else head
 
