@@ -7,6 +7,7 @@ its own from `fresh_cluster`. A test that takes `server` runs once per major ver
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Protocol
@@ -33,6 +34,13 @@ def binaries_of(major: int | None) -> Binaries:
         return find_binaries() if major is None else server_binaries(major)
     except (ConsoleError, Unavailable) as error:
         lacking(str(error))
+
+
+def pytest_configure() -> None:
+    """A run begun in a script's background, or by nohup, ignores these signals; every program it starts would too."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
