@@ -66,7 +66,10 @@ class Pen:
             try_again,
         )
         if answer is not None and answer.text.strip() == IN_MEMORY:
-            self._journal.fall_back()
             said = f"{answer.who} lets the journal go on in memory"
-            self.try_once(Record(kind="journal.allowed", text=said, who=answer.who))
+            try:
+                self._journal.fall_back()
+                self.try_once(Record(kind="journal.allowed", text=said, who=answer.who))
+            except JournalTrouble:
+                return None  # memory does not take it either: the question is put again, with what is wrong now
         return written[0] if written else None

@@ -1,0 +1,71 @@
+"""The pen of a run: what can be written nowhere is asked about again, and ends no run by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.runs.desk import Desk
+from dba_console.agent.runs.pen import IN_MEMORY, Pen
+from dba_console.agent.runs.people import Person
+from dba_console.clock import SYSTEM
+from dba_console.plans.record import Record
+from dba_console.session.runfile import JournalFile
+from dba_console.session.runjournal import RunJournal
+from dba_console.session.runplaces import memory_directory
+from tests.unit.session.running import INTENT, begun
+
+ANNA = Person("anna", 1)
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[RunJournal]:
+    """Its disk is one that is always full."""
+    made = begun(tmp_path, run=f"20260101T000000Z-p{os.getpid()}-{os.urandom(2).hex()}")
+    disk, full = made._file, os.open("/dev/full", os.O_RDWR | os.O_APPEND)
+    made._file = JournalFile(disk.path, full, 0)
+    yield made
+    made.close()
+    disk.close()
+
+
+@pytest.fixture
+def taken(journal: RunJournal) -> Iterator[Path]:
+    """Something else stands where the journal would go on in memory."""
+    place = memory_directory(journal.run, os.geteuid())
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    place.touch()
+    yield place
+    if place.is_file():
+        place.unlink()
+    with contextlib.suppress(OSError):
+        place.parent.rmdir()
+
+
+def test_where_memory_takes_no_journal_either_the_question_is_put_again(journal: RunJournal, taken: Path) -> None:
+    asked: queue.Queue[int] = queue.Queue()
+    written: list[Record] = []
+
+    def changed() -> None:
+        if desk.question is not None:
+            asked.put(desk.question.id)
+
+    desk = Desk(SYSTEM, changed)
+    pen = Pen(journal, desk, "TAG", lambda event: None)
+    thread = threading.Thread(target=lambda: written.append(pen.write(INTENT)), daemon=True)
+    thread.start()
+    assert desk.answer(asked.get(timeout=PATIENCE_S), IN_MEMORY, ANNA, drives=True) is None
+    second = asked.get(timeout=PATIENCE_S)
+    assert not written and not journal.in_memory
+    taken.unlink()
+    assert desk.answer(second, IN_MEMORY, ANNA, drives=True) is None
+    thread.join(PATIENCE_S)
+    assert [record.kind for record in written] == ["block.intent"]
+    assert journal.in_memory
