@@ -65,8 +65,11 @@ def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm:
     assert sessions(storm, "shop-web-pool") == pool > 0
 
 
-def test_given_up_the_limit_is_taken_back_and_no_session_was_ended(storm: Scene) -> None:
+def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_back(storm: Scene) -> None:
     before = sessions(storm, APPLICATION)
+    other = storm.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application="shop-web")
+    assert other.code == 7, other.text
+    assert other.records("run.started") == [] and other.done() == []
     typed = iter((ROLE, "5", ASKED))
     walk = storm.person(
         BOOK,
@@ -77,12 +80,6 @@ def test_given_up_the_limit_is_taken_back_and_no_session_was_ended(storm: Scene)
     assert walk.code == 7, walk.text
     assert limit_of(storm) == "-1"
     assert sessions(storm, APPLICATION) == before
-
-
-def test_an_application_with_few_connections_is_not_the_storm(storm: Scene) -> None:
-    walk = storm.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application="shop-web")
-    assert walk.code == 7, walk.text
-    assert walk.records("run.started") == [] and walk.done() == []
 
 
 def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:

@@ -22,7 +22,6 @@ TOLD = "so-that-it-stays-away=five minutes, ticket 4711"
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     with incident(BOOK, SMALL) as made:
-        made.calm()
         yield made
 
 

@@ -19,7 +19,6 @@ WEB = "select count(*) from pg_stat_activity where application_name = 'shop-web'
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     with incident(BOOK, SMALL) as made:
-        made.calm()
         yield made
 
 

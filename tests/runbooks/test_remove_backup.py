@@ -1,0 +1,96 @@
+"""The runbook `remove-backup`, walked beside a server's data on a disk that is mounted with discard. Root only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from tests.actions.shrinking import big_file
+from tests.conftest import binaries_of
+from tests.requirements import require_root
+from tests.runbooks.walking import Scene, Walk, watched
+
+BOOK = "remove-backup"
+ASIDE, CUT = "set-it-aside", "cut-it"
+TOLD = (
+    "is-there-a-newer-backup-that-works=newest.dump, restored on Monday",
+    "so-that-it-is-not-needed-again=a disk of their own, ticket 4711",
+)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A watched server whose data lie on a disk of their own, and a place for backups on the same disk."""
+
+    scene: Scene
+    disk: LoopDisk
+    cluster: Cluster
+    backups: Path
+
+    def walk(self, path: Path) -> Walk:
+        confirmed = (f"{ASIDE}={self.scene.target}", f"{CUT}=it may go")
+        return self.scene.headless(BOOK, *TOLD, *confirmed, file=str(path))
+
+    def free(self) -> int:
+        found = os.statvfs(self.disk.path)
+        return found.f_bfree * found.f_frsize
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    require_root()
+    with loop_disk(512 * MIB) as disk:
+        subprocess.run(["mount", "-o", "remount,discard", str(disk.path)], check=True)
+        with Cluster(binaries_of(None), data_directory=disk.data_directory) as cluster, watched(cluster.dsn()) as scene:
+            backups = disk.path / "backups"
+            backups.mkdir()
+            yield Ground(scene, disk, cluster, backups)
+
+
+def test_the_file_goes_and_its_neighbours_and_the_server_stay(ground: Ground) -> None:
+    oldest, newest = big_file(ground.backups, 32), big_file(ground.backups, 2, "newest.dump")
+    ground.scene.raised("discard-mount")
+    free = ground.free()
+    walk = ground.walk(oldest)
+    assert walk.code == 0, walk.text
+    assert {ASIDE, CUT} <= set(walk.done())
+    assert list(ground.backups.iterdir()) == [newest]
+    assert newest.stat().st_size == 2 * MIB
+    assert ground.free() > free + 16 * MIB
+    assert ground.cluster.psql("select 1") == "1"
+
+
+def test_what_is_not_a_plain_file_with_one_name_is_not_begun_with(ground: Ground) -> None:
+    one = big_file(ground.backups, 1, "one.dump")
+    two, link = ground.backups / "two.dump", ground.backups / "link.dump"
+    os.link(one, two)
+    link.symlink_to(one)
+    for path in (two, link, ground.backups, ground.backups / "nothing.dump"):
+        walk = ground.walk(path)
+        assert walk.code == 7, walk.text
+        assert walk.records("run.started") == [] and walk.done() == []
+    assert one.stat().st_size == two.stat().st_size == MIB
+
+
+def test_a_file_of_the_server_is_refused_and_stays(ground: Ground) -> None:
+    path = big_file(ground.cluster.data_directory, 1)
+    walk = ground.walk(path)
+    assert walk.code == 8, walk.text
+    assert "data directory" in walk.text
+    assert path.stat().st_size == MIB
+    path.unlink()
+
+
+def test_without_the_word_nothing_is_cut_and_the_name_is_as_it_was(ground: Ground) -> None:
+    path = big_file(ground.backups, 1, "kept.dump")
+    walk = ground.scene.headless(BOOK, *TOLD, file=str(path))
+    assert walk.code == 8, walk.text
+    assert path.stat().st_size == MIB
+    path.unlink()
