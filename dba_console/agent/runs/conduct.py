@@ -6,7 +6,8 @@ never wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -317,14 +318,25 @@ def begin(
         run_directory(session, run), _about(order, who, around), text=order.text, plan=order.plan, secrets=secrets,
         clock=around.clock,
     )  # fmt: skip
-    first = planned(
-        order.plan, run=run, mode=order.mode, target=around.target.name, who=who, inputs=order.values,
-        identity="" if about.server is None else about.server.words(),
-        server=msgspec.to_builtins(about.server), host=msgspec.to_builtins(about.host),
-    )  # fmt: skip
-    written = journal.append(msgspec.convert(msgspec.to_builtins(first, enc_hook=str), Record))
-    around.emit(journal.event(tag_of(order.plan)))
-    return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
+    with _closed_unless_made(journal):
+        first = planned(
+            order.plan, run=run, mode=order.mode, target=around.target.name, who=who, inputs=order.values,
+            identity="" if about.server is None else about.server.words(),
+            server=msgspec.to_builtins(about.server), host=msgspec.to_builtins(about.host),
+        )  # fmt: skip
+        written = journal.append(msgspec.convert(msgspec.to_builtins(first, enc_hook=str), Record))
+        around.emit(journal.event(tag_of(order.plan)))
+        return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
+
+
+@contextmanager
+def _closed_unless_made(journal: RunJournal) -> Iterator[None]:
+    """A run that comes to nothing is not held: it can be gone on with once what kept it is over."""
+    try:
+        yield
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _refuse_masked(order: Order) -> None:
@@ -365,10 +377,11 @@ def resume(
     secrets = secrets_of(around.target.conninfo, order.values, order.secret)
     journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
     records = list(papers.records)
-    for record in (interrupted("its agent was gone"), resumed(who)):
-        records.append(journal.append(record))
-        around.emit(journal.event(tag_of(order.plan)))
-    return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
+    with _closed_unless_made(journal):
+        for record in (interrupted("its agent was gone"), resumed(who)):
+            records.append(journal.append(record))
+            around.emit(journal.event(tag_of(order.plan)))
+        return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
 
 
 def planned_of(records: Sequence[Record]) -> Planned:

@@ -193,7 +193,7 @@ class RunSide:
 
     def _of_current(self, peer: Peer, message: RunAnswer | RunControl | RunWatch) -> None:
         current, person = self._current, self._people[peer]
-        if current is None or current.run != message.run:
+        if current is None or current.shown is None or current.run != message.run:
             text = f"no run {message.run!r} is under way"
             if message.run in self._unfinished:
                 text = f"the run {message.run} is interrupted; `dba-console runbook resume` goes on with it"

@@ -216,6 +216,8 @@ class UnderWay:
     def _run(self) -> None:
         try:
             self._perform()
+        except Exception as error:
+            self._around.emit(self._defect(error))
         finally:
             self.over = True
             self._telling.ended(self)
@@ -230,19 +232,21 @@ class UnderWay:
             self._refuse(f"the run could not be begun: {_where(error)}", None, ExitCode.UNSUPPORTED)
             return
         self.conduct = conduct
-        self._usual = usual_of(self._sessions, conduct.plan.id, self._around.clock)
         try:
+            self._usual = usual_of(self._sessions, conduct.plan.id, self._around.clock)
             self.changed(conduct, True)
             conduct.walk()
         except Exception as error:
             # A defect of ours: the run stays as its journal has it, and can be gone on with.
             conduct.interrupt(f"a defect of this program: {_where(error)}")
-            self._around.emit(self._defect(conduct, error))
+            self._around.emit(self._defect(error))
         finally:
             # Who sees that it has ended may begin another at once.
             self.over = conduct.ending is not None
-            self.changed(conduct, True)
-            conduct.close()
+            try:
+                self.changed(conduct, True)
+            finally:
+                conduct.close()  # whatever is wrong with what is shown, the run can be gone on with
         if conduct.ending is not None:
             summary = conduct.masked(summarize(conduct.plan, conduct.state, self._usual))
             keep_summary(conduct.directory, summary, self._around.clock)
@@ -250,9 +254,10 @@ class UnderWay:
     def _refuse(self, text: str, hint: str | None, code: int) -> None:
         self._telling.refuse(self.driver, RunRefused(text=text, hint=hint, code=int(code), reply_to=self._reply_to))
 
-    def _defect(self, conduct: Conduct, error: Exception) -> Event:
-        clock = self._around.clock
-        text = f"the run {conduct.run} was left by a defect of this program: {_where(error)}"
+    def _defect(self, error: Exception) -> Event:
+        clock, conduct = self._around.clock, self.conduct
+        run = f"the run {conduct.run}" if conduct is not None else "a run"
+        text = f"{run} was left by a defect of this program: {_where(error)}"
         return Event(
             wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="run.interrupted", severity="warning", text=text
         )
