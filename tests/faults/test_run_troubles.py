@@ -1,0 +1,216 @@
+"""What goes wrong in a run at night: people change their minds, disks hang, a password is an everyday word."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.plans.view import Question
+from dba_console.session.runread import read_run
+from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.books import ONE_CHANGE, book
+from tests.agent.runs.operator import Operator
+from tests.agent.runs.test_killed import Story
+from tests.background import wait_until
+from tests.faults.test_disk_trouble import loop_mounted
+from tests.requirements import require_tool
+
+EACH = book(
+    "each-row",
+    """## Rows
+
+```sql {preview as=all}
+select i from generate_series(1, 400) i
+```
+
+```sql {change confirm=type:count each}
+insert into troubled select %(i)s::int from pg_sleep(0.1)
+```
+""",
+)
+ONCE = book(
+    "once",
+    """## Once
+
+```sh {run confirm=yes}
+echo once >> "$RB_file"
+```
+""",
+    head='[inputs.file]\ntype = "path"\n',
+)
+SECRETS = book(
+    "secrets",
+    """## Ask on the way
+
+```toml {input as=later}
+type = "secret"
+help = "Another one"
+```
+
+## Print all of it
+
+```sh {run confirm=yes as=out}
+echo "first $RB_first"; echo "later $RB_later" >&2; echo "password ${PGPASSWORD:-none}"
+```
+
+```sh {check}
+echo "seen $RB_later and $RB_first"
+```
+
+```sql {measure as=told}
+select %(later)s as later, 'x' || %(first)s as first
+```
+
+```sql {preview as=rows}
+select %(later)s as later
+```
+
+```toml {manual}
+text = "Say it"
+evidence = "what you see"
+```
+""",
+    head='[inputs.first]\ntype = "secret"\n',
+)
+
+
+@pytest.fixture
+def running(cluster: Cluster, tmp_path: Path) -> Iterator[RunningAgent]:
+    with agent(cluster.dsn(), tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def troubled(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.psql("create table troubled(i int)")
+    yield cluster
+    cluster.psql("drop table troubled")
+
+
+def test_an_abort_is_heard_between_two_rows(running: RunningAgent, troubled: Cluster) -> None:
+    operator = Operator.of(running)
+    operator.begin(EACH)
+    operator.answer(operator.question("start"), "yes")
+    operator.answer(operator.question("type"), "400")
+    wait_until(lambda: int(troubled.psql("select count(*) from troubled")) > 0, 60, what="the first row")
+    operator.control("abort")
+    view = operator.walk({"undo": "none", "failed": "abort"})
+    assert view.state in ("aborted", "failed")
+    assert int(troubled.psql("select count(*) from troubled")) < 400
+
+
+def swept(place: Path, secrets: list[str]) -> list[str]:
+    """Files below that hold one of these."""
+    found = subprocess.run(
+        ["grep", "-rlaF", *(word for secret in secrets for word in ("-e", secret)), str(place)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return found.stdout.split()
+
+
+def test_no_secret_of_a_run_is_on_any_file_or_screen(cluster: Cluster, tmp_path: Path) -> None:
+    first, later, password = "ab7Kq-first-secret", "zz9Pl+later/secret", "pg5Word'quoted"
+    secrets = [first, later, password]
+    with agent(cluster.dsn(), tmp_path, extra={"PGPASSWORD": password}) as running:
+        operator = Operator.of(running)
+        operator.begin(SECRETS, {"first": first})
+        seen: list[str] = []
+
+        def says(asked: Question) -> str:
+            seen.append(str(operator.view))
+            return {"input": later, "manual": f"I saw {later}"}.get(asked.kind, asked.expects)
+
+        view = operator.walk(says)
+        shown = "\n".join([*seen, str(view), *(line.text for line in operator.lines)])
+        shown += "\n".join(event.text for event in operator.events)
+        assert view.state == "done", view
+        assert [one for one in secrets if one in shown] == []
+        running.end()
+    assert swept(tmp_path, secrets) == []
+
+
+class Worded:
+    """A cluster whose connection string holds a password that is a word of the runbook; it is asked for nowhere."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def dsn(self) -> str:
+        return self._cluster.dsn() + " password=count"
+
+    def psql(self, sql: str) -> str:
+        return self._cluster.psql(sql)
+
+
+@pytest.mark.parametrize("killed_after", [9, 19])
+def test_a_password_that_is_a_word_of_the_runbook_makes_it_no_other_one(
+    cluster: Cluster, tmp_path: Path, killed_after: int
+) -> None:
+    cluster.psql("create table counted(what text)")
+    try:
+        story = Story(Worded(cluster), tmp_path / "story")  # type: ignore[arg-type]
+        assert not story.life(f"after:{killed_after}")
+        assert story.life()
+        story.assert_once()
+    finally:
+        cluster.psql("drop table counted")
+
+
+@contextmanager
+def frozen(place: Path) -> Iterator[None]:
+    """The disk takes nothing: who writes waits."""
+    freeze = require_tool("fsfreeze")
+    subprocess.run([freeze, "-f", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([freeze, "-u", str(place)], check=True)
+
+
+@pytest.mark.root
+def test_what_was_called_off_while_the_disk_hung_is_not_done_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.psql("create table changed(i int)")
+    try:
+        with loop_mounted(tmp_path / "image", tmp_path / "sessions") as place:
+            place.chmod(0o700)
+            with agent(cluster.dsn(), tmp_path) as running:
+                operator = Operator.of(running)
+                operator.begin(ONE_CHANGE)
+                operator.answer(operator.question("start"), "yes")
+                asked = operator.question("yes")
+                with frozen(place):
+                    operator.answer(asked, "yes")
+                    operator.question("journal")
+                    operator.control("abort")
+                    # Answered on the connection the abort went by: it has been heard.
+                    operator.answer(asked, "yes")
+                    operator.refusal()
+                assert operator.walk({"failed": "abort", "undo": "none"}).state in ("aborted", "failed")
+        assert cluster.psql("select count(*) from changed").strip() == "0"
+    finally:
+        cluster.psql("drop table changed")
+
+
+@pytest.mark.root
+def test_a_command_whose_start_hung_does_not_begin_beside_the_one_after_it(cluster: Cluster, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with loop_mounted(tmp_path / "image", tmp_path / "sessions") as place:
+        place.chmod(0o700)
+        with agent(cluster.dsn(), tmp_path) as running:
+            operator = Operator.of(running)
+            directory = Path(operator.begin(ONCE, {"file": str(mark)}).directory)
+            operator.answer(operator.question("start"), "yes")
+            asked = operator.question("yes")
+            with frozen(place):
+                operator.answer(asked, "yes")
+                operator.answer(operator.question("journal"), "in memory")
+                operator.question("failed")
+            wait_until(lambda: list((directory / "steps").iterdir()), 60, what="its directory, made after all")
+            assert operator.walk({"failed": "retry", "*": "="}).state == "done"
+            assert read_run(directory).damage is None
+    assert mark.read_text() == "once\n"
