@@ -1,4 +1,4 @@
-"""`python -m screenshots`: makes every picture anew, in about three minutes.
+"""`python -m screenshots`: makes every picture anew, in about four minutes; with `runbooks`, only those of runbooks.
 
 Upheld here: nothing on a picture is made up. What happened, happened on a server under load; what is seen was recorded
 by the agent, and is drawn by the console's own screen.
@@ -12,13 +12,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from dba_console.demo.incidents.lock_queue import LockQueue
+from dba_console.demo.load import LoadPlan
+from dba_console.demo.practice import PracticeGround
 from dba_console.errors import ConsoleError, ExitCode
 from screenshots.incident import Incident
 from screenshots.png import convert, require_converters
 from screenshots.shots import SHOTS, take
+from screenshots.walking import as_lines, walked
 from screenshots.watching import Watching
 
 HERE = Path(__file__).resolve().parent
+WALKED_ON = LoadPlan(clients=20, rate_per_s=120, idle=40, scale=10)
 
 
 def main() -> int:
@@ -28,9 +33,12 @@ def main() -> int:
     try:
         require_converters()
         with tempfile.TemporaryDirectory(prefix="dbas-", dir="/tmp") as base:
-            session = _record(Path(base))
-            for shot in SHOTS:
-                _write(shot.name, take(shot, session))
+            if sys.argv[1:] != ["runbooks"]:
+                session = _record(Path(base))
+                for shot in SHOTS:
+                    _write(shot.name, take(shot, session))
+        with tempfile.TemporaryDirectory(prefix="dbas-", dir="/tmp") as base:
+            _walk(Path(base))
     except ConsoleError as error:
         print(f"screenshots: {error.message}", file=sys.stderr)
         if error.hint:
@@ -38,7 +46,7 @@ def main() -> int:
         return int(error.code)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
-    say(f"{len(SHOTS)} pictures in {time.monotonic() - begun:.0f} s")
+    say(f"done in {time.monotonic() - begun:.0f} s")
     return 0
 
 
@@ -49,6 +57,18 @@ def _record(base: Path) -> Watching:
         with watching:
             incident.happen(watching)
     return watching
+
+
+def _walk(base: Path) -> None:
+    """A runbook on the incident it is for."""
+    queue = LockQueue()
+    with PracticeGround(WALKED_ON, say=say) as ground, Watching(base, ground.dsn) as watching:
+        say("a runbook, on sessions that wait")
+        queue.cause(ground)
+        for name, svg in walked(watching.socket).items():
+            _write(name, svg)
+        _write("plain-run", as_lines(ground.dsn))
+        queue.end(ground)
 
 
 def _write(name: str, svg: str) -> None:

@@ -52,7 +52,7 @@ SHOTS = (
     Shot("sessions", (160, 36), "shop-web", ("9",)),
     Shot("events", (120, 24), "pages are slow", ("0",), moment="after"),
     Shot("replay", (120, 36), "REPLAY", ("left_square_bracket", "plus"), moment="after"),
-    Shot("show", (100, 24), "AccessExclusiveL", command=("--show", "locks", "progress", "--width", "100")),
+    Shot("show", (100, 24), "AccessExclusive", command=("--show", "locks", "progress", "--width", "100")),
 )
 
 

@@ -35,7 +35,8 @@ class Watching:
         # In our own environment too: lock, socket and configuration are found through it.
         os.environ["DBA_CONSOLE_CONFIG"] = str(base / "config.toml")
         os.environ["DBA_CONSOLE_RUNTIME"] = str(base / "run")
-        self._socket = socket_path(make_target(dsn, name=NAME).key)
+        self.socket = socket_path(make_target(dsn, name=NAME).key)
+        """Where its agent listens."""
 
     @property
     def directory(self) -> Path:
@@ -89,7 +90,7 @@ class Watching:
         while True:
             try:
                 # `show` is the role of who reads and leaves: a console would be told of in the events.
-                return AgentClient.connect(self._socket, role="show")
+                return AgentClient.connect(self.socket, role="show")
             except ConnectError:
                 if self._agent.poll() is not None or time.monotonic() > until:
                     words = self._log.read_text(errors="replace").strip()

@@ -61,7 +61,7 @@ def _change(before: Any, after: Any) -> str:
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return ""
     change = after - before
-    return f"{'+' if change >= 0 else ''}{_number(change)}"
+    return f"{'+' if change > 0 else ''}{_number(change)}"
 
 
 def _number(value: float) -> str:

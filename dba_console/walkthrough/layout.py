@@ -261,6 +261,8 @@ def ended_lines(view: RunView, width: int) -> list[Line]:
     cells = width - 2
     style: Style = "ok" if view.state == "done" else "crit" if view.state == "failed" else "warn"
     lines = [(), *texts(view.ending or f"The run is {view.state}.", cells, style)]
+    if view.mode == "rehearse":
+        lines += texts("What each step would have done is in the output: tab.", cells)
     if view.summary is not None:
         lines += [(), *values_table(view.summary, cells)]
     if view.measures is not None:

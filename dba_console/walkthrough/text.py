@@ -223,7 +223,7 @@ def output_line(one: OutputLine) -> Line:
 def step_line(number: int, step: StepView, cells: int) -> Line:
     """`✓ 2 before              0:01` in exactly `cells` cells; the time gives way to nothing but a missing one."""
     taken = "" if step.elapsed_s is None else short_time(step.elapsed_s)
-    if step.state == "pending" and step.usual_s is not None:
+    if step.state == "pending" and step.usual_s is not None and step.usual_s >= 0.5:
         taken = f"~{short_time(step.usual_s)}"
     again = f" ×{step.round}" if step.round > 1 else ""
     room = max(1, cells - 3 - len(str(number)) - len(taken) - (1 if taken else 0))

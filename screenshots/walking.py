@@ -1,0 +1,123 @@
+"""Pictures of a runbook: walked on a real server whose sessions really wait, by the console's own screen and keys.
+
+A run is not part of what a recording's screen shows, so these are taken while it happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.segment import Segment
+
+from dba_console.agent.client import AgentClient
+from dba_console.errors import ConsoleError
+from dba_console.tui.terminal import ScreenOptions, prepare
+from screenshots.svg import drawing
+from screenshots.watching import NAME
+
+PATIENCE_S = 60.0
+BOOK = "lock-queue"
+SIZE = (120, 36)
+FIRST, LAST = "▶ the act", "run done"
+"""Of a run in lines: from where on the picture shows it, and what ends it."""
+ANSWERS = {
+    "start": "yes",
+    "what-to-stop": "ddl",
+    "cancel-the-statement-in-the-middle": "1",
+    "so-that-it-stays-away": "ann told, she tries again with a lock_timeout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Wait until `expects` is on the screen, take a picture of that name if there is one, then press the keys."""
+
+    expects: str
+    keys: Sequence[str] = ()
+    picture: str = ""
+
+
+MOVES = (
+    Move("wait behind", ("b",)),
+    Move("checksum-failure", picture="runbooks"),
+    Move("Runbooks", ("escape", "r")),
+    Move("The one to stop", ("s",)),
+    Move("Start “Sessions queue", ("enter", *"yes", "enter")),
+    Move("Which one gives way?", picture="walkthrough"),
+    Move("Which one gives way?", ("enter", *"ddl", "enter")),
+    Move("how many it acts on", picture="confirmation"),
+    Move("how many it acts on", ("enter", *"no", "enter")),
+    Move("abort", ("enter", *"abort", "enter")),
+    Move("run failed"),
+)
+
+
+def walked(socket: Path) -> dict[str, str]:
+    """The pictures by their names, as SVG. Raises ConsoleError when the screen never showed what one is of."""
+    return {name: drawing(rows, SIZE[0]) for name, rows in asyncio.run(_walk(socket)).items()}
+
+
+async def _walk(socket: Path) -> dict[str, list[list[Segment]]]:
+    prepare("16")
+    from dba_console.tui.canvas import Canvas
+    from dba_console.tui.console import ConsoleApp
+    from dba_console.tui.live import LiveFeed
+
+    feed = LiveFeed(lambda: AgentClient.connect(socket), NAME)
+    app = ConsoleApp(feed, ScreenOptions(), "16")
+    feed.start()
+    taken: dict[str, list[list[Segment]]] = {}
+    try:
+        async with app.run_test(size=SIZE) as pilot:
+            canvas = app.query_one(Canvas)
+
+            def rows() -> list[list[Segment]]:
+                return [list(canvas.render_line(y)) for y in range(canvas.size.height)]
+
+            for move in MOVES:
+                await _until(move, rows)
+                if move.picture:
+                    taken[move.picture] = rows()
+                for key in move.keys:
+                    await pilot.press(key)
+    finally:
+        feed.close()
+    return taken
+
+
+async def _until(move: Move, rows: Callable[[], list[list[Segment]]]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    shown = ""
+    while time.monotonic() < until:
+        shown = "\n".join("".join(segment.text for segment in row) for row in rows())
+        if move.expects in " ".join(shown.split()):
+            return
+        await asyncio.sleep(0.05)
+    raise ConsoleError(f"{move.expects!r} never came to the screen:\n{shown}")
+
+
+def as_lines(dsn: str) -> str:
+    """The same runbook as lines of text, with answers given beforehand. As SVG."""
+    said = [word for step, text in ANSWERS.items() for word in ("--confirm", f"{step}={text}")]
+    command = [sys.executable, "-m", "dba_console", "runbook", "run", BOOK, "--dsn", dsn, "--plain", *said]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env={**os.environ, "COLUMNS": str(SIZE[0])},
+        input="",
+    )
+    if done.returncode != 0 or LAST not in done.stdout:
+        raise ConsoleError(f"the runbook did not come to its end:\n{done.stdout}{done.stderr}")
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    first = next(place for place, line in enumerate(lines) if FIRST in line)
+    return drawing([[Segment(line[: SIZE[0]])] for line in lines[first : first + SIZE[1]]], SIZE[0])
