@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,6 +127,19 @@ class Scene:
         assert self.ground is not None and self.what is not None
         self.what.end(self.ground)
 
+    def rest(self) -> None:
+        """End the load: nobody works on the server, not even for a moment does anybody wait."""
+        assert self.ground is not None
+        self.ground.load.stop()
+        wait_until(lambda: self.ground is not None and not self.ground.load.connected(), WAIT_S, what="rest")
+
+    def work(self) -> None:
+        """Have the load go on, where it has been ended."""
+        assert self.ground is not None
+        if not self.ground.load.connected():
+            self.ground.load.start()
+            self.ground.wait_connected(WAIT_S)
+
     def sql(self, text: str) -> str:
         """What psql says, in the database that is watched."""
         assert self.ground is not None
@@ -135,7 +149,10 @@ class Scene:
         """The first frame from now on that `wanted` accepts."""
         client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
         try:
-            return Watch(client).until(wanted, WAIT_S, what=what)
+            watch, patience = Watch(client), time.monotonic() + WAIT_S
+            while not wanted(frame := watch.next_frame(WAIT_S)):
+                assert time.monotonic() < patience, f"{what} did not come in {WAIT_S:g} s; last: {frame}"
+            return frame
         finally:
             client.close()
 
@@ -246,6 +263,8 @@ def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tu
     for line in process.stdout:
         event = json.loads(line)
         events.append(event)
+        if event["event"] == "refused":
+            surprises.append(event)
         if event["event"] != "question":
             continue
         try:

@@ -1,0 +1,149 @@
+"""The runbook `slot-retention`, walked on slots that keep WAL for replicas that are gone, late, or there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.load import LoadPlan
+from tests.background import wait_until
+from tests.conftest import binaries_of
+from tests.runbooks.walking import WAIT_S, Scene, incident, watched
+
+BOOK = "slot-retention"
+SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
+ASKED = "ask-for-the-reader=the team of the reports, by telephone"
+TOLD = "so-that-it-stays-away=told them, ticket 4711"
+MIB = 1 << 20
+SLOTS = """
+select string_agg(slot_name || ' ' || coalesce(wal_status, '-'), ', ' order by slot_name) from pg_replication_slots
+"""
+
+
+def reserve(cluster: Cluster, slot: str) -> None:
+    cluster.psql(f"select pg_create_physical_replication_slot('{slot}', true)")
+
+
+def write(cluster: Cluster, mebibytes: int) -> None:
+    """So much WAL, and nothing else."""
+    cluster.psql(
+        f"select count(pg_logical_emit_message(false, 'test', repeat('x', {MIB}))) from generate_series(1, {mebibytes})"
+    )
+
+
+@contextmanager
+def frozen_reader(cluster: Cluster, slot: str) -> Iterator[None]:
+    """Somebody who is connected to the slot, and takes nothing."""
+    program = cluster.binaries.program("pg_receivewal")
+    with tempfile.TemporaryDirectory(prefix="dbac-reader-") as place:
+        command = [str(program), "-D", place, "-S", slot, "-d", cluster.dsn()]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader:
+            try:
+                active = f"select 1 from pg_replication_slots where slot_name = '{slot}' and active"
+                wait_until(lambda: cluster.psql(active), WAIT_S, what=f"the reader of {slot}")
+                reader.send_signal(signal.SIGSTOP)
+                yield
+            finally:
+                reader.kill()
+
+
+@pytest.fixture(scope="module")
+def small_files() -> Iterator[Cluster]:
+    """A server of few and small files of WAL, and no slot yet."""
+    settings: Settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "wal_sender_timeout": 0}
+    with Cluster(binaries_of(None), settings=settings, durable=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def scene(small_files: Cluster) -> Iterator[Scene]:
+    with watched(small_files.dsn()) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(small_files: Cluster) -> Iterator[Cluster]:
+    """The same, given back without slots and as it was set."""
+    yield small_files
+    small_files.psql("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+    small_files.psql("alter system reset all")
+    small_files.psql("select pg_reload_conf()")
+
+
+def test_the_slot_of_a_replica_that_is_gone_is_dropped_and_its_wal_goes() -> None:
+    with incident(BOOK, SMALL) as scene:
+        scene.calm()
+        scene.cause()
+        scene.cluster.psql("select pg_create_physical_replication_slot('unused')")
+        scene.raised(BOOK)
+        walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
+        assert walk.code == 0, walk.text
+        assert walk.done() == ["drop-the-slots", "is-there-room-again"]
+        assert scene.cluster.psql(SLOTS) == "unused -"
+        scene.cleared(BOOK)
+
+
+def test_a_slot_that_is_read_is_not_dropped(scene: Scene, cluster: Cluster) -> None:
+    reserve(cluster, "left")
+    reserve(cluster, "read")
+    with frozen_reader(cluster, "read"):
+        write(cluster, 100)
+        walk = scene.person(
+            BOOK,
+            {"start": "yes", "ask-for-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "1",
+             "is-there-room-again/change": "no", "failed": "abort", "undo": "none"},
+        )  # fmt: skip
+        assert walk.code == 7, walk.text
+        assert walk.done() == ["drop-the-slots"]
+        assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "read"
+
+
+def test_a_reader_that_comes_back_is_waited_for(scene: Scene, cluster: Cluster) -> None:
+    reserve(cluster, "late")
+    write(cluster, 100)
+
+    def comes_back() -> str:
+        cluster.psql("select pg_replication_slot_advance('late', pg_current_wal_lsn())")
+        return "it is started, and reads"
+
+    walk = scene.person(
+        BOOK,
+        {"start": "yes", "choose": "back", "let-it-catch-up": comes_back, "manual": "told", "ack": "y"},
+    )
+    assert walk.code == 0, walk.text
+    assert walk.done() == ["is-there-room-again"]
+    assert cluster.psql(SLOTS) == "late reserved"
+
+
+def test_a_slot_is_cut_off_by_a_limit_and_then_dropped_as_lost(scene: Scene, cluster: Cluster) -> None:
+    reserve(cluster, "perhaps")
+    write(cluster, 100)
+    walk = scene.headless(
+        BOOK,
+        ASKED,
+        "ask-for-the-reader=cap",
+        "limit-what-slots-keep=48MB",
+        f"limit-what-slots-keep={scene.target}",
+        TOLD,
+    )
+    assert walk.code == 0, walk.text
+    assert cluster.psql("show max_slot_wal_keep_size") == "48MB"
+    assert cluster.psql(SLOTS) == "perhaps lost"
+    reserve(cluster, "fresh")
+    again = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
+    assert again.code == 0, again.text
+    assert cluster.psql(SLOTS) == "fresh reserved"
+
+
+def test_where_no_slot_keeps_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
+    reserve(cluster, "fresh")
+    walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
+    assert walk.code == 7, walk.text
+    assert walk.red() == ["which-slots/check"] and walk.done() == []
+    assert cluster.psql(SLOTS) == "fresh reserved"

@@ -1,0 +1,115 @@
+"""The runbook `xid-wraparound`, walked on a cluster a few million ids before its end that several things hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import ClassVar
+
+import pytest
+
+from dba_console.demo.cluster import Cluster, Settings, make_standby
+from dba_console.demo.incidents.wraparound import SLOT, WRAP_AGE, Wraparound
+from dba_console.demo.load import DATABASE, LoadPlan
+from dba_console.errors import Unsupported
+from tests.background import session
+from tests.requirements import lacking
+from tests.runbooks.walking import Scene, incident, watched
+
+BOOK = "xid-wraparound"
+OLD = "20000"
+"""More ids than the load takes while this is walked, fewer than are used up between what is old and what is young."""
+SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
+TOLD = "so-that-it-stays-away=the subscriber was switched off in May, ticket 4711"
+HOLDERS = """
+select string_agg(name, ' ' order by name) from (
+  select gid as name from pg_prepared_xacts union all select slot_name from pg_replication_slots
+  union all select application_name from pg_stat_activity where application_name in ('old', 'reader', 'young')) as names
+"""
+AGE = "select max(age(datfrozenxid)) from pg_database"
+USE_UP = "do $$ begin for i in 1..25000 loop perform txid_current(); commit; end loop; end $$"
+
+
+class HeldBack(Wraparound):
+    """The incident on a server that knows prepared transactions, looks after its databases often, and logs little."""
+
+    settings: ClassVar[Settings] = {
+        **Wraparound.settings, "max_prepared_transactions": 4, "autovacuum_naptime": "1s", "log_min_messages": "error",
+        "synchronous_commit": "off",
+    }  # fmt: skip
+
+
+def prepared(cluster: Cluster, gid: str) -> None:
+    cluster.psql(f"begin; create table \"{gid}\" (); prepare transaction '{gid}'", dbname=DATABASE)
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    try:
+        with incident(HeldBack(), SMALL) as made:
+            yield made
+    except Unsupported as error:
+        lacking(error.message)
+
+
+def test_what_holds_the_horizon_goes_before_the_vacuum_and_what_is_young_stays(scene: Scene) -> None:
+    cluster = scene.cluster
+    with (
+        closing(session(cluster, dbname=DATABASE, name="old")) as old,
+        closing(session(cluster, dbname=DATABASE, name="reader")) as reader,
+        closing(session(cluster, dbname=DATABASE, name="young")) as young,
+    ):
+        reader.execute("begin isolation level repeatable read")
+        reader.execute("select 1")
+        old.execute("begin")
+        old.execute("select txid_current()")
+        prepared(cluster, "old prepared")
+        cluster.psql(USE_UP)
+        young.execute("begin")
+        young.execute("select txid_current()")
+        prepared(cluster, "young prepared")
+        cluster.psql("select pg_create_physical_replication_slot('young_slot')")
+        scene.raised(BOOK)
+
+        everything = cluster.psql(HOLDERS)
+        declined = scene.person(
+            BOOK,
+            {"start": "yes", "type": "no", "failed": iter(["skip it may be wanted"] * 2 + ["abort"]).__next__,
+             "undo": "none"},
+            old=OLD,
+        )  # fmt: skip
+        assert declined.code == 7, declined.text
+        red = declined.records("block.seen", "is-the-horizon-free")[-1].text
+        assert all(held in red for held in (f"slot {SLOT}", "prepared old prepared", f"session {old.info.backend_pid}"))
+        assert "young" not in red
+        assert cluster.psql(HOLDERS) == everything
+        assert int(cluster.psql(AGE)) > WRAP_AGE // 2
+
+        walk = scene.headless(
+            BOOK, "prepared-transactions=1", "transactions-left-open=1", "snapshots-left-open=1",
+            "slots-nobody-reads=1", "vacuum-oldest-first=yes", TOLD, old=OLD, forgotten="0s",
+        )  # fmt: skip
+        assert walk.code == 0, walk.text
+        assert walk.done() == [
+            "prepared-transactions", "transactions-left-open", "snapshots-left-open", "slots-nobody-reads",
+            "vacuum-oldest-first",
+        ]  # fmt: skip
+        assert cluster.psql(HOLDERS) == "young young prepared young_slot"
+        assert int(cluster.psql(AGE)) < WRAP_AGE // 2
+        scene.cleared(BOOK)
+        young.execute("commit")
+    cluster.psql("rollback prepared 'young prepared'", dbname=DATABASE)
+
+
+def test_a_cluster_with_ids_enough_is_left_alone(cluster: Cluster) -> None:
+    with watched(cluster.dsn()) as scene:
+        walk = scene.headless(BOOK, "vacuum-oldest-first=yes")
+        assert walk.code == 7, walk.text
+        assert walk.red() == ["how-bad-is-it/check"] and walk.done() == []
+
+
+def test_on_a_standby_nothing_is_tried(cluster: Cluster) -> None:
+    with make_standby(cluster) as standby, watched(standby.dsn()) as scene:
+        walk = scene.headless(BOOK, "vacuum-oldest-first=yes")
+        assert walk.code == 7, walk.text
+        assert walk.red() == ["how-bad-is-it/check"] and walk.done() == []
