@@ -4,9 +4,9 @@ neither sudo nor su changes. Where the kernel was told none, what the console sa
 
 from __future__ import annotations
 
-import os
 import pwd
 from dataclasses import dataclass
+from functools import cache
 
 from dba_console.probes.host.procstat import stat_of
 
@@ -58,8 +58,11 @@ def login_uid(pid: int, *, proc: str = "/proc") -> int | None:
     return uid if same and uid != UNSET else None
 
 
+@cache
 def user_name(uid: int) -> str:
-    """The login name of a user id, or the id where it has none."""
+    """The login name of a user id, or the id where it has none. Asked once: names may come from a directory server,
+    and views are made for as long as it is down.
+    """
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -85,8 +88,3 @@ def difference(first: Person, second: Person) -> Difference:
     if first.login == second.login:
         return Difference(False, f"both consoles say they are {first.login}'s")
     return Difference(True, f"logins {first.login} and {second.login}, {TOLD}")
-
-
-def own_login() -> str:
-    """Whose process this is."""
-    return user_name(os.geteuid())

@@ -52,7 +52,11 @@ class Unfinished:
 def find(sessions: Path, target_key: str) -> Iterator[Unfinished]:
     """Those of a target, oldest first."""
     for papers in unfinished_runs(sessions, target_key):
-        yield _of(papers)
+        try:
+            one = _of(papers)
+        except Exception as error:  # of another version, or a defect: it is told, and hides none of the others
+            one = _untold(papers, papers.damage or f"its records are not understood: {type(error).__name__}")
+        yield one
 
 
 def wait_for_commands(one: Unfinished) -> None:
@@ -65,17 +69,22 @@ def wait_for_commands(one: Unfinished) -> None:
 
 
 def _of(papers: RunPapers) -> Unfinished:
-    about = papers.about
     if papers.plan is None:
-        shown = RunView(
-            run=papers.directory.name, runbook=about.runbook, title=about.title, mode="run", state="interrupted",
-            target=about.target, who=about.who, directory=str(papers.directory), ending=papers.damage or "",
-        )  # fmt: skip
-        return Unfinished(papers.directory, shown, (), papers.damage or "")
+        return _untold(papers, papers.damage or "")
     state = fold(papers.plan, papers.records)
     state.interrupted = True
     shown = view(papers.plan, state, Live(now_us=papers.records[-1].wall_us, directory=str(papers.directory)))
     return Unfinished(papers.directory, shown, _running(papers, state), papers.damage or "", tag_of(papers.plan))
+
+
+def _untold(papers: RunPapers, why: str) -> Unfinished:
+    """One whose records say nothing."""
+    about = papers.about
+    shown = RunView(
+        run=papers.directory.name, runbook=about.runbook, title=about.title, mode="run", state="interrupted",
+        target=about.target, who=about.who, directory=str(papers.directory), ending=why,
+    )  # fmt: skip
+    return Unfinished(papers.directory, shown, (), why)
 
 
 def _running(papers: RunPapers, state: RunState) -> tuple[Path, ...]:

@@ -1,0 +1,36 @@
+"""Runs that were left unfinished: each is told, whatever its records look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.runs import unfinished
+from dba_console.plans.plan import Plan
+from dba_console.plans.record import Record
+from dba_console.runbook.fold import fold
+from dba_console.runbook.fold_state import RunState
+from tests.unit.session.running import INTENT, begun
+
+STRANGE = Record(kind="block.seen", text="of another version", block="drop-it/action", state="ok")
+
+
+def test_a_run_whose_records_are_not_understood_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choosy(plan: Plan, records: Sequence[Record]) -> RunState:
+        if any(record.text == STRANGE.text for record in records):
+            raise KeyError("strange")
+        return fold(plan, records)
+
+    monkeypatch.setattr(unfinished, "fold", choosy)
+    session = tmp_path / "20260101T000000Z-db2-1a2b3c4d"
+    session.mkdir()
+    for run, record in (("20260101T000000Z-strange-1a2b", STRANGE), ("20260101T000001Z-plain-1a2b", INTENT)):
+        journal = begun(session, run=run)
+        journal.append(record)
+        journal.close()
+    strange, plain = unfinished.find(tmp_path, "key1")
+    assert strange.note == "its records are not understood: KeyError"
+    assert (strange.view.state, strange.view.ending) == ("interrupted", strange.note)
+    assert (plain.run, plain.note) == ("20260101T000001Z-plain-1a2b", "")
