@@ -127,7 +127,7 @@ def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: 
     least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" else 0
     upper = max(3, min(room - least, max(len(told) + len(asked), len(view.steps))))
     asked = asked[: max(1, upper - 1)]
-    body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right))
+    body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right, upper - len(asked)))
     lines_of_step = [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]
     boxes = [Box(left + 1 if left else 0, 0, right + 1, upper, None, lines_of_step)]
     if left:
@@ -196,9 +196,12 @@ def _tables(view: RunView, cells: int) -> list[Line]:
     return lines
 
 
-def _follow(view: RunView, cells: int) -> int:
-    """The line that should be the last one seen: the end of the block under way."""
-    return len(_body_parts(view, cells)[0])
+def _follow(view: RunView, cells: int, room: int) -> int:
+    """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
+    are seen, below their names.
+    """
+    end = len(_body_parts(view, cells)[0])
+    return min(end, end - len(_tables(view, cells)) + room)
 
 
 def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:

@@ -131,3 +131,17 @@ def test_any_run_fills_the_screen_exactly(view: RunView, size: tuple[int, int], 
     laid = walkthrough(view, OUTPUT, PANELS, Showing(pane=pane, top=top), width, height)  # type: ignore[arg-type]
     assert len(laid.lines) == height
     assert all(line_width(one) <= width for one in laid.lines)
+
+
+def test_of_many_rows_the_first_are_seen_below_their_names() -> None:
+    rows = tuple((str(9000 + place), "app") for place in range(163))
+    view = structs.replace(DROP, question=TYPED, table=Table(columns=("pid", "application"), rows=rows, total=163))
+    text = shown(view)
+    assert "pid application" in text and "9000 app" in text and "more lines" in text
+
+
+def test_a_moment_with_its_zone_is_told_as_this_hosts_clock_has_it() -> None:
+    table = Table(columns=("backend_start",), rows=(("2026-11-22 06:05:33.123+00",),), total=1)
+    text = shown(structs.replace(DROP, table=table))
+    assert "11-22" in text or "11-21" in text or "11-23" in text
+    assert "2026-" not in text and ".123" not in text
