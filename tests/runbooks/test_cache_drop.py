@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.requirements import require_root
-from tests.runbooks.walking import ASKED, Scene, incident
+from tests.runbooks.walking import ASKED, Scene, incident, open_rules
 
 BOOK, INCIDENT = "cache-drop", "reclaim-stall"
 COUNT, ANNOUNCE, DROP, AFTER = "what-does-the-kernel-count", "announce-it", "drop-it", "did-i-o-come-back"
@@ -26,6 +26,8 @@ def scene() -> Iterator[Scene]:
 
 
 def test_on_a_host_without_a_stall_it_is_not_begun(scene: Scene) -> None:
+    said = {"reclaim-stall", "memory-reclaim"}
+    scene.frame(lambda now: now.judged and not said & open_rules(now), "a host that reclaims nothing")
     walk = scene.headless(BOOK, f"{COUNT}=stall", f"{ANNOUNCE}=ticket", f"{DROP}={scene.target}")
     assert walk.code == 7, walk.text
     assert walk.records("run.started") == [] and walk.done() == []

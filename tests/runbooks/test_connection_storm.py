@@ -10,7 +10,7 @@ import pytest
 from dba_console.demo.incidents.connection_storm import APPLICATION, ROLE
 from dba_console.demo.load import DATABASE, LoadPlan
 from tests.background import wait_until
-from tests.runbooks.walking import ASKED, WAIT_S, Scene, incident
+from tests.runbooks.walking import ASKED, WAIT_S, Scene, incident, open_rules
 
 BOOK = "connection-storm"
 SMALL = LoadPlan(clients=4, rate_per_s=20, idle=12, forgotten=False, scale=1)
@@ -30,6 +30,7 @@ def storm(scene: Scene) -> Iterator[Scene]:
     """The storm, found by the agent; nothing is left of it afterwards."""
     scene.cause()
     scene.raised(BOOK)
+    wait_until(lambda: not sessions(scene, APPLICATION, "state <> 'idle'"), WAIT_S, what="idle sessions")
     yield scene
     scene.cluster.psql(f"alter role {ROLE} connection limit -1")
     scene.cluster.psql(
@@ -83,7 +84,8 @@ def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_ba
 
 
 def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:
-    scene.frame(lambda frame: (frame.connections.used_pct or 100) < 50, "room for connections")
+    said = {"connection-storm", "connections-filling", "connection-limit"}
+    scene.frame(lambda now: (now.connections.used_pct or 100) < 50 and not said & open_rules(now), "room")
     walk = scene.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application=APPLICATION)
     assert walk.code == 7, walk.text
     assert walk.records("run.started") == [] and walk.done() == []

@@ -27,29 +27,31 @@ def scene() -> Iterator[Scene]:
 
 @contextmanager
 def left_open(scene: Scene, name: str) -> Iterator[Session]:
-    """A session that has been idle in its transaction for more than a second."""
+    """A session that has been idle in its transaction for more than a second, and nobody else is at work."""
+    scene.rest()
     with psycopg.connect(scene.cluster.dsn(dbname=DATABASE, application_name=name)) as connection:
         connection.execute("select txid_current()")
         wait_until(lambda: idle(scene, name), WAIT_S, what="an idle transaction")
         yield connection
 
 
-def idle(scene: Scene, application: str) -> bool:
-    """Whether it has been idle in its transaction for more than a second."""
+def idle(scene: Scene, application: str, for_s: float = 1.1) -> bool:
+    """Whether it has been idle in its transaction for so long."""
     where = (
         f"application_name = '{application}' and state = 'idle in transaction'"
-        " and state_change < clock_timestamp() - interval '1.1 s'"
+        f" and state_change < clock_timestamp() - make_interval(secs => {for_s})"
     )
     return scene.cluster.psql(f"select count(*) from pg_stat_activity where {where}") == "1"
 
 
 def test_who_cannot_be_reached_is_ended_and_those_behind_go_on(scene: Scene) -> None:
+    scene.work()
     scene.cause()
     try:
         scene.raised(BOOK)
-        wait_until(lambda: idle(scene, APPLICATION), WAIT_S, what="an idle transaction")
+        wait_until(lambda: idle(scene, APPLICATION, 2.1), WAIT_S, what="an idle transaction")
         with psycopg.connect(scene.cluster.dsn(application_name="bystander"), autocommit=True) as bystander:
-            walk = scene.headless(BOOK, *NOBODY, f"{END}=1", TOLD, age="1s")
+            walk = scene.headless(BOOK, *NOBODY, f"{END}=1", TOLD)
             assert walk.code == 0, walk.text
             assert walk.done() == [END]
             assert bystander.execute("select 1").fetchone() == (1,)

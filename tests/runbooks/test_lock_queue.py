@@ -25,6 +25,7 @@ def scene() -> Iterator[Scene]:
 @pytest.fixture
 def queue(scene: Scene) -> Iterator[Scene]:
     """The queue, found by the agent; nothing is left of it afterwards."""
+    scene.work()
     scene.cause()
     scene.raised(BOOK)
     scene.frame(lambda frame: (frame.locks.longest_wait_s or 0) >= 2, "a queue that stands")
@@ -49,6 +50,7 @@ def test_the_statement_in_the_middle_gives_way_and_the_queue_flows_again(queue: 
     assert walk.code == 0, walk.text
     assert walk.done() == [CANCEL]
     assert walk.states()[ROOT] == "skipped"
+    assert [row[1] for row in walk.events[-1]["summary"]["rows"]].count("ok") == 6
     queue.cleared(BOOK)
     assert there(queue, "pg_dump") == 1, "the dump goes on"
     assert there(queue, MIGRATION) == 1, "cancelled, not ended"
@@ -84,19 +86,10 @@ def test_nobody_is_stopped_where_that_is_chosen_or_another_number_confirmed(queu
     assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
 
 
-@pytest.fixture
-def quiet(scene: Scene) -> Iterator[Scene]:
-    """Nobody works on the server: not even for a moment does anybody wait."""
-    assert scene.ground is not None
-    scene.ground.load.stop()
+def test_where_nobody_waits_it_is_not_begun(scene: Scene) -> None:
+    scene.rest()
     scene.frame(lambda frame: frame.locks.waiting == 0, "a server without waiters")
-    yield scene
-    scene.ground.load.start()
-    scene.ground.wait_connected(WAIT_S)
-
-
-def test_where_nobody_waits_it_is_not_begun(quiet: Scene) -> None:
-    walk = quiet.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)
+    walk = scene.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)
     assert walk.code == 7, walk.text
     assert "locks.waiting 0" in walk.text
     assert walk.records("run.started") == [] and walk.done() == []
