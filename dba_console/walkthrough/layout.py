@@ -200,8 +200,8 @@ def _follow(view: RunView, cells: int, room: int) -> int:
     """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
     are seen, below their names.
     """
-    end = len(_body_parts(view, cells)[0])
-    return min(end, end - len(_tables(view, cells)) + room)
+    end, rows = len(_body_parts(view, cells)[0]), len(_tables(view, cells))
+    return min(end, end - rows + room - 1) if rows else end
 
 
 def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
