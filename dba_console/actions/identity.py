@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from dba_console.samples.postgres import Server
-
 PRIMARY, STANDBY = "primary", "standby"
 
 
@@ -49,24 +47,6 @@ class HostIdentity(Struct, frozen=True, kw_only=True):
 
     name: str
     boot_id: str
-
-
-def identity_of(server: Server) -> Identity:
-    """The identity in a reading of the watching connection."""
-    settings = {setting.name: setting.value for setting in server.settings}
-    port = settings.get("port", "")
-    return Identity(
-        system_identifier=server.system_identifier,
-        role=STANDBY if server.in_recovery else PRIMARY,
-        timeline=server.timeline,
-        server_start_us=server.start_us,
-        version_num=server.version_num,
-        data_directory=server.data_directory,
-        port=int(port) if port.isdigit() else None,
-        address=server.server_address,
-        database=server.database,
-        user=server.current_user,
-    )
 
 
 def host_identity(proc: str = "/proc") -> HostIdentity:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -66,12 +65,3 @@ def wall_us(when: datetime) -> int:
     """Microseconds since 1970, without the rounding of a float."""
     since = when - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
-def application_name(run: str, step: str) -> str:
-    """What the connection is called in pg_stat_activity: cut to the 63 bytes a server keeps (NAMEDATALEN).
-
-    >>> application_name("20261122T050100Z-cache-drop-1f3a", "before")
-    'dba-console:20261122T050100Z-cache-drop-1f3a:before'
-    """
-    return os.fsencode(f"dba-console:{run}:{step}")[:63].decode("utf-8", "ignore")

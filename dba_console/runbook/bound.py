@@ -40,12 +40,6 @@ def for_each(block: Block) -> bool:
     return bool(block.settings.get("each"))
 
 
-def bound_rows(plan: Plan, state: RunState, block: Block) -> tuple[dict[str, Any], ...] | None:
-    """The rows it is bound to; None where it is bound to no preview, or the preview has not been run."""
-    preview = bound_preview(plan, block)
-    return None if preview is None else state.blocks[preview.id].rows
-
-
 def parameters(state: RunState, block: Block) -> dict[str, Any]:
     """The values its code names, as the run knows them. Secrets are not among them: the run does not know them."""
     return {name: state.values[name] for name in block.uses if name in state.values}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from functools import cache
 from typing import Any
@@ -42,14 +41,6 @@ def row_type(annotation: Any) -> type[msgspec.Struct] | None:
 
 def is_list(annotation: Any) -> bool:
     return typing.get_origin(annotation) is list
-
-
-def plain_type(annotation: Any) -> Any:
-    """Without None."""
-    if isinstance(annotation, types.UnionType):
-        kept = [one for one in typing.get_args(annotation) if one is not type(None)]
-        return kept[0] if len(kept) == 1 else annotation
-    return annotation
 
 
 def all_fields() -> list[str]:

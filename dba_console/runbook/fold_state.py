@@ -52,7 +52,6 @@ class BlockState:
     """What a preview gave."""
     row: int = 0
     """The next row, of a change that is executed for each."""
-    rows_left_out: int = 0
     sight: dict[str, Any] | None = None
     """What an action saw before the question."""
     table: Table | None = None
@@ -64,7 +63,7 @@ class BlockState:
 
     def reset(self) -> None:
         """Not run yet, as at the beginning of a round; what it took and how often it ran is kept."""
-        self.status, self.note, self.confirmed, self.rows, self.row, self.rows_left_out = "pending", "", "", None, 0, 0
+        self.status, self.note, self.confirmed, self.rows, self.row = "pending", "", "", None, 0
         self.sight, self.table, self.timed_out, self.due_us = None, None, False, None
 
 

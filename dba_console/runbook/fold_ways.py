@@ -82,7 +82,6 @@ def _skip_block(state: RunState, record: Record, reason: str) -> None:
         item_done(state, failure.item, "skipped")
         return
     if failure is not None and failure.acted and for_each(plan_block):
-        block.rows_left_out += 1
         row_done(state, plan_block, block, None)
         return
     block.status, block.note = "skipped", reason

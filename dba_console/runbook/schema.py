@@ -78,7 +78,6 @@ class KindOf(Struct, frozen=True):
 
 ACTING = frozenset({"change", "run", "action"})
 CONFIRMED = frozenset({"change", "run", "action", "confirm", "undo"})
-SQL_KINDS = frozenset({"check", "measure", "preview", "change", "undo"})
 NAMED = frozenset({"measure", "preview", "change", "run", "action", "input", "manual"})
 
 RUNBOOK: tuple[Key, ...] = (
@@ -195,8 +194,6 @@ KINDS: tuple[KindOf, ...] = (
 )  # fmt: skip
 
 BY_NAME: Mapping[str, KindOf] = {kind.name: kind for kind in KINDS}
-SPECIAL: tuple[str, ...] = ("runbook", "example")
-"""Words that may stand in place of a kind: the head of the document, and a fence that is only shown."""
 
 assert set(BY_NAME) == set(get_args(Kind))
 

@@ -26,12 +26,8 @@ class Surroundings:
     session: Callable[[], Path | None]
     """Directory of the recording; None where there is none."""
     frame: Callable[[int], Frame | None]
-    """The newest frame if it was read after that monotonic time, waited for up to `FRAME_S`; None where none came."""
+    """The newest frame if it was read after that monotonic time, waited for some seconds; None where none came."""
     here: Callable[[], bool]
     """Whether the server is proven to run on this host."""
     emit: Callable[[Event], None]
     """Have an event recorded and shown."""
-
-
-FRAME_S = 5.0
-"""A tick reads each second; a frame that does not come for so long is not waited for."""
