@@ -102,7 +102,7 @@ def _round(place: Path, size: int, delete: Callable[[Path], None]) -> Round:
     _write(path, size)
     stop = multiprocessing.Event()
     answers: multiprocessing.Queue[Any] = multiprocessing.Queue()
-    probe = multiprocessing.Process(target=_probe, args=(str(place), stop, answers))
+    probe = multiprocessing.Process(target=_probe, args=(str(place), stop, answers), daemon=True)
     probe.start()
     try:
         answers.get(timeout=60)
@@ -111,10 +111,12 @@ def _round(place: Path, size: int, delete: Callable[[Path], None]) -> Round:
         delete(path)
         ended = time.monotonic()
         time.sleep(QUIET_S)
-    finally:
         stop.set()
         timed: list[tuple[float, float]] = answers.get(timeout=60)
         probe.join(60)
+    finally:
+        probe.kill()  # nothing may keep the file system in use
+        probe.join()
     felt = [took for at, took in timed if at + took >= begun and at <= ended + 0.5]
     quiet = [took for at, took in timed if at + took < begun]
     return Round(ended - begun, max(felt), statistics.median(quiet), len(felt))

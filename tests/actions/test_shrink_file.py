@@ -260,7 +260,7 @@ def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
         cutting = Cutting(file.fileno(), senses, control, Limits())
         pace = cutting.measure()
         senses.commits = [0.9]
-        pace = pace.__class__(pace.step, 0.0, (*pace.quiet, 0.9), pace.baseline)
+        pace = pace.__class__(pace.step, 0.0, (*pace.quiet, 0.9), pace.baseline_s)
         progress = cutting.run(pace)
     assert progress.stopped == ""
     assert any("without any cut: it waits for that to pass" in said for said in control.said)

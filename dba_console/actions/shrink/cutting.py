@@ -6,10 +6,12 @@ open cannot.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dba_console.actions.action import Control
@@ -20,10 +22,17 @@ from dba_console.units import human_bytes, human_duration
 BASELINE = 25
 """Commits timed before the first cut; with the pauses between them a second or so."""
 BETWEEN_S = 0.02
-RECOVERY = 10
-"""Commits that may feel a cut before the rest is left to the pause."""
 LEARN_EVERY = 4
-"""Cuts after which a commit in the pause is timed; and whenever commits did not recover from a cut."""
+"""Cuts of which one has a commit timed right after it and another at the end of its pause; every one has while it
+is in doubt whose doing slow commits are."""
+MAPPED_STEP = 16 * MIB
+EXTENTS_STEP = 32 * MIB
+"""What is cut off at most at a time: a file of extents is freed by a few records, one of block maps (ext2, ext3) block
+by block. Where it cannot be told, the smaller."""
+GET_FLAGS = 0x80086601
+"""FS_IOC_GETFLAGS of a 64-bit kernel (linux/fs.h)."""
+EXTENTS = 0x80000
+"""FS_EXTENT_FL: the file is mapped by extents."""
 COARSE_S = 2.0
 """The kernel brings pressure figures up to date every two seconds (kernel/sched/psi.c, PSI_FREQ)."""
 TELL_S = 0.25
@@ -87,6 +96,16 @@ def next_length(size: int, step: int, has_data: Callable[[int], bool]) -> int:
     return 0
 
 
+def most(fd: int) -> int:
+    """The largest step for this file, bytes."""
+    flags = bytearray(8)
+    try:
+        fcntl.ioctl(fd, GET_FLAGS, flags)
+    except OSError:
+        return MAPPED_STEP
+    return EXTENTS_STEP if int.from_bytes(flags[:4], sys.byteorder) & EXTENTS else MAPPED_STEP
+
+
 def _aligned(length: int) -> int:
     """Down to whole megabytes: a cut through a block would first write what is left of it."""
     return max(0, length // MIB * MIB)
@@ -109,12 +128,14 @@ class Cutting:
         self._fd = fd
         self._senses = senses
         self._control = control
-        self._limits = limits
+        self._limits = replace(limits, largest=min(limits.largest, most(fd)))
         self._flags = flags
         self._now = seconds
         self._size = status.st_size
         self._sparse = status.st_blocks * 512 < status.st_size
         self._learn = False
+        self._timed_s = 0.0
+        """What the last commit after a cut took: that long nothing was cut already."""
         self._usual = Coarse()
         self._last = Coarse()
         self._looked_s = self._told_s = self._asked_s = 0.0
@@ -146,7 +167,7 @@ class Cutting:
                 break
             pace = self._cut(self._relearned(pace))
             self.progress.quiet_s = pace.quiet_s
-            if self._size > 0 and self._pause(pace.pause_s):
+            if self._size > 0 and self._pause(max(self._limits.shortest_pause_s, pace.pause_s - self._timed_s)):
                 self.progress.stopped = "stopped by the operator"
                 break
         self.progress.lasted_s = self._now() - self.progress.began_s
@@ -157,20 +178,14 @@ class Cutting:
         begun = self._now()
         os.ftruncate(self._fd, length)
         os.fsync(self._fd)
-        own = busy = worst = self._now() - begun
+        own = self._now() - begun
         database, database_quiet = self._ask_database(), self._database_quiet
-        recovered, following = False, None
-        for _ in range(RECOVERY):
-            commit = self._senses.commit()
-            following = commit if following is None else following
-            if not pacing.felt(commit, pace):
-                recovered = True
-                break
-            worst, busy = max(worst, commit), self._now() - begun
-        cut = Cut(self._size - length, own, following or 0.0, busy, database, database_quiet)
+        self._learn = pace.doubt or self.progress.cuts % LEARN_EVERY == 0
+        following = self._senses.commit() if self._learn else None
+        self._timed_s = following or 0.0
+        cut = Cut(self._size - length, own, following, database, database_quiet)
         self._size = length
-        self._learn = not recovered or self.progress.cuts % LEARN_EVERY == 0
-        self._count(cut.step, worst)
+        self._count(cut.step, max(own, following or 0.0))
         if cut.step > 2 * pace.step:  # a hole: says nothing about what data costs
             return pace
         pace = self._look_around(pacing.after(pace, cut, self._limits))

@@ -1,54 +1,67 @@
 """How much is cut off at a time, and how long nothing is done between two cuts: pure.
 
 Freed space goes through the file system's journal, and with it everybody's commits: how long a commit takes beside a
-cut is what others feel of it. That is compared with how long one takes in the pause between two cuts on the same file
-system, so that a disk that is slow by itself, or by others' doing, is not mistaken for harm done. Up by small amounts,
-down by half (AIMD), as a sender does on a network whose capacity nobody tells it.
+cut is what others feel of it. What one feels at worst is bounded by the size of the cut, not by how fast slow commits
+are answered: so cuts are small from the first to the last, each is committed at once, lest the discards of many pile
+up, and the disk is left to others for twice as long as the cut took.
+
+It gives way only to what it does itself: commits beside cuts that are clearly slower than those in pauses. Where both
+are slow, the disk is busy with others: then it cuts no faster than ten megabytes every fiftieth of a second, which
+leaves nearly all the time to them, but does not crawl for as long as they work.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dba_console.units import human_bytes, human_pct
 
 MIB = 1 << 20
-REMEMBERED = 15
-"""Commits in pauses that the quiet figure is the median of: a slow one changes nothing, a change of load soon does."""
-
 WITNESSES = 5
 """Cuts of the same step that are looked at together."""
+REMEMBERED = WITNESSES
+"""Commits in pauses that the quiet figure is the median of: those between the witnesses, if need be."""
+ASKED = 3
+"""Commits of the database that are looked at together."""
 HARDEST = 16.0
-"""The brake at its hardest: a thirtieth of the time is spent cutting."""
+"""The brake at its hardest."""
+DEARER = 1.3
+"""A larger step is kept where it costs no more than this many times the smaller one: it is then the commit that costs,
+and not what is freed."""
+PATIENCE = 3
+"""Times that many witnesses must have nothing to say before the step grows; four times as many after each time it had
+to become smaller again."""
+MOST_PATIENCE = 192
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the pace goes by."""
 
-    first: int = 4 * MIB
+    first: int = 10 * MIB
+    """As was cut by hand where a database did not suffer."""
     smallest: int = 2 * MIB
-    largest: int = 1024 * MIB
+    largest: int = 32 * MIB
     commit_ratio: float = 3.0
     """A commit beside a cut may take this many times one in a pause. It waits for one that is under way, then for its
     own: that is twice, as behind any other writer, and leaves as much again for what the cut adds."""
-    commit_floor_s: float = 0.004
-    """Never asked to be quicker than this: half of what one turn of a spinning disk takes, and less than any disk with
-    other work on it takes now and then."""
-    drift: float = 3.0
-    """What is quiet is learned anew all the time, but allows never more than this many times what it did before the
-    first cut: else what the cutting does would by and by become what is usual."""
+    commit_extra_s: float = 0.004
+    """This much more than in a pause it may always take: half of what one turn of a spinning disk takes."""
     commit_limit_s: float = 0.1
-    """Nor is more than this ever allowed, however slow the disk is by itself."""
-    busy_share: float = 1 / 3
-    """Of the time, what is spent cutting; the rest of it the disk belongs to the others."""
-    longest_pause_s: float = 2.0
+    """More than this is never allowed, however slow the disk is by itself."""
+    rest: float = 2.0
+    """A pause takes this many times what the cut before it took."""
+    shortest_pause_s: float = 0.001
+    longest_pause_s: float = 0.015
+    """After ten megabytes, while nothing is wrong."""
+    careful_pause_s: float = 0.02
+    """After ten megabytes, while something is: as was done by hand, where a database did not suffer."""
     trouble_s: float = 0.5
     """Commits in pauses that take this long are somebody else's trouble: nothing is added to it while it lasts."""
-    stall_floor_pct: float = 30.0
-    """Pressure (PSI io some) below this is ordinary on a database host."""
+    stall_floor_pct: float = 50.0
+    """Pressure (PSI io some) below this is ordinary on a database host; waiting for its own commits makes a third."""
     await_floor_s: float = 0.02
     """A read or write of the device below this is ordinary, also on spinning disks."""
     coarse_ratio: float = 3.0
@@ -63,11 +76,9 @@ class Cut:
     """Bytes cut off."""
     own_s: float
     """The cut with its commit."""
-    next_s: float
+    next_s: float | None = None
     """The commit after it: what a file system frees it gives back to the device (discard) after its own commit, so that
     the next one feels it."""
-    busy_s: float
-    """From its beginning until commits took no longer than usual."""
     database_s: float | None = None
     """A commit of the database right after it."""
     database_quiet_s: float | None = None
@@ -82,12 +93,22 @@ class Pace:
     pause_s: float
     quiet: tuple[float, ...] = ()
     """The last commits in pauses, oldest first."""
-    baseline: tuple[float, ...] = ()
-    """Commits before the first cut."""
+    baseline_s: float = 0.0
+    """The middle commit before the first cut."""
     cuts: tuple[Cut, ...] = ()
-    """Those of this step so far, oldest first."""
-    probing: bool = True
-    """Nothing has given reason to give way yet: grows by a third, later by a little."""
+    """Those of this step since the last verdict, oldest first."""
+    next_s: tuple[float, ...] = ()
+    """The last commits right after cuts of this step, oldest first."""
+    database: tuple[tuple[float, float], ...] = ()
+    """The last commits of the database with cuts of this step, and in the pause before, oldest first."""
+    good: int = 0
+    """Verdicts in a row that there is nothing to give way to."""
+    patience: int = PATIENCE
+    smaller: tuple[int, float] | None = None
+    """The step that this one grew from, and what was felt of a cut of it: this one may be no dearer."""
+    doubt: bool = False
+    """Commits beside cuts were slow; others may have begun to work since one in a pause was timed. So one is timed in
+    each pause now, and if that does not explain it, it was the cuts."""
     brake: float = 1.0
     """Pauses are made longer by this much."""
     reason: str = ""
@@ -101,27 +122,14 @@ class Pace:
 
 def begin(baseline: tuple[float, ...], limits: Limits) -> Pace:
     """The pace of the first cut, after commits that were timed before it."""
-    return Pace(max(limits.smallest, min(limits.first, limits.largest)), 0.0, baseline[-REMEMBERED:], baseline)
+    usual = statistics.median(baseline) if baseline else 0.0
+    return Pace(max(min(limits.smallest, limits.largest), min(limits.first, limits.largest)), 0.0,
+                baseline[-REMEMBERED:], usual)  # fmt: skip
 
 
-def limit_s(pace: Pace, limits: Limits) -> float:
-    """How long a commit beside a cut may take now."""
-    allowed = _allowed(pace.quiet, limits)
-    if pace.baseline:
-        allowed = min(allowed, limits.drift * _allowed(pace.baseline, limits))
-    return min(limits.commit_limit_s, max(limits.commit_floor_s, allowed))
-
-
-def _allowed(quiet: Sequence[float], limits: Limits) -> float:
-    """By commits that feel no cut: some times the middle one, and what every fifth of them takes by itself."""
-    if not quiet:
-        return 0.0
-    return max(limits.commit_ratio * statistics.median(quiet), _fifth(quiet))
-
-
-def _fifth(times: Sequence[float]) -> float:
-    """What every fifth of them exceeds."""
-    return sorted(times)[len(times) * 4 // 5]
+def allowed_s(quiet_s: float, limits: Limits) -> float:
+    """How long a commit beside a cut may take, where one in a pause takes `quiet_s`."""
+    return min(limits.commit_limit_s, max(limits.commit_ratio * quiet_s, quiet_s + limits.commit_extra_s))
 
 
 def learned(pace: Pace, quiet_s: float) -> Pace:
@@ -138,62 +146,103 @@ def after(pace: Pace, cut: Cut, limits: Limits) -> Pace:
     """
     if cut.step < pace.step * 9 // 10:  # the file's end or a hole's rim: says nothing about a whole step
         return pace
-    pace = replace(pace, cuts=(*pace.cuts, cut))
-    if max(cut.own_s, cut.next_s) > limits.commit_limit_s and pace.step > limits.smallest:
-        return _slower(pace, f"a commit took {_ms(max(cut.own_s, cut.next_s))} beside a cut", limits, surely=False)
+    pace = _witnessed(pace, cut)
+    worst = max(cut.own_s, cut.next_s or 0.0)
+    if worst > limits.commit_limit_s and pace.step > limits.smallest:
+        step = max(limits.smallest, pace.step // 2)
+        slower = _changed(pace, step, reason=f"a commit took {_ms(worst)} beside a cut")
+        # The first may be chance: then it is soon taken back.
+        return _rested(slower if pace.reason else replace(slower, good=pace.patience - 1), cut, limits)
     if len(pace.cuts) < WITNESSES:
-        return replace(pace, pause_s=_pause(pace, pace.brake, limits))
-    if reason := _harm(pace, limits):
-        return _slower(pace, reason, limits, surely=True)
-    return _faster(pace, limits)
+        return _rested(pace, cut, limits)
+    reason = _harm(pace, limits)
+    if reason and not pace.doubt:
+        pace = replace(pace, next_s=(), doubt=True)
+    else:
+        pace = _slower(pace, reason, limits) if reason else _steady(pace, limits)
+    return _rested(replace(pace, cuts=()), cut, limits)
+
+
+def _witnessed(pace: Pace, cut: Cut) -> Pace:
+    following, database = pace.next_s, pace.database
+    if cut.next_s is not None:
+        following = (*following, cut.next_s)[-WITNESSES:]
+    if cut.database_s is not None and cut.database_quiet_s is not None:
+        database = (*database, (cut.database_s, cut.database_quiet_s))[-ASKED:]
+    return replace(pace, cuts=(*pace.cuts, cut), next_s=following, database=database)
 
 
 def _harm(pace: Pace, limits: Limits) -> str:
     """What the last cuts did to others, in words; empty where that is nothing, or not their own doing."""
-    allowed, usually = limit_s(pace, limits), _usually(pace)
-    if usually > allowed:
-        return f"commits took {_ms(usually)} beside a cut, {_ms(pace.quiet_s)} without one"
-    asked = [(cut.database_s, cut.database_quiet_s) for cut in pace.cuts]
-    for took, quiet in asked:
-        if took is not None and quiet is not None:
-            allowed = max(limits.commit_floor_s, limits.commit_ratio * quiet)
-            if took > allowed:
-                return f"the database took {_ms(took)} to commit, {_ms(quiet)} without a cut"
+    usually, quiet = _felt(pace), pace.quiet_s or 0.0
+    if usually > allowed_s(quiet, limits):
+        return f"commits took {_ms(usually)} beside a cut, {_ms(quiet)} without one"
+    if len(pace.database) == ASKED:
+        took, quiet = (statistics.median(times) for times in zip(*pace.database, strict=True))
+        if took > allowed_s(quiet, limits):
+            return f"the database took {_ms(took)} to commit, {_ms(quiet)} without a cut"
     return ""
 
 
-def _usually(pace: Pace) -> float:
-    """The middle commit beside the last cuts, of those in them or those after them."""
-    return max(statistics.median(cut.own_s for cut in pace.cuts), statistics.median(cut.next_s for cut in pace.cuts))
+def _felt(pace: Pace) -> float:
+    """The middle commit beside the last cuts: of those with them, or of those right after them."""
+    return max(statistics.median(cut.own_s for cut in pace.cuts), _next(pace))
 
 
-def _slower(pace: Pace, reason: str, limits: Limits, *, surely: bool) -> Pace:
-    step = max(limits.smallest, pace.step // 2)
-    brake = pace.brake
-    if surely and pace.step <= limits.smallest:
-        # Only time is left to give; as much as what is felt is too much.
-        excess = _usually(pace) / limit_s(pace, limits)
-        brake = min(HARDEST, max(2.0 if excess <= 1.0 else excess, brake))
-    pause_s = _pause(pace, brake, limits)
-    return replace(pace, step=step, pause_s=pause_s, cuts=(), brake=brake, probing=False, reason=reason)
+def _next(pace: Pace) -> float:
+    """Of fewer than three nobody can tell chance from cost."""
+    return statistics.median(pace.next_s) if len(pace.next_s) >= 3 else 0.0
 
 
-def _faster(pace: Pace, limits: Limits) -> Pace:
-    """Grows only where there is room: nearer than two thirds to what is allowed it stays as it is."""
-    step, brake, pause_s = pace.step, max(1.0, pace.brake / 2), _pause(pace, pace.brake, limits)
-    allowed = limit_s(pace, limits)
-    worst = max(max(cut.own_s, cut.next_s) for cut in pace.cuts)
-    # A slow one is no reason to give way, but one to look once more before going further.
-    roomy = _usually(pace) < allowed * 2 / 3 and worst < allowed * 3
-    if roomy and brake == 1.0:
-        step += pace.step // 3 if pace.probing else max(limits.smallest // 4, pace.step // 8)
-    reason = "" if roomy and brake == 1.0 else pace.reason
-    return replace(pace, step=min(step, limits.largest), pause_s=pause_s, cuts=(), brake=brake, reason=reason)
+def _changed(pace: Pace, step: int, *, reason: str) -> Pace:
+    """What was seen of another step says nothing about this one."""
+    return replace(pace, step=step, cuts=(), next_s=(), database=(), good=0, smaller=None, reason=reason)
 
 
-def _pause(pace: Pace, brake: float, limits: Limits) -> float:
-    busy = statistics.median(cut.busy_s for cut in pace.cuts)
-    return min(limits.longest_pause_s, busy * (1 / limits.busy_share - 1) * brake)
+def _slower(pace: Pace, reason: str, limits: Limits) -> Pace:
+    patience = min(MOST_PATIENCE, pace.patience * 4)
+    if pace.step > limits.smallest:
+        step = max(limits.smallest, pace.step // 2)
+        return replace(_changed(pace, step, reason=reason), patience=patience, doubt=True)
+    # Only time is left to give.
+    return replace(pace, brake=min(HARDEST, pace.brake * 2), good=0, patience=patience, reason=reason)
+
+
+def _steady(pace: Pace, limits: Limits) -> Pace:
+    """Nothing to give way to. Grows after a while; beyond the first step only while the disk is quiet."""
+    busy = _busy(pace, limits)
+    if busy and pace.step > limits.first:
+        return _changed(pace, limits.first, reason=busy)
+    if pace.smaller is not None and _felt(pace) > DEARER * pace.smaller[1]:
+        return replace(_changed(pace, pace.smaller[0], reason=""), patience=min(MOST_PATIENCE, pace.patience * 4))
+    # What was slow beside a cut may have been the others' load as it came.
+    patience = min(pace.patience, PATIENCE) if busy else pace.patience
+    pace = replace(pace, brake=max(1.0, pace.brake / 2), good=pace.good + 1, patience=patience, doubt=False)
+    largest = min(limits.first, limits.largest) if busy else limits.largest
+    if pace.good >= patience and pace.brake == 1.0 and pace.step < largest:
+        before = (pace.step, _felt(pace)) if pace.step >= limits.first else None
+        pace = replace(_changed(pace, min(2 * pace.step, largest), reason=pace.reason), smaller=before)
+    whole = pace.step >= min(limits.first, limits.largest) and pace.brake == 1.0
+    return replace(pace, reason=busy or ("" if whole else pace.reason))
+
+
+def _busy(pace: Pace, limits: Limits) -> str:
+    """Are commits in pauses slower than before the first cut? Whoever's doing that is, haste would not help."""
+    quiet = pace.quiet_s
+    if quiet is None or quiet <= max(limits.commit_ratio * pace.baseline_s, pace.baseline_s + limits.commit_extra_s):
+        return ""
+    return f"commits take {_ms(quiet)} without a cut, {_ms(pace.baseline_s)} before it began"
+
+
+def _rested(pace: Pace, cut: Cut, limits: Limits) -> Pace:
+    """With the pause after this cut: in it the device does what it was told to discard, too."""
+    size = pace.step / (10 * MIB)
+    if pace.reason or pace.doubt:
+        pause_s = limits.careful_pause_s * max(1.0, size) if pace.step < limits.first else limits.careful_pause_s * size
+        return replace(pace, pause_s=pause_s * pace.brake)
+    discards = max(0.0, _next(pace) - (pace.quiet_s or 0.0))
+    pause_s = min(limits.longest_pause_s * size, limits.rest * cut.own_s + discards)
+    return replace(pace, pause_s=max(limits.shortest_pause_s, pause_s) * pace.brake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +286,6 @@ def _pressure(now: float, usual: float | None) -> str:
 
 def _waits(now: float, usual: float | None) -> str:
     return f"requests of the device take {_ms(now)}, {_ms(usual)} before it began"
-
-
-def felt(commit_s: float, pace: Pace) -> bool:
-    """Does a commit right after a cut still feel it?"""
-    return bool(pace.quiet) and commit_s > max(1.5 * statistics.median(pace.quiet), _fifth(pace.quiet))
 
 
 def trouble(quiet_s: float | None, limits: Limits) -> str:

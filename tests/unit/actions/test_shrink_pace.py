@@ -2,125 +2,208 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from dba_console.actions.shrink import pace as pacing
+from dba_console.actions.shrink.cutting import LEARN_EVERY
 from dba_console.actions.shrink.pace import MIB, Coarse, Cut, Limits, Pace
 
 LIMITS = Limits()
 QUIET_S = 0.001
 BASELINE = (QUIET_S,) * 25
+LOOP_STEP, LOOP_SLEEP_S = 10 * MIB, 0.02
 
 
-def cut_of(pace: Pace, cost_s_per_mib: float, *, extra_s: float = 0.0) -> Cut:
-    """A cut on a disk where each megabyte costs so much on top of a commit."""
-    took = QUIET_S + cost_s_per_mib * pace.step / MIB + extra_s
-    return Cut(pace.step, took, QUIET_S, took)
+@dataclass
+class Disk:
+    """A file system: what a commit takes, what a cut adds to it, and what is discarded after it."""
+
+    per_mib_s: float = 0.0
+    discard_s: float = 0.0003
+    """For each megabyte; in the pauses, and what is left of it is waited for by the next commit."""
+    others: Callable[[], float] = lambda: 0.0
+    """What others add to a commit now."""
+    backlog_s: float = 0.0
+    spent_s: float = 0.0
+    worst_s: float = 0.0
+
+    def commit(self) -> float:
+        took = QUIET_S + self.backlog_s + self.others()
+        self.backlog_s = 0.0
+        self.spent_s += took
+        return took
+
+    def cut(self, step: int) -> float:
+        took = self.commit() + self.per_mib_s * step / MIB
+        self.spent_s += self.per_mib_s * step / MIB
+        self.backlog_s += self.discard_s * step / MIB
+        self.worst_s = max(self.worst_s, took)
+        return took
+
+    def pause(self, seconds: float) -> None:
+        self.backlog_s = max(0.0, self.backlog_s - seconds)
+        self.spent_s += seconds
 
 
-def paced(cost_s_per_mib: float, cuts: int, limits: Limits = LIMITS, every_seventh_s: float = 0.0) -> list[Pace]:
-    """The paces of so many cuts; every seventh is slower by chance."""
-    pace, paces = pacing.begin(BASELINE, limits), []
-    for number in range(cuts):
-        extra = every_seventh_s if number % 7 == 6 else 0.0
-        pace = pacing.after(pace, cut_of(pace, cost_s_per_mib, extra_s=extra), limits)
-        if number % 4 == 0:
-            pace = pacing.learned(pace, QUIET_S)
-        paces.append(pace)
-    return paces
+@dataclass
+class Run:
+    disk: Disk
+    pace: Pace = field(default_factory=lambda: pacing.begin(BASELINE, LIMITS))
+    paces: list[Pace] = field(default_factory=list)
+
+    def cut(self, size: int, limits: Limits = LIMITS) -> Run:
+        """As Cutting does it."""
+        while size > 0:
+            step, asked = self.pace.step, self.pace.doubt or len(self.paces) % LEARN_EVERY == 0
+            size -= step
+            own = self.disk.cut(step)
+            following = self.disk.commit() if asked else None
+            self.pace = pacing.after(self.pace, Cut(step, own, following), limits)
+            self.disk.pause(max(limits.shortest_pause_s, self.pace.pause_s - (following or 0.0)))
+            if asked:
+                self.pace = pacing.learned(self.pace, self.disk.commit())
+            self.paces.append(self.pace)
+        return self
 
 
-def test_steps_grow_as_long_as_nobody_feels_them() -> None:
-    assert paced(0.0, 200)[-1].step == LIMITS.largest
+def loop_s(disk: Disk, size: int) -> float:
+    """What truncate in steps of 10 MB with 0.02 s between takes there."""
+    while size > 0:
+        disk.cut(LOOP_STEP)
+        disk.pause(LOOP_SLEEP_S)
+        size -= LOOP_STEP
+    return disk.spent_s
 
 
-def test_steps_stay_where_a_commit_beside_them_takes_what_is_allowed() -> None:
-    last = paced(0.0001, 400)[200:]
-    allowed = pacing.limit_s(last[-1], LIMITS)
-    felt = [QUIET_S + 0.0001 * pace.step / MIB for pace in last]
-    assert max(felt) <= allowed
-    assert min(felt) > allowed / 3
+def noise(seed: int, typical_s: float) -> Callable[[], float]:
+    """Others' work: now little, now much, at times a lot."""
+    drawn = random.Random(seed)
+    return lambda: drawn.expovariate(1 / typical_s) + (0.08 if drawn.random() < 0.02 else 0.0)
 
 
-def test_a_dearer_disk_gets_smaller_steps() -> None:
-    assert paced(0.001, 300)[-1].step < paced(0.0001, 300)[-1].step
+def test_a_calm_disk_is_cut_more_than_twice_as_fast_as_by_hand() -> None:
+    run = Run(Disk(per_mib_s=0.00005)).cut(8192 * MIB)
+    assert run.disk.spent_s < loop_s(Disk(per_mib_s=0.00005), 8192 * MIB) / 2
+    assert run.pace.reason == ""
+
+
+def test_what_a_commit_feels_at_worst_is_bounded_by_the_size_of_the_cut() -> None:
+    for per_mib_s in (0.0001, 0.0003, 0.001):
+        run = Run(Disk(per_mib_s)).cut(4096 * MIB)
+        by_hand = Disk(per_mib_s)
+        loop_s(by_hand, 4096 * MIB)
+        assert run.disk.worst_s < 2 * by_hand.worst_s + LIMITS.commit_extra_s
+
+
+def test_no_backlog_of_discards_builds_up() -> None:
+    for discard_s in (0.0003, 0.0006, 0.001):
+        run = Run(Disk(discard_s=discard_s)).cut(8192 * MIB)
+        assert run.disk.worst_s <= QUIET_S + discard_s * 2 * LIMITS.first / MIB
+        assert run.disk.backlog_s < discard_s * LIMITS.first / MIB
+
+
+def test_steps_grow_where_it_is_the_commit_that_costs() -> None:
+    assert Run(Disk(discard_s=0.0)).cut(4096 * MIB).pace.step == LIMITS.largest
+
+
+def test_a_step_that_costs_more_than_the_one_before_is_taken_back() -> None:
+    run = Run(Disk(per_mib_s=0.0002)).cut(8192 * MIB)
+    grown = [pace for pace in run.paces if pace.step > LIMITS.first]
+    assert 0 < len(grown) < len(run.paces) / 5
+    assert max(pace.step for pace in grown) == 2 * LIMITS.first
 
 
 def test_no_step_is_larger_than_asked() -> None:
-    small = Limits(largest=8 * MIB)
-    assert max(pace.step for pace in paced(0.0, 100, small)) == 8 * MIB
+    for largest in (MIB, 10 * MIB):
+        small = Limits(largest=largest)
+        run = Run(Disk(discard_s=0.0), pacing.begin(BASELINE, small)).cut(256 * MIB, small)
+        assert {pace.step for pace in run.paces} == {largest}
 
 
-def test_a_slow_commit_now_and_then_is_chance() -> None:
-    last = paced(0.0, 400, every_seventh_s=0.05)[-1]
-    assert last.step >= 256 * MIB
-    assert last.reason == ""
-
-
-def test_one_that_nobody_could_bear_halves_the_step_at_once() -> None:
-    pace = replace(pacing.begin(BASELINE, LIMITS), step=64 * MIB)
-    slower = pacing.after(pace, Cut(64 * MIB, 0.3, QUIET_S, 0.3), LIMITS)
-    assert slower.step == 32 * MIB
-    assert slower.reason == "a commit took 300 ms beside a cut"
-
-
-def test_commits_after_the_cut_count_as_well_as_its_own() -> None:
-    pace = replace(pacing.begin(BASELINE, LIMITS), step=64 * MIB)
-    for _ in range(pacing.WITNESSES):
-        pace = pacing.after(pace, Cut(64 * MIB, QUIET_S, 0.03, 0.03), LIMITS)
-    assert pace.step == 32 * MIB
-    assert pace.reason == "commits took 30.0 ms beside a cut, 1.0 ms without one"
+def test_steps_shrink_where_commits_grow_with_them_until_they_are_bearable() -> None:
+    run = Run(Disk(per_mib_s=0.001)).cut(4096 * MIB)
+    later = run.paces[len(run.paces) // 2 :]
+    felt = [QUIET_S + 0.001 * pace.step / MIB for pace in later]
+    assert sorted(felt)[len(felt) * 9 // 10] <= pacing.allowed_s(QUIET_S, LIMITS)
 
 
 def test_at_the_smallest_step_pauses_become_longer_instead() -> None:
-    paces = paced(0.05, 60)
+    paces = Run(Disk(per_mib_s=0.02)).cut(512 * MIB).paces
     assert paces[-1].step == LIMITS.smallest
     assert paces[-1].brake == pacing.HARDEST
-    assert paces[-1].pause_s > paces[0].pause_s
+    assert paces[-1].pause_s > 10 * paces[0].pause_s
+
+
+def test_the_noise_of_others_is_no_reason_to_crawl() -> None:
+    for seed in range(5):
+        run = Run(Disk(others=noise(seed, 0.004))).cut(4096 * MIB)
+        assert run.disk.spent_s < 1.25 * loop_s(Disk(others=noise(seed, 0.004)), 4096 * MIB)
+        assert run.pace.step >= LIMITS.smallest
+
+
+def test_where_others_make_commits_slow_it_is_as_careful_as_by_hand() -> None:
+    run = Run(Disk(others=lambda: 0.02)).cut(2048 * MIB)
+    by_hand = loop_s(Disk(others=lambda: 0.02), 2048 * MIB)
+    assert by_hand / 2 < run.disk.spent_s < 1.25 * by_hand
+    assert {pace.step for pace in run.paces[len(run.paces) // 2 :]} == {LIMITS.first}
+    assert run.pace.reason == "commits take 21.0 ms without a cut, 1.0 ms before it began"
 
 
 def test_a_disk_that_is_slow_by_itself_is_not_given_way_to() -> None:
     pace = pacing.begin((0.02,) * 25, LIMITS)
     for _ in range(60):
-        pace = pacing.after(pace, Cut(pace.step, 0.025, 0.02, 0.025), LIMITS)
+        pace = pacing.after(pace, Cut(pace.step, 0.025, 0.025), LIMITS)
     assert pace.step > LIMITS.first
     assert pace.reason == ""
 
 
-def test_a_load_that_comes_meanwhile_raises_what_is_usual() -> None:
+def test_one_that_nobody_could_bear_halves_the_step_at_once_and_not_for_long() -> None:
     pace = pacing.begin(BASELINE, LIMITS)
-    before = pacing.limit_s(pace, LIMITS)
-    for _ in range(pacing.REMEMBERED):
-        pace = pacing.learned(pace, 0.003)
-    assert pacing.limit_s(pace, LIMITS) > before
+    pace = pacing.after(pace, Cut(pace.step, 0.3), LIMITS)
+    assert pace.step == LIMITS.first // 2
+    assert pace.reason == "a commit took 300 ms beside a cut"
+    for _ in range(pacing.WITNESSES):
+        pace = pacing.after(pace, Cut(pace.step, 0.002), LIMITS)
+    assert pace.step == LIMITS.first
+    assert pace.reason == ""
 
 
-def test_what_the_cutting_itself_makes_slow_never_becomes_usual() -> None:
-    pace = pacing.begin(BASELINE, LIMITS)
-    before = pacing.limit_s(pace, LIMITS)
-    for _ in range(10 * pacing.REMEMBERED):
-        pace = pacing.learned(pace, 0.05)
-    assert pacing.limit_s(pace, LIMITS) <= LIMITS.drift * before
+def test_commits_after_the_cut_count_as_well_as_its_own() -> None:
+    pace = replace(pacing.begin(BASELINE, LIMITS), step=16 * MIB)
+    for _ in range(2 * pacing.WITNESSES):
+        pace = pacing.after(pace, Cut(16 * MIB, QUIET_S, 0.03), LIMITS)
+    assert pace.step == 8 * MIB
+    assert pace.reason == "commits took 30.0 ms beside a cut, 1.0 ms without one"
+
+
+def test_a_step_that_hurt_is_tried_again_less_and_less_often() -> None:
+    run = Run(Disk(per_mib_s=0.001)).cut(8192 * MIB)
+    tried = sum(now.step > before.step for before, now in zip(run.paces, run.paces[1:], strict=False))
+    assert 0 < tried < len(run.paces) / 100
 
 
 def test_the_quiet_figure_keeps_to_what_it_was_told() -> None:
     pace = pacing.begin(BASELINE, LIMITS)
     for number in range(100):
         pace = pacing.learned(pace, QUIET_S * (1 + number % 5))
-    assert pace.quiet_s == QUIET_S * 3
+    assert pace.quiet_s is not None
+    assert 2 * QUIET_S <= pace.quiet_s <= 4 * QUIET_S
 
 
-def test_a_slow_commit_of_the_database_is_given_way_to() -> None:
-    pace = replace(pacing.begin(BASELINE, LIMITS), step=64 * MIB)
-    for _ in range(pacing.WITNESSES):
-        pace = pacing.after(pace, Cut(64 * MIB, QUIET_S, QUIET_S, QUIET_S, 0.05, 0.002), LIMITS)
-    assert pace.step == 32 * MIB
+def test_commits_of_the_database_that_are_slow_again_and_again_are_given_way_to() -> None:
+    pace = replace(pacing.begin(BASELINE, LIMITS), step=16 * MIB)
+    for number in range(2 * pacing.WITNESSES):
+        took = 0.002 if number == 0 else 0.05
+        pace = pacing.after(pace, Cut(16 * MIB, QUIET_S, QUIET_S, took, 0.002), LIMITS)
+    assert pace.step == 8 * MIB
     assert pace.reason == "the database took 50.0 ms to commit, 2.0 ms without a cut"
 
 
 def test_the_end_of_a_file_says_nothing_about_a_step() -> None:
-    pace = replace(pacing.begin(BASELINE, LIMITS), step=64 * MIB)
-    assert pacing.after(pace, Cut(MIB, 0.3, 0.3, 0.3), LIMITS) == pace
+    pace = replace(pacing.begin(BASELINE, LIMITS), step=16 * MIB)
+    assert pacing.after(pace, Cut(MIB, 0.3, 0.3), LIMITS) == pace
 
 
 def test_pressure_makes_pauses_longer() -> None:
@@ -154,5 +237,5 @@ def test_trouble_without_a_cut_is_waited_for() -> None:
 
 def test_what_is_told_says_why_it_holds_back() -> None:
     pace = pacing.begin(BASELINE, LIMITS)
-    assert pacing.told(pace) == "steps of 4.0 MB"
-    assert pacing.told(replace(pace, reason="commits took long")) == "steps of 4.0 MB; holds back: commits took long"
+    assert pacing.told(pace) == "steps of 10.0 MB"
+    assert pacing.told(replace(pace, reason="commits took long")) == "steps of 10.0 MB; holds back: commits took long"
