@@ -1,0 +1,140 @@
+"""The servers of a run crash, are started anew, or are other ones than they were."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dba_console.actions.link import Mark
+from dba_console.actions.settling import settle_mark
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConsoleError
+from dba_console.session.runread import read_run
+from tests.actions.acting import acting
+from tests.agent.running import agent
+from tests.agent.runs.books import book
+from tests.agent.runs.operator import Operator, answers
+from tests.background import session, wait_until
+from tests.conftest import FreshCluster
+
+WILLING = answers({"*": "="})
+SLOW = book(
+    "slow",
+    """## Change
+
+```sql {change confirm=yes}
+insert into changed select 1 from pg_sleep(600)
+```
+""",
+)
+TWO_SERVERS = book(
+    "two-servers",
+    """## There
+
+```sql {check on=other}
+select true as there
+```
+
+```sql {change confirm=yes on=other}
+insert into changed values (1)
+```
+
+## Here
+
+```sql {change confirm=yes}
+insert into changed values (2)
+```
+""",
+)
+
+
+@pytest.mark.parametrize("how", ["backend", "server"])
+def test_an_id_that_may_have_been_given_out_again_proves_no_commit(fresh_cluster: FreshCluster, how: str) -> None:
+    """What a crash forgets are the last transaction ids too: another transaction gets them."""
+    cluster = fresh_cluster()
+    marks: list[Mark] = []
+    with acting(cluster, marks=marks) as link:
+        link.act("create table acted ()")
+    with acting(cluster) as straight:
+        assert settle_mark(straight, marks[0]).state == "ok"
+        straight.act("checkpoint")  # the servers of tests are not durable, and this one is to know the transaction
+    if how == "server":
+        cluster.restart(mode="immediate")
+    else:
+        before = checkpointer(cluster)
+        with session(cluster) as victim:
+            [[pid]] = victim.execute("select pg_backend_pid()")
+            os.kill(int(str(pid)), signal.SIGKILL)
+        wait_until(lambda: checkpointer(cluster) not in ("", before), 60, what="the server after its crash")
+    with acting(cluster) as straight:
+        told = settle_mark(straight, marks[0])
+    assert told.state == "unknown" and "started since" in told.text
+
+
+def checkpointer(cluster: Cluster) -> str:
+    """Its process; empty where the server does not answer."""
+    try:
+        return cluster.psql("select pid from pg_stat_activity where backend_type = 'checkpointer'").strip()
+    except (ConsoleError, subprocess.SubprocessError):
+        return ""
+
+
+def test_a_server_that_crashes_under_a_change_leaves_nothing_of_it_and_it_is_not_done_by_itself(
+    fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    cluster = fresh_cluster()
+    cluster.psql("create table changed(i int)")
+    busy = "select count(*) from pg_stat_activity where query like 'insert into changed%' and state = 'active'"
+    with agent(cluster.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        directory = operator.begin(SLOW).directory
+        operator.answer(operator.question("start"), "yes")
+        operator.answer(operator.question("yes"), "yes")
+        wait_until(lambda: cluster.psql(busy).strip() == "1", 60, what="the change under way")
+        cluster.kill()
+        asked = operator.question("failed")
+        assert "the connection broke" in asked.text
+        cluster.start()
+        operator.answer(asked, "abort")
+        operator.walk(answers({"undo": "none"}))
+    assert cluster.psql("select count(*) from changed").strip() == "0"
+    kinds = [record.kind for record in read_run(Path(directory)).records]
+    assert kinds.count("block.intent") == 1 and "block.mark" not in kinds
+
+
+def test_another_server_of_a_run_is_the_one_it_was_before_its_agent_was_killed(
+    fresh_cluster: FreshCluster, cluster: Cluster, tmp_path: Path
+) -> None:
+    other = fresh_cluster()
+    for one in (cluster, other):
+        one.psql("create table changed(i int)")
+    config = tmp_path / "config" / "dba-console" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[targets.other]\ndsn = "{other.dsn()}"\n')
+    config.chmod(0o600)
+    try:
+        with agent(cluster.dsn(), tmp_path) as running:
+            operator = Operator.of(running)
+            run = operator.begin(TWO_SERVERS).run
+            operator.answer(operator.question("start"), "yes")
+            asked = operator.question("yes")
+            other.restart()
+            operator.answer(asked, "yes")
+            meant = operator.question("yes")
+            assert meant.text.startswith("other: the server was started")
+            operator.answer(meant, "yes")
+            here = operator.question("yes")
+            assert here.block.startswith("here")
+        with agent(cluster.dsn(), tmp_path) as running:
+            operator = Operator.of(running)
+            operator.until(lambda: operator.view is not None, "the interrupted run")
+            operator.resume(run)
+            assert operator.walk(WILLING).state == "done"
+        assert cluster.psql("select i from changed").split() == ["2"]
+        assert other.psql("select i from changed").split() == ["1"]
+    finally:
+        cluster.psql("drop table changed")
