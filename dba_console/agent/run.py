@@ -54,7 +54,9 @@ if TYPE_CHECKING:
 RULES_AFTER_S = 0.5
 """After the first picture the rules are loaded so much later."""
 FRAME_US = 5_000_000
-"""A run waits so long for a frame that was read after its last act, and takes none that is older than this."""
+"""A run waits so long at least for a frame that was read after its last act, and takes none that is older."""
+FRAME_TICKS = 3
+"""Or so many ticks, where they are far apart: the one under way has begun too early, the next may be missed."""
 EVENTS_KEPT = 200
 """Newest events a console is given when it attaches; older ones are in the session."""
 
@@ -141,8 +143,10 @@ class Agent:
 
     def _frame(self, after_us: int) -> Frame | None:
         """The frame of a tick that began after that monotonic time; None where none comes, or the newest is old."""
-        until_us = self._clock.mono_us() + FRAME_US
-        after_us = max(after_us + int(self._collector.interval_s * 1e6) if after_us else 0, until_us - 2 * FRAME_US)
+        interval_us, now = int(self._collector.interval_s * 1e6), self._clock.mono_us()
+        patience_us = _frame_patience_us(interval_us)
+        until_us = now + patience_us
+        after_us = max(after_us + interval_us if after_us else 0, now - patience_us)
         with self._ticked:
             while (picture := self._newest.picture()).mono_us <= after_us:
                 if (left_us := until_us - self._clock.mono_us()) <= 0:
@@ -275,3 +279,12 @@ def _run_locked(
     finally:
         agent.close()
     return 0
+
+
+def _frame_patience_us(interval_us: int) -> int:
+    """How long a frame is waited for, by an agent that ticks so often.
+
+    >>> _frame_patience_us(250_000), _frame_patience_us(10_000_000)
+    (5000000, 30000000)
+    """
+    return max(FRAME_US, FRAME_TICKS * interval_us)
