@@ -38,6 +38,8 @@ class Round(NamedTuple):
     total_s: float
     """Until the space is free on the disk."""
     worst_s: float
+    hundredth_s: float
+    """What one in a hundred commits exceeds: less at the mercy of what else the machine does than the worst."""
     typical_s: float
     probes: int
 
@@ -119,7 +121,8 @@ def _round(place: Path, size: int, delete: Callable[[Path], None]) -> Round:
         probe.join()
     felt = [took for at, took in timed if at + took >= begun and at <= ended + 0.5]
     quiet = [took for at, took in timed if at + took < begun]
-    return Round(ended - begun, max(felt), statistics.median(quiet), len(felt))
+    hundredth = sorted(felt)[len(felt) * 99 // 100]
+    return Round(ended - begun, max(felt), hundredth, statistics.median(quiet), len(felt))
 
 
 def _write(path: Path, size: int) -> None:
@@ -171,8 +174,8 @@ def _file_system(kind: str, size: int) -> Iterator[Path]:
 
 def _words(one: Round) -> str:
     return (
-        f"{one.total_s:.2f} s, commits {one.typical_s * 1000:.1f} ms before, {one.worst_s * 1000:.1f} ms at worst "
-        f"({one.probes})"
+        f"{one.total_s:.2f} s, commits {one.typical_s * 1000:.1f} ms before, {one.worst_s * 1000:.1f} ms at worst, "
+        f"one in a hundred over {one.hundredth_s * 1000:.1f} ms ({one.probes})"
     )
 
 

@@ -57,7 +57,7 @@ class Limits:
     longest_pause_s: float = 0.015
     """After ten megabytes, while nothing is wrong."""
     careful_pause_s: float = 0.02
-    """After ten megabytes, while something is: as was done by hand, where a database did not suffer."""
+    """After ten megabytes or less, while something is: as was done by hand, where a database did not suffer."""
     trouble_s: float = 0.5
     """Commits in pauses that take this long are somebody else's trouble: nothing is added to it while it lasts."""
     stall_floor_pct: float = 50.0
@@ -212,9 +212,10 @@ def _steady(pace: Pace, limits: Limits) -> Pace:
     """Nothing to give way to. Grows after a while; beyond the first step only while the disk is quiet."""
     busy = _busy(pace, limits)
     if busy and pace.step > limits.first:
-        return _changed(pace, limits.first, reason=busy)
+        return replace(_changed(pace, limits.first, reason=busy), doubt=False)
     if pace.smaller is not None and _felt(pace) > DEARER * pace.smaller[1]:
-        return replace(_changed(pace, pace.smaller[0], reason=""), patience=min(MOST_PATIENCE, pace.patience * 4))
+        patience = min(MOST_PATIENCE, pace.patience * 4)
+        return replace(_changed(pace, pace.smaller[0], reason=""), patience=patience, doubt=False)
     # What was slow beside a cut may have been the others' load as it came.
     patience = min(pace.patience, PATIENCE) if busy else pace.patience
     pace = replace(pace, brake=max(1.0, pace.brake / 2), good=pace.good + 1, patience=patience, doubt=False)
@@ -238,8 +239,7 @@ def _rested(pace: Pace, cut: Cut, limits: Limits) -> Pace:
     """With the pause after this cut: in it the device does what it was told to discard, too."""
     size = pace.step / (10 * MIB)
     if pace.reason or pace.doubt:
-        pause_s = limits.careful_pause_s * max(1.0, size) if pace.step < limits.first else limits.careful_pause_s * size
-        return replace(pace, pause_s=pause_s * pace.brake)
+        return replace(pace, pause_s=limits.careful_pause_s * max(1.0, size) * pace.brake)
     discards = max(0.0, _next(pace) - (pace.quiet_s or 0.0))
     pause_s = min(limits.longest_pause_s * size, limits.rest * cut.own_s + discards)
     return replace(pace, pause_s=max(limits.shortest_pause_s, pause_s) * pace.brake)
