@@ -43,7 +43,7 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
     if change["text"]:
         lines += [(), *prose_lines(change["text"], cells), ()]
     for number, step in enumerate(change["steps"], start=1):
-        usual = f"  ~{short_time(step['usual_s'])}" if step["usual_s"] is not None else ""
+        usual = f"  ~{short_time(step['usual_s'])}" if (step["usual_s"] or 0.0) >= 0.5 else ""
         lines += texts(f"{number:>3} {step['title']}{usual}", cells)
     return [*lines, ()]
 
