@@ -31,8 +31,8 @@ DEARER = 1.3
 """A larger step is kept where it costs no more than this many times the smaller one: it is then the commit that costs,
 and not what is freed."""
 PATIENCE = 3
-"""Times that many witnesses must have nothing to say before the step grows; four times as many after each time it had
-to become smaller again."""
+"""Times that many witnesses must have nothing to say before the step grows; twice as many after each time it had to
+become smaller again, four times where that was only for a larger one to be dearer."""
 MOST_PATIENCE = 192
 
 
@@ -200,7 +200,7 @@ def _changed(pace: Pace, step: int, *, reason: str) -> Pace:
 
 
 def _slower(pace: Pace, reason: str, limits: Limits) -> Pace:
-    patience = min(MOST_PATIENCE, pace.patience * 4)
+    patience = min(MOST_PATIENCE, pace.patience * 2)
     if pace.step > limits.smallest:
         step = max(limits.smallest, pace.step // 2)
         return replace(_changed(pace, step, reason=reason), patience=patience, doubt=True)
@@ -219,7 +219,7 @@ def _steady(pace: Pace, limits: Limits) -> Pace:
     # What was slow beside a cut may have been the others' load as it came.
     patience = min(pace.patience, PATIENCE) if busy else pace.patience
     pace = replace(pace, brake=max(1.0, pace.brake / 2), good=pace.good + 1, patience=patience, doubt=False)
-    largest = min(limits.first, limits.largest) if busy else limits.largest
+    largest = min(limits.first, limits.largest) if busy or pace.step < limits.first else limits.largest
     if pace.good >= patience and pace.brake == 1.0 and pace.step < largest:
         before = (pace.step, _felt(pace)) if pace.step >= limits.first else None
         pace = replace(_changed(pace, min(2 * pace.step, largest), reason=pace.reason), smaller=before)
