@@ -30,6 +30,8 @@ LOOP_STEP, LOOP_SLEEP_S = 10 * MIB, 0.02
 PROBE_PAUSE_S = 0.005
 QUIET_S = 2.0
 """Before each deletion; and after it, for what it leaves to the file system's own commits."""
+TRIES = 20
+"""A server just being started elsewhere on the machine works in / for a moment: then all is refused."""
 
 
 class Round(NamedTuple):
@@ -82,6 +84,12 @@ def _loop(path: Path) -> None:
 def _shrink(path: Path) -> None:
     action, settings, world = ShrinkFile(), ShrinkFileSettings(path=str(path)), World()
     sight = action.look(settings, world)
+    for _ in range(TRIES):
+        if sight.refusal is None:
+            break
+        print(f"  looked at once more: {sight.refusal}", file=sys.stderr)
+        time.sleep(0.1)
+        sight = action.look(settings, world)
     assert sight.refusal is None, sight.refusal
     done = action.act(settings, sight, world, PlainControl())
     assert done.state == "ok", done.text
