@@ -41,6 +41,8 @@ class BackendsView(DetailView):
         if grid is not None and grid.selected is not None and not grid.gone:
             grid.tick(grid.selected)
             grid.move(1)
+        elif grid is not None and grid.selected is None:
+            grid.move(1)  # the first row is selected; nothing is chosen that nobody saw selected
 
     def chosen(self) -> tuple[list[dict[str, Any]], int]:
         """The backends to act on, the ticked rows or else the selected one, and how many ticked are gone."""

@@ -117,7 +117,15 @@ _RUNBOOK_KEYS = (
 )
 
 _BACKEND_KEYS = (
-    Key(("x",), "x", "tick", "tick", "choose this row as well, for c and k; again: not", "backends", "table"),
+    Key(
+        ("x",),
+        "x",
+        "tick",
+        "tick",
+        "choose this row as well, for c and k, and go to the next; again: not",
+        "backends",
+        "table",
+    ),
     Key(
         ("c",),
         "c",
