@@ -106,11 +106,14 @@ def test_an_index_is_built_anew_and_a_table_brought_back_without_touching_anythi
         scene.end()
         return "from the standby, agreed with its owner"
 
+    more: dict[str, Says] = {
+        "build-the-index-anew/input": INDEX, "is-there-more/manual": brought_back, "failed": "skip the table",
+    }  # fmt: skip
     rebuilt = scene.person(
         BOOK,
         answers(
             scene, INDEX, choose="index", type=ASKED,
-            **{"build-the-index-anew/input": INDEX, "is-there-more/manual": brought_back, "failed": "skip the table"},
+            **more,
         ),
         quiet="1s",
     )  # fmt: skip
