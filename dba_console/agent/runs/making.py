@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dba_console.agent.protocol import RunBegin, RunResume
-from dba_console.agent.runs.conduct import Audience, Conduct, begin, resume
+from dba_console.agent.runs.beginning import begin, resume
+from dba_console.agent.runs.conduct import Audience, Conduct
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.preparing import order_again, order_of

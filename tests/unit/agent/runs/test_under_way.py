@@ -95,7 +95,7 @@ def test_a_run_that_came_to_nothing_is_held_by_nobody(tmp_path: Path, monkeypatc
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("dba_console.agent.runs.conduct.planned", broken)
+    monkeypatch.setattr("dba_console.agent.runs.beginning.planned", broken)
     session = tmp_path / "20260101T000000Z-db2-1a2b3c4d"
     session.mkdir()
     room = Room(session)
