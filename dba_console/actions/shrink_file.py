@@ -31,8 +31,8 @@ class ShrinkFileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The file, from / on; or what is left of it where a deletion was begun before."""
     stage: Literal["all", "aside"] = "all"
     """aside: only rename it, which can be taken back; all: rename it if that was not done yet, cut it, remove it."""
-    largest_step: str = "1GB"
-    """Never cut off more than this at a time."""
+    largest_step: str = "32MB"
+    """Never cut off more than this at a time; on ext3 and other block maps never more than 16 MB."""
     commit_limit: str = "100ms"
     """No commit beside a cut may take longer, however slow the disk is by itself."""
     stopped_cluster: bool = False
