@@ -125,7 +125,12 @@ def _host(errand: Errand, planned: Planned, place: Place, proc: str) -> HostIden
     if not errand.host:
         return None
     now = host_identity(proc)
-    if planned.host is not None and (told := other_host(planned.host, now)):
+    if planned.host is None:
+        raise Refused(
+            "it is not known on which host the run was begun: its first records are missing",
+            hint="nothing was done; begin a run anew",
+        )
+    if told := other_host(planned.host, now):
         raise Refused(told, hint="nothing was done; begin a run anew on the host that is meant")
     if not place.here:
         raise Refused(

@@ -180,13 +180,20 @@ def _read(directory: str | os.PathLike[str], name: str, kind: type[T]) -> T | No
     if record is None:
         return None
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in record.items() if name in known})
+    try:
+        return kind(**{key: value for key, value in record.items() if key in known})
+    except TypeError as error:
+        raise OSError(f"{name} of {os.fspath(directory)} says too little: {error}") from error
 
 
 def _json(directory: str | os.PathLike[str], name: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(directory, name), encoding="utf-8") as file:
-            record: dict[str, Any] = json.load(file)
+            record = json.load(file)
     except FileNotFoundError:
         return None
+    except ValueError as error:  # damaged: neither there nor absent, so the end is unknown
+        raise OSError(f"{name} of {os.fspath(directory)} cannot be read: {error}") from error
+    if not isinstance(record, dict):
+        raise OSError(f"{name} of {os.fspath(directory)} is no record")
     return record

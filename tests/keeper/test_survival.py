@@ -118,6 +118,13 @@ def test_processes_of_another_boot_are_not_taken_for_these(keep: Keep, tmp_path:
     assert handle.look().state == "running"
 
 
+@pytest.mark.parametrize("damaged", ["", "{", "5", "{}"])
+def test_a_damaged_record_is_neither_an_end_nor_the_lack_of_one(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "running.json").write_text(damaged)
+    with pytest.raises(OSError, match=r"running\.json"):
+        look(tmp_path)
+
+
 def test_a_process_that_got_the_keepers_number_is_not_taken_for_it(tmp_path: Path) -> None:
     record = {
         "keeper_pid": os.getpid(),

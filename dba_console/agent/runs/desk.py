@@ -110,8 +110,14 @@ class Desk:
             return self._interrupts[0] if self._interrupts else None
 
     def interrupt(self, wish: Interrupt) -> None:
-        """Somebody wants something else: taken up at the next question, pause or look."""
+        """Somebody wants something else: taken up at the next question, pause or look.
+
+        The newest word of a wish counts, so that many of one kind do not push out another.
+        """
         with self._condition:
+            same = [earlier for earlier in self._interrupts if earlier.verb == wish.verb]
+            for earlier in same:
+                self._interrupts.remove(earlier)
             self._interrupts.append(wish)
             self._condition.notify_all()
 

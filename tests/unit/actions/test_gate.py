@@ -105,6 +105,11 @@ def test_another_host_or_another_boot_of_it_refuses(tmp_path: Path) -> None:
             admit(ON_HOST, Planned(host=planned), Place(), proc=str(tmp_path))
 
 
+def test_a_run_whose_host_is_not_known_acts_on_none() -> None:
+    with pytest.raises(Refused, match="not known on which host"):
+        admit(ON_HOST, Planned(), Place())
+
+
 def test_a_host_that_is_not_proven_to_be_the_servers_is_not_touched() -> None:
     with pytest.raises(Refused, match="db2 is not proven to run here"):
         admit(ON_HOST, Planned(host=host_identity()), Place(here=False))

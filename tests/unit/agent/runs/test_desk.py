@@ -113,6 +113,15 @@ def test_a_pause_that_was_taken_back_is_not_heeded() -> None:
     assert desk.interrupted() is None
 
 
+def test_many_wishes_of_one_kind_push_no_other_out() -> None:
+    desk = Desk(SYSTEM, lambda: None)
+    desk.interrupt(Interrupt(verb="abort", who="anna", reason="enough"))
+    for _ in range(20):
+        desk.interrupt(Interrupt(verb="pause", who="bert"))
+    heard = [desk.interrupted(), desk.interrupted(), desk.interrupted()]
+    assert [wish and wish.verb for wish in heard] == ["abort", "pause", None]
+
+
 def test_who_waits_is_let_go_when_the_agent_ends() -> None:
     room = Room(lambda desk: desk.ask(YES))
     room.asked()
