@@ -27,6 +27,7 @@ from dba_console.agent.protocol import (
     pack,
 )
 from dba_console.clock import Clock
+from dba_console.errors import ConsoleError
 
 STALLED_S = 30.0
 CONSOLES_LIMIT = 16
@@ -141,9 +142,16 @@ class Listener:
             self._inbox.clear()
         for peer in list(self._peers.values()):
             if peer.greeting is not None and not peer.closing:
-                for give in gifts:
-                    give(peer)
-                self._flush(peer)
+                self._give(peer, gifts)
+
+    def _give(self, peer: Peer, gifts: list[Give]) -> None:
+        try:
+            for give in gifts:
+                give(peer)
+        except Exception as error:
+            self._refuse(peer, f"the agent failed on what it had for this console, {_reported(error)}")
+        else:
+            self._flush(peer)
 
     def _serve(self, peer: Peer, events: int) -> None:
         if events & selectors.EVENT_WRITE:
@@ -166,6 +174,8 @@ class Listener:
                 self._take(peer, message)
         except ProtocolError as error:
             self._refuse(peer, f"cannot understand this console: {error}")
+        except Exception as error:  # of this console only: the thread serves the others, and every run waits for it
+            self._refuse(peer, f"the agent failed on what this console asked, {_reported(error)}")
 
     def _take(self, peer: Peer, message: Message) -> None:
         if peer.closing:
@@ -245,6 +255,16 @@ class Listener:
             os.unlink(self.path)
         except FileNotFoundError:
             pass
+
+
+def _reported(error: Exception) -> str:
+    """A defect in words, with its report where that can be written."""
+    from dba_console.crash import summary, write_report
+
+    try:
+        return f"a defect: {summary(error, [])}; its report is {write_report(error, [])}"
+    except (OSError, ConsoleError):
+        return f"a defect: {summary(error, [])}"
 
 
 def _listen(path: Path) -> socket.socket:

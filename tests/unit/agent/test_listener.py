@@ -64,6 +64,23 @@ def attach(desk: Desk) -> AgentClient:
     return AgentClient.connect(desk.listener.path)
 
 
+def test_a_defect_ends_the_connection_it_met_and_no_other(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    met, other = attach(desk), attach(desk)
+    monkeypatch.setattr(desk.listener, "_request", {}.__getitem__)
+    met.send(Mark(text="now"))
+    with pytest.raises(ConnectionLost, match="the agent failed on what this console asked, a defect"):
+        while met.receive(60.0):
+            pass
+    desk.listener.broadcast(pack_sample(b"second"), sample=True)
+    while (message := other.receive(60.0)) != SampleMessage(data=b"second"):
+        assert message is not None
+    met.close()
+    other.close()
+
+
 def test_the_socket_can_be_reached_by_its_owner_only(desk: Desk) -> None:
     assert stat.S_IMODE(os.stat(desk.listener.path).st_mode) == 0o600
 
