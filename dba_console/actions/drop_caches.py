@@ -86,7 +86,9 @@ class DropCaches:
         return Done(state="ok", text=text, values=after | {"dropped_bytes": dropped, "took_s": round(took, 3)})
 
     def settle(self, settings: DropCachesSettings, sight: Sight, world: World) -> Done:
-        """By the kernel's own count of drops (drop_pagecache, drop_slab in /proc/vmstat)."""
+        """By the kernel's own count of drops (drop_pagecache, drop_slab in /proc/vmstat): once is as good as twice, so
+        another's drop will do as well.
+        """
         name = "drop_slab_count" if settings.level == 2 else "drop_pagecache_count"
         try:
             now = _values(world)
@@ -97,7 +99,8 @@ class DropCaches:
             return Done(state="unknown", text="this kernel does not count drops, or was started anew", values=now)
         if count == before:
             return Done(state="failed", text="the kernel has counted no drop since: nothing was done", values=now)
-        return Done(state="ok", text=f"the kernel has counted {count - before} drop since", values=now)
+        drops = "one drop" if count - before == 1 else f"{count - before} drops"
+        return Done(state="ok", text=f"the kernel has counted {drops} since, by whomever", values=now)
 
     def undo(self, settings: DropCachesSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return Done(state="failed", text="what was dropped can only be read again")

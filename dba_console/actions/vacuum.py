@@ -264,8 +264,8 @@ def _came_to(
         if row["vacuumed"] == row["tables"] or control.wait(_LOOK_S):
             break
     beside = f": {'; '.join(warnings[:3])}" if warnings else ""
-    if key["oid"] is not None and row["tables"] and not row["vacuumed"] and warnings:
-        return "failed", f"the table was passed over{beside}"
+    if row["tables"] and not row["vacuumed"] and warnings:
+        return "failed", f"{'every table' if key['oid'] is None else 'the table'} was passed over{beside}"
     if key["oid"] is None:
         return "ok", f"{row['vacuumed']} of {row['tables']} tables vacuumed{beside}"
     return "ok", f"vacuumed{beside}"
