@@ -84,6 +84,7 @@ def test_a_disk_with_room_and_one_that_is_not_known_are_left_alone(scene: Scene,
 
 def test_a_copy_beside_the_data_goes_and_the_data_stays(scene: Scene, disk: LoopDisk, copy: Path) -> None:
     fill(disk, copy, 86)
+    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
     scene.raised(BOOK)
     before = sorted(path.name for path in disk.data_directory.iterdir())
 
@@ -133,6 +134,7 @@ def test_what_spills_is_cancelled_and_gives_its_room_back(
         wait_until(lambda: cluster.psql(asleep), WAIT_S, what="the sort done, and its files there")
         assert int(cluster.psql(SPILLING)) > 60 * MIB
         fill(disk, copy, 90)
+        scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
         scene.raised(BOOK)
         walk = scene.headless(BOOK, "what-grows=temp", "cancel-what-spills=1", TOLD, mount=str(disk.path))
         assert walk.code == 0, walk.text
@@ -148,6 +150,7 @@ def test_wal_goes_once_less_is_to_be_kept(scene: Scene, cluster: Cluster, disk: 
         f"select count(pg_logical_emit_message(false, 'test', repeat('x', {MIB}))) from generate_series(1, 112)"
     )
     fill(disk, copy, 88)
+    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
     scene.raised(BOOK)
 
     def lowered() -> str:
