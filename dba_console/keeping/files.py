@@ -63,8 +63,8 @@ def write_all(descriptor: int, content: bytes | memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def sync_directory(directory: str) -> None:
-    """Names made or changed in `directory` are durable after this."""
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Names made or changed in `directory` are durable after this. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -35,8 +35,13 @@ class SessionLock:
 
 def is_live(directory: Path) -> bool:
     """True while a process holds the session's lock."""
+    return is_held(directory / LOCK)
+
+
+def is_held(lock: Path) -> bool:
+    """True while a process holds this lock exclusively; False where there is no such file."""
     try:
-        descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.errors import SessionError
+from dba_console.keeping.files import write_all
 from dba_console.session.runplaces import LOCK, RESERVE
 
 RESERVE_BYTES = 64 << 10
@@ -121,22 +122,11 @@ def write_durably(path: Path, data: bytes) -> None:
     aside = path.with_name(path.name + ".new")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(aside, path)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in it durable. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def hold_reserve(directory: Path) -> bool:

@@ -19,6 +19,7 @@ import msgspec
 
 from dba_console.clock import SYSTEM, Clock
 from dba_console.errors import ConsoleError, SessionError
+from dba_console.keeping.files import sync_directory
 from dba_console.paths import private_dir
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
@@ -106,7 +107,7 @@ class RunJournal:
                     raise OSError(runfile.FULL[0], "No space left on device")
                 file = runfile.JournalFile.create(directory / JOURNAL, line.raw + b"\n")
                 for place in (directory, directory.parent, directory.parent.parent):
-                    runfile.sync_directory(place)
+                    sync_directory(place)
             return file, lock
 
         lane = Lane("run-journal", clock)
@@ -337,7 +338,7 @@ class RunJournal:
 
             def copy_home() -> tuple[runfile.JournalFile, int]:
                 runfile.write_durably(self.directory / JOURNAL, copy)
-                runfile.sync_directory(self.directory)
+                sync_directory(self.directory)
                 return runfile.JournalFile.open(self.directory / JOURNAL), count
 
             self._homing = lane.start(copy_home)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.paths import private_dir
+from dba_console.session.liveness import is_held
 
 RUNS = "runs"
 DOCUMENT = "runbook.md"
@@ -100,16 +100,4 @@ def run_directories(session: Path) -> list[Path]:
 
 def is_open(directory: Path) -> bool:
     """True while an agent has the journal of this run open."""
-    try:
-        descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return False
+    return is_held(directory / LOCK)
