@@ -92,6 +92,11 @@ class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Already as wanted: nothing to do."""
 
 
+def with_refusal(sight: Sight, refusal: str, hint: str) -> Sight:
+    """What was seen, and why nothing will be done about it."""
+    return Sight(text=sight.text, exact=sight.exact, values=sight.values, refusal=refusal, hint=hint)
+
+
 class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an act came to."""
 

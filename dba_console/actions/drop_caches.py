@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import Control, Done, Sight, World, with_refusal
 from dba_console.actions.read_rate import ReadRate, read_rate
 from dba_console.probes.host.files import read_file
 from dba_console.probes.host.memory import meminfo_values
@@ -56,11 +56,13 @@ class DropCaches:
         text, told = _cost(settings.level, values, rate)
         sight = Sight(text=text, exact=exact, values=values | told)
         if not world.here:
-            return _refused(
+            return with_refusal(
                 sight, "the server is not proven to run on this host", "run the console on the server's host"
             )
         if not os.access(path, os.W_OK):
-            return _refused(sight, f"{path} cannot be written", "run it as root, and on the host: not in a container")
+            return with_refusal(
+                sight, f"{path} cannot be written", "run it as root, and on the host: not in a container"
+            )
         return sight
 
     def act(self, settings: DropCachesSettings, sight: Sight, world: World, control: Control) -> Done:
@@ -176,7 +178,3 @@ def _rate(world: World) -> ReadRate | None:
         return ReadRate(None, 0, "", "a read did not come back in time: I/O stands still")
     finally:
         lane.close()
-
-
-def _refused(sight: Sight, refusal: str, hint: str) -> Sight:
-    return Sight(text=sight.text, exact=sight.exact, values=sight.values, refusal=refusal, hint=hint)

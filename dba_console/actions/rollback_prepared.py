@@ -14,6 +14,7 @@ from psycopg import sql
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
+from dba_console.actions.settling import xact_status
 from dba_console.units import human_count, human_duration, parse_duration
 
 _SEEN = """
@@ -114,7 +115,7 @@ class RollbackPrepared:
         left = [key["gid"] for key in sight.rows if tuple(key[name] for name in _KEY) in there]
         if left:
             return _end(link, "failed", f"still prepared: {', '.join(left)}")
-        ends = {key["gid"]: _status(link, int(key["transaction"])) for key in sight.rows}
+        ends = {key["gid"]: xact_status(link, int(key["transaction"]), _STATUS) for key in sight.rows}
         other = {gid: status for gid, status in ends.items() if status != "aborted"}
         if not other:
             return _end(link, "ok", "rolled back: the server's commit log says so")
@@ -183,11 +184,3 @@ def _end(link: ServerLink, state: str, text: str) -> Done:
 
 def _statement(gid: str) -> str:
     return sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)).as_string(None)
-
-
-def _status(link: ServerLink, xid: int) -> str:
-    try:
-        [row] = link.rows(_STATUS, {"xid": xid})
-    except StatementFailed as error:
-        return error.message
-    return row["status"] or "it is older than the commit log that is kept"

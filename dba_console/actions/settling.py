@@ -54,7 +54,7 @@ def settle_mark(
     if mark.xid is None:
         return _by_backend(link, mark)
     until_us = clock.mono_us() + int(patience_s * 1e6)
-    while (status := _status(link, mark.xid)) == "in progress" and clock.mono_us() < until_us:
+    while (status := xact_status(link, mark.xid)) == "in progress" and clock.mono_us() < until_us:
         pause(LOOK_S)
     if status == "committed" and _started_since(link, mark):
         # What was not on disk when a server crashed is forgotten, the ids it gave out too: they are given out again.
@@ -99,9 +99,10 @@ def _by_backend(link: ServerLink, mark: Mark) -> Done:
     )
 
 
-def _status(link: ServerLink, xid: int) -> str:
+def xact_status(link: ServerLink, xid: int, statement: str = _STATUS) -> str:
+    """committed, aborted, in progress, or why the server cannot tell. `statement` gives the `status` of `xid`."""
     try:
-        [row] = link.rows(_STATUS, {"xid": xid})
+        [row] = link.rows(statement, {"xid": xid})
     except StatementFailed as error:
         return error.message  # an id of the future: this server never gave it out
     return row["status"] or "it is older than the commit log that is kept"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import Control, Done, Sight, World, with_refusal
 from dba_console.errors import Refused
 from dba_console.probes.host.files import read_file, readable
 
@@ -90,11 +90,11 @@ class Sysctl:
         )
         sight = Sight(text=text, exact=f"echo {wanted} > {key.path}", values=values, done=now == wanted)
         if not world.here:
-            return _refused(
+            return with_refusal(
                 sight, "the server is not proven to run on this host", "run the console on the server's host"
             )
         if not os.access(key.path, os.W_OK):
-            return _refused(
+            return with_refusal(
                 sight, f"{key.path} cannot be written", "run it as root, and on the host: not in a container"
             )
         return sight
@@ -225,7 +225,3 @@ def _twin(key: Key, world: World) -> dict[str, str] | None:
         return {"key": name, "value": _read(find(name, world))}
     except Refused:
         return None
-
-
-def _refused(sight: Sight, refusal: str, hint: str) -> Sight:
-    return Sight(text=sight.text, exact=sight.exact, values=sight.values, refusal=refusal, hint=hint)

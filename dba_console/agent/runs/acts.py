@@ -37,6 +37,7 @@ from dba_console.redact import MASK, redact
 from dba_console.runbook.requests import Ask, Do, Look, Outcome, Record, Seen, Settle
 from dba_console.runbook.values import arguments, filled, statement
 from dba_console.runbook.values import environment as values_environment
+from dba_console.runbook.viewing import counted
 from dba_console.session.runplaces import execution_directory
 
 
@@ -151,7 +152,7 @@ class Acts:
         rows = [plain(row) for row in result.rows[:1]]
         values = {"rows": result.count, **(rows[0] if rows and isinstance(rows[0], dict) else {})}
         warned = f"; the server warned: {'; '.join(result.warnings)}" if result.warnings else ""
-        return Outcome(state="ok", text=f"{_rows(result.count)}{warned}", values=values)
+        return Outcome(state="ok", text=f"{counted(result.count)}{warned}", values=values)
 
     def _do_run(self, wanted: Do) -> Outcome:
         block = wanted.block
@@ -366,13 +367,10 @@ def _sight(fields: Mapping[str, Any]) -> Sight | None:
 
 def _outcome(done: Done) -> Outcome:
     state = done.state if done.state in ("ok", "failed", "stopped", "unknown") else "unknown"
+    # The line above holds the state to the four an Outcome knows, which a type checker does not see.
     return Outcome(state=state, text=done.text, values=plain(done.values), undo=done.undo)  # type: ignore[arg-type]
 
 
 def _told(error: BaseException) -> str:
     text = error.message if isinstance(error, ConsoleError) else f"{type(error).__name__}: {error}"
     return redact(text)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"

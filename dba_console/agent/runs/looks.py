@@ -26,6 +26,7 @@ from dba_console.runbook.fold_tables import table_of
 from dba_console.runbook.requests import Look, Seen
 from dba_console.runbook.values import environment as values_environment
 from dba_console.runbook.values import statement
+from dba_console.runbook.viewing import counted
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.servers import Servers
@@ -109,11 +110,13 @@ class Looks:
         timeout_s = wanted.block.timeout_s if wanted.block.kind != "wait" else None
         result = server.look(query, params, timeout_s=timeout_s or DEFAULT_S)
         if result.cut:
-            return Seen(error=f"more than {_rows(len(result.rows))}, or too much text: nobody acts on so much at once")
+            return Seen(
+                error=f"more than {counted(len(result.rows))}, or too much text: nobody acts on so much at once"
+            )
         told = tuple(_plain(row) for row in result.rows)
         if wanted.purpose == "preview":
             table = table_of(told) or Table(columns=result.columns, rows=())
-            return Seen(holds=True, text=_rows(len(told)), rows=told, table=table)
+            return Seen(holds=True, text=counted(len(told)), rows=told, table=table)
         if wanted.purpose == "measure":
             return Seen(holds=True, text=_pairs(told[0]) if told else "no row", values=dict(told[0]) if told else {})
         return _verdict(told)
@@ -128,7 +131,7 @@ class Looks:
 def _verdict(rows: Sequence[Mapping[str, Any]]) -> Seen:
     """One row whose first column is true or false; NULL is unknown; anything else is no answer."""
     if len(rows) != 1 or not rows[0]:
-        return Seen(error=f"a test gives one row, not {len(rows)}", text=_rows(len(rows)))
+        return Seen(error=f"a test gives one row, not {len(rows)}", text=counted(len(rows)))
     first = next(iter(rows[0].values()))
     if first is not None and not isinstance(first, bool):
         return Seen(error=f"a test gives true or false, not {first!r}"[:SHOWN])
@@ -215,10 +218,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     return str(value)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _pairs(row: Mapping[str, Any]) -> str:
