@@ -179,6 +179,7 @@ def _read(directory: str | os.PathLike[str], name: str, kind: type[T]) -> T | No
     record = _json(directory, name)
     if record is None:
         return None
+    # `kind` is Running or Exit, both dataclasses; T cannot say so without a protocol of typeshed's.
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     try:
         return kind(**{key: value for key, value in record.items() if key in known})

@@ -270,7 +270,7 @@ class RunSide:
             with self._lock:
                 self._searched = True
             for peer, asked in self._early:
-                self._each(lambda one, peer=peer, asked=asked: self._resume(one, asked) if one is peer else None)  # type: ignore[misc]
+                self._resume_where_asked(peer, asked)
         for one in list(self._unfinished.values()):
             if one.commands:
                 from dba_console.agent.runs.unfinished import wait_for_commands
@@ -285,8 +285,23 @@ class RunSide:
             self._unfinished[one.run] = one
             self._attended += len(one.commands)
             self._emit(one.event(self._clock))
-            packed = pack(RunViewMessage(view=one.view))
-            self._each(lambda peer, packed=packed: peer.push(packed) if _watches(peer) else None)  # type: ignore[misc]
+            self._tell_watchers(pack(RunViewMessage(view=one.view)))
+
+    def _resume_where_asked(self, asker: Peer, asked: RunResume) -> None:
+        """On the listener's thread, as any request; not where the asker has left meanwhile."""
+
+        def give(peer: Peer) -> None:
+            if peer is asker:
+                self._resume(peer, asked)
+
+        self._each(give)
+
+    def _tell_watchers(self, packed: bytes) -> None:
+        def give(peer: Peer) -> None:
+            if _watches(peer):
+                peer.push(packed)
+
+        self._each(give)
 
 
 def _watches(peer: Peer) -> bool:

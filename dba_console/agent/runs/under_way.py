@@ -167,6 +167,7 @@ class UnderWay:
             self.controls.stop(who)
         if wish.verb in ("skip", "jump") and not wish.reason.strip():
             return f"a {wish.verb} needs a reason"
+        # What is left of the verbs are those of an Interrupt: the others returned above, `take` is not brought here.
         self.desk.interrupt(Interrupt(verb=wish.verb, who=who, reason=wish.reason, step=wish.step))  # type: ignore[arg-type]
         return None
 

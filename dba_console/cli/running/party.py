@@ -232,6 +232,7 @@ class Party:
     def _control(self, verb: str, reason: str, step: str = "") -> Out:
         if verb != "/take" and (question := self.question) is not None:
             self._answered = question.id  # this is what is said to it; refused, it is asked again
+        # Called with the commands of the match above only, whose names are the verbs behind a slash.
         return Send(RunControl(run=self.run, verb=verb[1:], reason=reason, step=step))  # type: ignore[arg-type]
 
     def _farewell(self) -> list[Out]:
