@@ -204,8 +204,8 @@ stage.Stage.lines = broken
 
 def nobody():
     from dba_console.errors import ConnectError
-    import time
-    time.sleep(60)
+    import threading
+    threading.Event().wait(60)
     raise ConnectError("nobody")
 
 sys.exit(run_console(live_feed(nobody, nobody), ScreenOptions()))
