@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -14,29 +11,10 @@ import pytest
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from tests.agent.running import agent
+from tests.disks import frozen, loop_mounted, mounted
 from tests.faults.test_server_trouble import connected, steady
-from tests.requirements import require_tool
 
 pytestmark = pytest.mark.root
-
-
-@contextmanager
-def mounted(kind: str, path: Path, *options: str, source: str = "none") -> Iterator[Path]:
-    path.mkdir(exist_ok=True)
-    subprocess.run([require_tool("mount"), "-t", kind, *options, source, str(path)], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run([require_tool("umount"), "-l", str(path)], check=True)
-
-
-@contextmanager
-def loop_mounted(image: Path, path: Path) -> Iterator[Path]:
-    """A small ext4 of its own."""
-    subprocess.run(["truncate", "-s", "512M", str(image)], check=True)
-    subprocess.run([require_tool("mkfs.ext4"), "-q", str(image)], check=True)
-    with mounted("ext4", path, "-o", "loop", source=str(image)):
-        yield path
 
 
 def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Cluster, tmp_path: Path) -> None:
@@ -60,7 +38,6 @@ def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Clust
 
 
 def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tmp_path: Path) -> None:
-    freeze = require_tool("fsfreeze")
     # Outside tmp_path, which only its owner may enter: the server runs as somebody else.
     with tempfile.TemporaryDirectory() as outside, loop_mounted(tmp_path / "image", Path(outside) / "fs") as place:
         Path(outside).chmod(0o755)
@@ -71,13 +48,10 @@ def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tm
             watch.until(connected)
             cluster.psql("create table t as select 1 as a")
             with psycopg.connect(cluster.dsn(), autocommit=True) as writer:
-                subprocess.run([freeze, "-f", str(place)], check=True)
-                try:
+                with frozen(place):
                     writer.pgconn.send_query(b"insert into t select generate_series(1, 200000)")
                     steady(watch, 8)
                     assert watch.next_frame().io.procs_blocked is not None
-                finally:
-                    subprocess.run([freeze, "-u", str(place)], check=True)
                 while writer.pgconn.get_result() is not None:
                     pass
             steady(watch, 2)

@@ -17,6 +17,7 @@ from dba_console.session.recording import Recording
 from dba_console.session.verify import verify
 from dba_console.session.writer import Writer
 from tests.clocks import HeldClock
+from tests.disks import fill, mounted
 from tests.requirements import require_tool
 from tests.unit.session.making import little_point, meta, put, recorder, ticks
 
@@ -26,25 +27,8 @@ pytestmark = pytest.mark.root
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run([require_tool("mount"), "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(place)], check=True)
-    try:
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=1m,mode=700") as place:
         yield place
-    finally:
-        subprocess.run([require_tool("umount"), "-l", str(place)], check=True)
-
-
-def _fill(place: Path) -> Path:
-    filler = place / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        for piece in (65536, 4096, 512, 1):
-            try:
-                while file.write(b"\0" * piece) == piece:
-                    pass
-            except OSError:
-                continue
-    return filler
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room_again(
@@ -72,7 +56,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room_again(
     )
     samples = ticks(60, sessions=120)
     put(made, samples[:5])
-    filler = _fill(small)
+    filler = fill(small)
     for sample in samples[5:]:
         made.put_sample(sample, encode_sample(sample))
     made.put_event(Event(wall_us=1, kind="mark", text="while the disk was full"))

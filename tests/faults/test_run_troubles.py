@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,7 @@ from tests.agent.runs.books import ONE_CHANGE, book
 from tests.agent.runs.operator import Operator
 from tests.agent.runs.test_killed import Story
 from tests.background import wait_until
-from tests.faults.test_disk_trouble import loop_mounted
-from tests.requirements import require_tool
+from tests.disks import frozen, loop_mounted
 
 EACH = book(
     "each-row",
@@ -77,12 +75,6 @@ evidence = "what you see"
 """,
     head='[inputs.first]\ntype = "secret"\n',
 )
-
-
-@pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[RunningAgent]:
-    with agent(cluster.dsn(), tmp_path) as one:
-        yield one
 
 
 @pytest.fixture
@@ -159,17 +151,6 @@ def test_a_password_that_is_a_word_of_the_runbook_makes_it_no_other_one(
         story.assert_once()
     finally:
         cluster.psql("drop table counted")
-
-
-@contextmanager
-def frozen(place: Path) -> Iterator[None]:
-    """The disk takes nothing: who writes waits."""
-    freeze = require_tool("fsfreeze")
-    subprocess.run([freeze, "-f", str(place)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([freeze, "-u", str(place)], check=True)
 
 
 @pytest.mark.root

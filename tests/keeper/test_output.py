@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from dba_console.keeping.look import Tail
 from tests.background import wait_until
-from tests.faults.test_disk_trouble import loop_mounted, mounted
+from tests.disks import frozen, loop_mounted, mounted
 from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed
-from tests.requirements import require_tool
 
 RESIDENT_KB = 15 * 1024
 """What a keeper may take beside each long command."""
@@ -155,19 +153,16 @@ def test_when_a_full_disk_has_room_again_the_log_goes_on_and_says_what_it_lacks(
 
 @pytest.mark.root
 def test_a_disk_that_hangs_holds_no_command(keep: Keep, tmp_path: Path) -> None:
-    freeze, gate, printed = require_tool("fsfreeze"), Gate(tmp_path / "gate"), tmp_path / "printed"
+    gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
     with loop_mounted(tmp_path / "image", tmp_path / "fs") as place:
         directory = keep.directory(place)
         script = f"echo up; read x <{gate.path}; {numbered(100_000)}; touch {printed}; echo end"
         handle = keep.at(directory, script)
         until_printed(handle, "up")
-        subprocess.run([freeze, "-f", str(place)], check=True)
-        try:
+        with frozen(place):
             gate.open()
             wait_until(printed.exists, LIMIT_S, what="the end of the output")
             assert memory_kb(handle.pid, "VmRSS") < RESIDENT_KB
-        finally:
-            subprocess.run([freeze, "-u", str(place)], check=True)
         record = ending(handle)
         assert (record.code, record.log_complete) == (0, True)
         assert texts(handle)[-1] == "end"

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dba_console.agent.runs.people import Person, difference, login_uid, person_of
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import RunningAgent, agent
+from tests.agent.running import RunningAgent
 from tests.agent.runs.books import TWO_PEOPLE, WAITING
 from tests.agent.runs.operator import Operator
 from tests.agent.runs.other import OtherConsole
-
-
-@pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[RunningAgent]:
-    with agent(cluster.dsn(), tmp_path) as one:
-        yield one
 
 
 def test_only_who_drives_may_answer_and_another_may_take_over(running: RunningAgent) -> None:

@@ -24,12 +24,6 @@ WILLING = answers({"start": "yes", "ack": "y", "*": "="})
 
 
 @pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[RunningAgent]:
-    with agent(cluster.dsn(), tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
 def counted(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("create table counted(what text)")
     yield cluster

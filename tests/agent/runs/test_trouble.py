@@ -21,7 +21,7 @@ from tests.agent.runs.books import ONE_CHANGE
 from tests.agent.runs.operator import Operator, answers
 from tests.background import session, wait_until
 from tests.conftest import FreshCluster
-from tests.faults.test_disk_trouble import loop_mounted
+from tests.disks import loop_mounted
 from tests.requirements import require_tool
 
 YES = answers({"*": "yes"})

@@ -6,7 +6,6 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from dba_console.session.runplaces import is_open, memory_directory
 from dba_console.session.runread import read_run
 from dba_console.session.runverify import verify_run
 from tests.clocks import HeldClock
-from tests.requirements import require_tool
+from tests.disks import fill, frozen, loop_mounted, mounted
 from tests.unit.session.running import ENDED, INTENT, PATIENT_S, RESULT, begun, said
 
 pytestmark = pytest.mark.root
@@ -41,49 +40,15 @@ def run() -> Iterator[str]:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a megabyte."""
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run([require_tool("mount"), "-t", "tmpfs", "-o", "size=512k,mode=700", "none", str(place)], check=True)
-    try:
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=512k,mode=700") as place:
         yield place
-    finally:
-        subprocess.run([require_tool("umount"), "-l", str(place)], check=True)
 
 
 @pytest.fixture
 def ext4(tmp_path: Path) -> Iterator[Path]:
     """A small file system that can be frozen."""
-    image, place = tmp_path / "image", tmp_path / "fs"
-    place.mkdir()
-    subprocess.run(["truncate", "-s", "16M", str(image)], check=True)
-    subprocess.run([require_tool("mkfs.ext4"), "-q", str(image)], check=True)
-    subprocess.run([require_tool("mount"), "-t", "ext4", "-o", "loop", str(image), str(place)], check=True)
-    try:
+    with loop_mounted(tmp_path / "image", tmp_path / "fs", "16M") as place:
         yield place
-    finally:
-        subprocess.run([require_tool("umount"), "-l", str(place)], check=True)
-
-
-@contextmanager
-def frozen(place: Path) -> Iterator[None]:
-    freeze = require_tool("fsfreeze")
-    subprocess.run([freeze, "-f", str(place)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([freeze, "-u", str(place)], check=True)
-
-
-def _fill(place: Path) -> Path:
-    filler = place / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        for piece in (65536, 4096, 512, 1):
-            try:
-                while file.write(b"\0" * piece) == piece:
-                    pass
-            except OSError:
-                continue
-    return filler
 
 
 def _fill_journal(journal: RunJournal) -> int:
@@ -100,7 +65,7 @@ def _fill_journal(journal: RunJournal) -> int:
 def test_a_full_disk_takes_no_intent_but_the_end_of_the_run(small: Path, run: str) -> None:
     journal = begun(small, run=run)
     journal.append(said(1))
-    _fill(small)
+    fill(small)
     taken = _fill_journal(journal)
     assert "is full" in journal.trouble
     # What has been done already is told: the reserve is for that.
@@ -118,7 +83,7 @@ def test_a_full_disk_takes_no_intent_but_the_end_of_the_run(small: Path, run: st
 
 def test_when_there_is_room_again_the_run_acts_again(small: Path, run: str) -> None:
     journal = begun(small, run=run)
-    filler = _fill(small)
+    filler = fill(small)
     _fill_journal(journal)
     journal.append(RESULT)
     filler.unlink()
@@ -130,14 +95,14 @@ def test_when_there_is_room_again_the_run_acts_again(small: Path, run: str) -> N
 
 
 def test_no_run_is_begun_on_a_full_disk(small: Path, run: str) -> None:
-    _fill(small)
+    fill(small)
     with pytest.raises(JournalFull, match="no space left"):
         begun(small, run=run)
 
 
 def test_a_full_disk_lets_the_journal_go_on_in_memory(small: Path, run: str) -> None:
     journal = begun(small, run=run)
-    filler = _fill(small)
+    filler = fill(small)
     _fill_journal(journal)
     journal.fall_back()
     journal.append(INTENT)
