@@ -28,7 +28,8 @@ HOME = "journal.home"
 ENDED = "run.ended"
 
 _HASH = b',"hash":"'
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder().encode
+"""Keeps the order of names, for a row's is that of its columns; the chain is over the bytes as they are written."""
 _DETAILS = 4096
 """Bytes of a record's fields that go into the session's event as well; what is more stays in the journal."""
 _RESERVED = ("run", "seq", "hash", "step", "block", "execution", "round", "state")

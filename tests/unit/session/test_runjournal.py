@@ -51,6 +51,16 @@ def test_what_was_appended_is_read_again_in_order(tmp_path: Path) -> None:
     assert all(record.wall_us and record.mono_us for record in papers.records)
 
 
+def test_a_row_keeps_its_columns_in_their_order(tmp_path: Path) -> None:
+    row = {"part": "holds", "pid": 4711, "application_name": "pg_dump"}
+    journal = begun(tmp_path)
+    journal.append(Record(kind="block.seen", text="1 row", fields={"rows": [row]}))
+    journal.close()
+    papers = read_run(journal.directory)
+    assert list(papers.records[-1].fields["rows"][0]) == list(row)
+    assert verify_run(journal.directory).ok
+
+
 def test_the_run_and_its_papers_are_its_owners_alone(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in journal.directory.iterdir()}
