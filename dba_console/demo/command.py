@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from dba_console.agent.lock import TargetLock
 from dba_console.demo.incidents.incident import Incident, stand_in
 from dba_console.demo.incidents.registry import find
 from dba_console.demo.leash import end, on_leash
@@ -24,6 +25,7 @@ from dba_console.demo.practice import PracticeGround
 from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal, recorded_verdict
 from dba_console.demo.verdict import Verdict, clock_of, sentence_of, severity_of
 from dba_console.errors import ConsoleError, ExitCode, SessionError
+from dba_console.target import make_target
 
 HEADLESS_S = 20.0
 CONSOLE_CALM_TICKS = 11
@@ -58,6 +60,17 @@ def run_demo(headless: bool, duration_s: float | None, keep: bool, incident_name
             return _console(ground, duration_s, rehearsal)
         finally:
             _deaf_to_signals()
+            _end_agent(ground.dsn)
+
+
+def _end_agent(dsn: str) -> None:
+    """Its server goes now. Left to itself an agent ends after a while, but not in the middle of a runbook."""
+    if (agent := TargetLock(make_target(dsn).key).holder()) is None:
+        return
+    try:
+        os.kill(agent, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has just ended
 
 
 def _console(ground: PracticeGround, duration_s: float | None, rehearsal: Rehearsal | None) -> int:

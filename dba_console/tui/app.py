@@ -66,7 +66,8 @@ def _left(feed: Feed, code: int | None, run: KnownRun | None) -> int:
         print(
             f"The run of {run.told.runbook} goes on until it needs an answer, and then waits for it.", file=sys.stderr
         )
-    if feed.has_present:
+        print("So does the agent; `dba-console attach` shows both again.", file=sys.stderr)
+    elif feed.has_present:
         grace_s = feed.session.grace_s
         how_long = "until it is told to stop" if grace_s is None else f"for {_duration(grace_s)}"
         print(f"The agent goes on recording {how_long}; `dba-console attach` shows it again.", file=sys.stderr)

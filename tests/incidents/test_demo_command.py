@@ -11,6 +11,7 @@ import pytest
 
 from dba_console.demo.incidents.registry import INCIDENTS, find
 from dba_console.demo.rehearsal import recorded_verdict
+from tests.background import wait_until
 from tests.terminal.tmux import Tmux
 
 DEMO = [sys.executable, "-m", "dba_console", "demo"]
@@ -78,3 +79,19 @@ def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_
         terminal.keys("q")
         assert terminal.wait_ended(timeout=30) == 0
         assert "idle-in-transaction raised at" in terminal.screen()
+
+
+@pytest.mark.terminal
+def test_a_demo_that_is_left_in_the_middle_of_a_runbook_leaves_no_agent(own_places: dict[str, str]) -> None:
+    with Tmux([*DEMO], environment=own_places) as terminal:
+        terminal.wait_for("nobody waits for a lock", timeout=60)
+        terminal.keys("b")
+        terminal.wait_for("archive-failing", timeout=60)
+        terminal.keys("Enter")
+        terminal.wait_for("s begin", timeout=60)
+        terminal.keys("s")
+        terminal.wait_for("ANSWER WANTED", timeout=60)
+        (agent,) = Path(own_places["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
+        terminal.keys("q")
+        assert terminal.wait_ended(timeout=60) == 0
+        wait_until(lambda: not agent.exists(), 60, what="the end of the agent")
