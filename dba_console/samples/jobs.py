@@ -72,3 +72,133 @@ class Jobs(Struct, array_like=True, frozen=True):
     def before(self, key: JobKey) -> PastJob | None:
         """The past of one job, None where there is none."""
         return next((one for one in self.past if one.key == key), None)
+
+
+class PhaseNow(Struct, array_like=True, frozen=True, gc=False):
+    """How far one phase of a job is."""
+
+    name: str
+    """schema, data, indexes, constraints, rest; or as a progress view words it."""
+    state: str
+    """waiting, running, done, unknown."""
+    items: int | None
+    """Objects there are; None where nobody knows."""
+    items_done: int
+    items_running: int
+    done: float | None
+    total: float | None
+    unit: str | None
+    """Of done and total: bytes, rows."""
+    pct: float | None
+    grade: str
+    """measured, estimated, unknown: how pct is known."""
+    started_us: int | None
+    """Host wall time."""
+    wall_s: float | None
+    """From its first object's start to now, or to its last one's end."""
+    busy_s: float | None
+    """Of all its objects together: with -j more than wall_s."""
+    eta_s: float | None
+    eta_grade: str
+
+
+class ObjectNow(Struct, array_like=True, frozen=True, gc=False):
+    """One object of a job that is told: those running, those that failed, the largest waiting, the last done."""
+
+    name: str
+    """With its schema, as the server quotes it; harmless."""
+    what: str
+    """TABLE DATA, INDEX, FK CONSTRAINT, …"""
+    phase: str
+    state: str
+    """running, failed, waiting, done."""
+    weight: float | None
+    """Bytes; see archives.entries.Entry.weight."""
+    done: float | None
+    total: float | None
+    unit: str | None
+    pct: float | None
+    grade: str
+    rate_per_s: float | None
+    started_us: int | None
+    elapsed_s: float | None
+    eta_s: float | None
+    pid: int | None
+    """Backend that works at it."""
+    note: str | None
+    """The error, what it waits for, the sub-phase."""
+
+
+class JobNow(Struct, array_like=True, frozen=True, gc=False):
+    """One dump, restore or the like under way, with all that was found out about it. None: not known."""
+
+    kind: str
+    """The program: pg_dump, pg_restore, psql, pg_basebackup, …"""
+    pid: int | None
+    """Its process on this host."""
+    backends: tuple[int, ...]
+    """Its sessions; the first is the one connected first."""
+    database: str | None
+    user: str | None
+    version: str | None
+    """Of the program."""
+    format: str | None
+    """directory, custom, tar, plain."""
+    compression: str | None
+    jobs: int | None
+    """-j."""
+    command: str | None
+    """As it was started; redacted, harmless."""
+    run: str | None
+    """Id of the run of a runbook that started it."""
+    started_us: int | None
+    """Host wall time."""
+    elapsed_s: float | None
+    reads: str | None
+    """File or directory it reads."""
+    read_bytes: int | None
+    read_size_bytes: int | None
+    writes: str | None
+    """File or directory it writes."""
+    written_bytes: int | None
+    written_per_s: float | None
+    mount: str | None
+    """What it writes to; for a restore where the data directory lies."""
+    free_bytes: int | None
+    need_bytes: float | None
+    """Still to be written there, estimated."""
+    fits: bool | None
+    phase: str | None
+    """Under way."""
+    phases: tuple[PhaseNow, ...]
+    objects: tuple[ObjectNow, ...]
+    """At most OBJECTS_TOLD; running first."""
+    counts: tuple[int, int, int, int]
+    """Objects running, done, waiting, failed."""
+    pct: float | None
+    """Of the whole; never back, never 100 while it runs."""
+    grade: str
+    eta_s: float | None
+    eta_grade: str
+    """measured, estimated, unknown; `history` where it rests on runs before."""
+    errors: int | None
+    """So far, where its messages can be read."""
+    last_error: str | None
+    critical: tuple[str, ...]
+    """The chain that decides when it ends: largest table, its indexes, its keys."""
+    sources: tuple[str, ...]
+    """What was read for it: `toc.dat`, `pg_stat_progress_copy`, `fdinfo of pid 812`, `stderr in /var/log/r.log`."""
+    unknown: tuple[str, ...]
+    """What is not known and why, in sentences."""
+
+
+OBJECTS_TOLD = 120
+"""Objects of one job in a sample: a screen and its page; the rest is told as counts."""
+
+
+class JobsNow(Struct, array_like=True, frozen=True):
+    """Every job under way (part `jobs.now`)."""
+
+    now_us: int
+    """Host wall time of the reading."""
+    jobs: tuple[JobNow, ...]

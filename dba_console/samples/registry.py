@@ -48,6 +48,7 @@ _KINDS = (
     PartKind("findings", findings.Conclusions, 10, "what is wrong, as the rules see it"),
     PartKind("jobs", jobs.Jobs, 30, "long jobs: which run, and what is known of the ones before"),
     PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
+    PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs under way, in detail"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in _KINDS}
