@@ -1,0 +1,88 @@
+"""Dumps and restores that ended, as they are told: every run of every job known on one target.
+
+Where they come from (the agent's file) is not known here; what is not known of a run is None.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dba_console.frames.jobs import job_name
+
+
+class PhasePast(Struct, frozen=True, kw_only=True):
+    """One phase of a run that ended."""
+
+    name: str
+    wall_s: float | None = None
+    """From its first object's start to its last one's end; phases overlap with -j."""
+    busy_s: float | None = None
+    """Of all its objects together."""
+    bytes: float | None = None
+
+
+class RunPast(Struct, frozen=True, kw_only=True):
+    """One run that ended."""
+
+    started_us: int
+    """Host wall time."""
+    seconds: float
+    counts: bool = True
+    """It takes part in what is usual: not one cancelled at once."""
+    size_bytes: float | None = None
+    """Of what was dumped or read."""
+    bytes: float | None = None
+    """Written by a dump, read by a restore."""
+    rate_per_s: float | None = None
+    """Bytes a second."""
+    format: str | None = None
+    version: str | None = None
+    jobs: int | None = None
+    exit: int | None = None
+    """None: nobody saw it."""
+    errors: int | None = None
+    """None: its messages could not be read."""
+    last_error: str | None = None
+    phases: tuple[PhasePast, ...] = ()
+
+    @property
+    def ended_us(self) -> int:
+        return self.started_us + int(self.seconds * 1e6)
+
+    @property
+    def ending(self) -> str:
+        """`good`, `failed`, or `unknown`: to have ended is not to have succeeded.
+
+        Good needs both an exit status of 0 and no errors counted; errors that a program ignored are errors.
+        """
+        if self.errors or self.exit:
+            return "failed"
+        return "unknown" if self.exit is None else "good"
+
+
+class JobPast(Struct, frozen=True, kw_only=True):
+    """All runs of one job, oldest first."""
+
+    kind: str
+    database: str | None
+    """None for a base backup, which is of all of them."""
+    user: str | None
+    runs: tuple[RunPast, ...] = ()
+    usual_s: float | None = None
+    watched_since_us: int | None = None
+    """Since then no run can have gone unseen."""
+
+    @property
+    def name(self) -> str:
+        """`pg_dump of appdb`: as sentences and the configuration name it."""
+        return job_name(self.kind, self.database)
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """What is known of one target."""
+
+    jobs: tuple[JobPast, ...] = ()
+    until_us: int | None = None
+    """Until then it was kept up to date."""
+    note: str | None = None
+    """Why nothing is known, or not all of it."""
