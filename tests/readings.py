@@ -29,7 +29,7 @@ def _blank(hint: Any) -> Any:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType) and type(None) in get_args(hint):
         return None
-    if origin in (list, dict):
+    if origin in (list, dict, tuple):
         return origin()
     return _PLAIN[hint]
 

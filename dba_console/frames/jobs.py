@@ -1,13 +1,17 @@
 """Long work told from what its sessions say of themselves: dumps, restores, and commands no progress view covers.
 
-A dump or restore with -j is many sessions and one job: they are told together by application name, user, database and
-client. How far it is cannot be known from the server (facts: no view has the plan), so a job carries what it works on.
+A dump or restore with -j is many sessions and one job: they are told together by the program at the other end of
+each session where the agent found it, so that two dumps of one database at once are two jobs, else by application name,
+user, database and client. How far it is cannot be known from the server (facts: no view has the plan), so a job carries
+what it works on.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dba_console.frames.connections import ACTIVE
 from dba_console.harmless import clean
@@ -48,6 +52,14 @@ _OBJECT = re.compile(
 _LONGEST = 500
 
 
+class Owner(NamedTuple):
+    """The program at the other end of a session."""
+
+    kind: str
+    number: int
+    """Its process, or any other number that no second job has."""
+
+
 @dataclass
 class Job:
     """The sessions of one dump, restore or the like; `leader` is the one connected first."""
@@ -55,23 +67,26 @@ class Job:
     kind: str
     leader: Activity
     sessions: list[Activity] = field(default_factory=list)
+    owner: Owner | None = None
+    """The program they belong to; None where only their names tell them together."""
 
     @property
     def pids(self) -> set[int]:
         return {row.pid for row in self.sessions}
 
 
-def find_jobs(rows: list[Activity]) -> list[Job]:
-    """Jobs among the sessions, by their programs' names."""
-    found: dict[tuple[str | None, ...], Job] = {}
+def find_jobs(rows: list[Activity], owners: Mapping[int, Owner] | None = None) -> list[Job]:
+    """Jobs among the sessions: by whose they are where that is known of a session, else by their programs' names."""
+    found: dict[tuple[object, ...], Job] = {}
     for row in rows:
-        kind = _program(row.application)
+        owner = None if owners is None else owners.get(row.pid)
+        kind = _program(row.application) if owner is None else owner.kind
         if kind is None or row.leader_pid is not None:
             continue
-        key = (row.application, row.user, row.database, row.client)
+        key = (row.application, row.user, row.database, row.client) if owner is None else owner
         job = found.get(key)
         if job is None:
-            job = found[key] = Job(kind, row)
+            job = found[key] = Job(kind, row, owner=owner)
         job.sessions.append(row)
         if (row.backend_start or 0, row.pid) < (job.leader.backend_start or 0, job.leader.pid):
             job.leader = row

@@ -1,7 +1,8 @@
 """Progress of long work: how far, how that is known, how fast, and who waits behind it.
 
-`pct` is the share of the phase that is shown, as the server counts it: never of the whole where only a phase is known,
-never above 100, never back within a phase. Nothing is invented: without a whole there is no share and no time left.
+`pct` is the share of the phase that is shown, as the server counts it, or of the whole where the agent knows what
+there is to be done (`pct_of`): never above 100, never back. Nothing is invented: without a whole there is no share and
+no time left.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 from dba_console.frames.connections import ACTIVE
 from dba_console.frames.facts import Facts
 from dba_console.frames.heads import fill_head
+from dba_console.frames.job_rows import Known, bare_row, fill_row
 from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, command_object, find_jobs, job_phase
 from dba_console.frames.model import Progress, ProgressRow
 from dba_console.frames.sessions import wait_text
 from dba_console.frames.times import age_s, rfc3339
 from dba_console.frames.trend import slope
 from dba_console.samples import postgres
-from dba_console.samples.jobs import Jobs
+from dba_console.samples.jobs import JobKey, JobNow, Jobs
 
 MIN_PCT = 5.0
 """Below this share no time left is told: the rate of a beginning misleads."""
 ESTIMATED_MOST = 99.0
 """An estimated share stays below 100 until the work is gone from the view."""
+LATE = 1.2
+"""A job is called late from so many times its usual duration on; when that is a finding is configured."""
 _ROUNDS = (
     "index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "databases_done",
     "relations_done",
@@ -33,15 +37,24 @@ def derive_progress(facts: Facts) -> Progress:
     panel = fill_head(Progress(), facts.picture, "pg.progress", "pg.activity")
     operations = facts.picture.now("pg.progress", postgres.Operations)
     rows = [] if operations is None else operations.rows
-    jobs = [] if facts.sessions is None else find_jobs(facts.sessions.rows)
+    known = Known(facts)
+    jobs = _jobs(known, facts)
     copying = {pid for job in jobs for pid in job.pids}
-    panel.operations = [_job_row(job, rows, facts) for job in jobs]
+    panel.operations = [_job_row(job, rows, known, facts) for job in jobs]
+    panel.operations += [_lone_row(job, known, facts) for job in known.alone({job.owner for job in jobs})]
     panel.operations += [
         _view_row(row, facts) for row in rows if not (row.kind in ("copy", "basebackup") and row.pid in copying)
     ]
     panel.operations += _command_rows(facts, copying | {row.pid for row in rows})
     panel.operations.sort(key=lambda row: (-(row.elapsed_s or 0.0), row.pid or 0))
     return panel
+
+
+def _jobs(known: Known, facts: Facts) -> list[Job]:
+    if facts.sessions is None:
+        return []
+    rows = facts.sessions.rows
+    return find_jobs(rows, known.owners(rows, facts.sessions.now_us))
 
 
 def phase_key(row: postgres.Operation, query_start: int | None) -> str:
@@ -108,16 +121,14 @@ def _of_session(made: ProgressRow, session: postgres.Activity | None, facts: Fac
     made.elapsed_s = age_s(facts.server_time_us("pg.activity"), session.query_start)
 
 
-def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> ProgressRow:
+def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Facts) -> ProgressRow:
     """One row for all sessions of a dump or restore; a base backup has its own view, which says how far it is."""
     leader, pids = job.leader, job.pids
     mine = [row for row in rows if row.pid in pids]
     past = facts.picture.now("jobs", Jobs)
-    before = None if past is None else past.before((job.kind, leader.database, leader.user))
-    usual_s = None if before is None else before.usual_s
     if job.kind == "pg_basebackup" and (backups := [row for row in mine if row.kind == "basebackup"]):
         shown = _view_row(backups[0], facts)
-        shown.usual_s = usual_s
+        _compare(shown, (job.kind, leader.database, leader.user), past)
         return shown
     copies = [row for row in mine if row.kind == "copy"]
     busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
@@ -132,7 +143,8 @@ def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> Progress
         query=busiest.query,
         wait=wait_text(busiest),
         blocks=facts.behind(pids),
-        usual_s=usual_s,
+        backends=sorted(pids),
+        xid_age=_horizon_age(pids, facts),
     )
     made.started = rfc3339(started)
     made.elapsed_s = age_s(facts.server_time_us("pg.activity"), started)
@@ -140,7 +152,34 @@ def _job_row(job: Job, rows: list[postgres.Operation], facts: Facts) -> Progress
         made.done, made.unit = float(sum(row.done or 0 for row in copies)), copies[0].unit
         rates = [_rate(f"{phase_key(row, _query_start(row.pid, facts))}.done", facts) for row in copies]
         made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
+    if job.owner is not None:
+        fill_row(made, known.jobs[job.owner], known.age_s)
+    _compare(made, (job.kind, leader.database, leader.user), past)
     return made
+
+
+def _lone_row(job: JobNow, known: Known, facts: Facts) -> ProgressRow:
+    """The row of a program that has no session now."""
+    made = bare_row(job, known.age_s)
+    _compare(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs))
+    return made
+
+
+def _compare(row: ProgressRow, key: JobKey, past: Jobs | None) -> None:
+    """Beside the runs before it."""
+    before = None if past is None else past.before(key)
+    if before is None or before.usual_s is None:
+        return
+    row.usual_s, row.usual_runs = before.usual_s, before.runs
+    if row.elapsed_s is not None and row.elapsed_s >= LATE * row.usual_s:
+        row.late_s = row.elapsed_s - row.usual_s
+
+
+def _horizon_age(pids: set[int], facts: Facts) -> int | None:
+    """How far back these sessions hold the xid horizon; None where none of them does, or it was not read."""
+    horizon = facts.picture.now("pg.horizon", postgres.Horizon)
+    rows = () if horizon is None else horizon.rows
+    return max((row.xid_age for row in rows if row.pid in pids and row.xid_age is not None), default=None)
 
 
 def _job_start(job: Job, past: Jobs | None) -> int | None:

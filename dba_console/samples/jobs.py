@@ -190,6 +190,15 @@ class JobNow(Struct, array_like=True, frozen=True, gc=False):
     """What was read for it: `toc.dat`, `pg_stat_progress_copy`, `fdinfo of pid 812`, `stderr in /var/log/r.log`."""
     unknown: tuple[str, ...]
     """What is not known and why, in sentences."""
+    client: str | None = None
+    """Address of the host its program runs on, where that is not this one."""
+    done: float | None = None
+    """Of the whole's data; None where nobody knows how much there is."""
+    total: float | None = None
+    unit: str | None = None
+    """Of done and total: bytes, rows."""
+    rate_per_s: float | None = None
+    """Of done, by the last minutes."""
 
 
 OBJECTS_TOLD = 120

@@ -1,0 +1,141 @@
+"""What the agent found out about a dump or restore, as a row of the progress panel: its program, phases and objects.
+
+Ages go on from the moment it was looked at.
+"""
+
+from __future__ import annotations
+
+from dba_console.frames.facts import Facts
+from dba_console.frames.jobs import Owner
+from dba_console.frames.model import ObjectCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.frames.times import rfc3339
+from dba_console.samples.jobs import JobNow, JobsNow, ObjectNow, PhaseNow
+from dba_console.samples.postgres import Activity
+
+PART = "jobs.now"
+OLD_S = 20.0
+"""A look at the programs that is older tells nothing of now: it is made every two seconds."""
+YOUNG_US = 5_000_000
+"""A session that began since the last look at the programs belongs to the one of its name."""
+
+
+class Known:
+    """The newest look at the programs, and whose each session is."""
+
+    def __init__(self, facts: Facts) -> None:
+        age_s = facts.picture.age_s(PART)
+        now = facts.picture.now(PART, JobsNow)
+        self.jobs: dict[Owner, JobNow] = {}
+        self.age_s = age_s or 0.0
+        if now is None or age_s is None or age_s > OLD_S:
+            return
+        self.jobs = {Owner(job.kind, job.pid or -1 - number): job for number, job in enumerate(now.jobs)}
+
+    def owners(self, rows: list[Activity], now_us: int) -> dict[int, Owner]:
+        """Session -> its program; sessions that began since are counted to the one program of their name."""
+        owners = {pid: owner for owner, job in self.jobs.items() for pid in job.backends}
+        if not owners:
+            return owners
+        names: dict[tuple[str | None, ...], set[Owner]] = {}
+        for row in rows:
+            if (owner := owners.get(row.pid)) is not None:
+                names.setdefault(_name(row), set()).add(owner)
+        for row in rows:
+            if row.pid not in owners and now_us - (row.backend_start or 0) < YOUNG_US and row.application != "psql":
+                mine = names.get(_name(row), ())
+                if len(mine) == 1:
+                    owners[row.pid] = next(iter(mine))
+        return owners
+
+    def alone(self, seen: set[Owner | None]) -> list[JobNow]:
+        """Programs without a session when they were looked at: between two sessions, or syncing what they wrote. Of one
+        whose sessions are gone since, it is not known whether it goes on.
+        """
+        return [job for owner, job in self.jobs.items() if owner not in seen and not job.backends]
+
+
+def _name(row: Activity) -> tuple[str | None, ...]:
+    return row.application, row.user, row.database, row.client
+
+
+def bare_row(job: JobNow, since_s: float) -> ProgressRow:
+    """The row of a program without a session."""
+    row = ProgressRow(kind=job.kind, pid=None, database=job.database, user=job.user)
+    fill_row(row, job, since_s)
+    return row
+
+
+def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
+    """Everything the agent found out about it, `since_s` seconds ago."""
+    row.process, row.client, row.run = job.pid, job.client, job.run
+    row.backends = sorted({*job.backends, *row.backends})
+    row.version, row.format, row.compression, row.jobs = job.version, job.format, job.compression, job.jobs
+    row.command = job.command
+    row.reads, row.read_bytes, row.read_size_bytes = job.reads, job.read_bytes, job.read_size_bytes
+    row.writes, row.written_bytes, row.written_per_s = job.writes, job.written_bytes, job.written_per_s
+    row.mount, row.free_bytes, row.need_bytes, row.fits = job.mount, job.free_bytes, job.need_bytes, job.fits
+    row.phase = job.phase or row.phase
+    row.pct, row.pct_of, row.grade = job.pct, "whole", job.grade
+    row.eta_s, row.eta_grade = _left(job.eta_s, since_s), job.eta_grade
+    if job.total is not None or row.done is None:
+        row.done, row.total, row.unit, row.rate_per_s = job.done, job.total, job.unit, job.rate_per_s
+    if job.started_us is not None:
+        row.started = rfc3339(job.started_us)
+    if job.elapsed_s is not None:
+        row.elapsed_s = job.elapsed_s + since_s
+    row.phases = [_phase_row(phase, since_s) for phase in job.phases]
+    row.objects = [_object_row(one, since_s) for one in job.objects]
+    if job.phases:
+        row.counts = ObjectCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
+    row.object = ", ".join(one.name for one in job.objects if one.state == "running") or row.object
+    row.critical, row.errors, row.last_error = list(job.critical), job.errors, job.last_error
+    row.sources, row.unknown = list(job.sources), list(job.unknown)
+
+
+def _left(eta_s: float | None, since_s: float) -> float | None:
+    return None if eta_s is None else max(0.0, eta_s - since_s)
+
+
+def _phase_row(phase: PhaseNow, since_s: float) -> PhaseRow:
+    running = phase.state == "running"
+    wall_s = phase.wall_s if phase.wall_s is None or not running else phase.wall_s + since_s
+    return PhaseRow(
+        name=phase.name,
+        state=phase.state,
+        items=phase.items,
+        items_done=phase.items_done,
+        items_running=phase.items_running,
+        done=phase.done,
+        total=phase.total,
+        unit=phase.unit,
+        pct=phase.pct,
+        grade=phase.grade,
+        started=rfc3339(phase.started_us),
+        wall_s=wall_s,
+        busy_s=phase.busy_s,
+        rate_per_s=phase.done / phase.wall_s if phase.done is not None and phase.wall_s else None,
+        eta_s=_left(phase.eta_s, since_s),
+        eta_grade=phase.eta_grade,
+    )
+
+
+def _object_row(one: ObjectNow, since_s: float) -> ObjectRow:
+    running = one.state == "running"
+    return ObjectRow(
+        name=one.name,
+        what=one.what,
+        phase=one.phase,
+        state=one.state,
+        bytes=one.weight,
+        done=one.done,
+        total=one.total,
+        unit=one.unit,
+        pct=one.pct,
+        grade=one.grade,
+        rate_per_s=one.rate_per_s,
+        started=rfc3339(one.started_us),
+        elapsed_s=one.elapsed_s if one.elapsed_s is None or not running else one.elapsed_s + since_s,
+        eta_s=_left(one.eta_s, since_s),
+        pid=one.pid,
+        note=one.note,
+    )
