@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dba_console.frames.facts import Facts
 from dba_console.frames.jobs import Owner
-from dba_console.frames.model import ObjectCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.frames.model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from dba_console.frames.times import rfc3339
 from dba_console.samples.jobs import JobNow, JobsNow, ObjectNow, PhaseNow
 from dba_console.samples.postgres import Activity
@@ -75,7 +75,7 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
     row.writes, row.written_bytes, row.written_per_s = job.writes, job.written_bytes, job.written_per_s
     row.mount, row.free_bytes, row.need_bytes, row.fits = job.mount, job.free_bytes, job.need_bytes, job.fits
     row.phase = job.phase or row.phase
-    row.pct, row.pct_of, row.grade = job.pct, "whole", job.grade
+    row.pct, row.scope, row.grade = job.pct, "whole", job.grade
     row.eta_s, row.eta_grade = _left(job.eta_s, since_s), job.eta_grade
     if job.total is not None or row.done is None:
         row.done, row.total, row.unit, row.rate_per_s = job.done, job.total, job.unit, job.rate_per_s
@@ -86,7 +86,7 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
     row.phases = [_phase_row(phase, since_s) for phase in job.phases]
     row.objects = [_object_row(one, since_s) for one in job.objects]
     if job.phases:
-        row.counts = ObjectCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
+        row.counts = JobCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
     row.object = ", ".join(one.name for one in job.objects if one.state == "running") or row.object
     row.critical, row.errors, row.last_error = list(job.critical), job.errors, job.last_error
     row.sources, row.unknown = list(job.sources), list(job.unknown)
@@ -126,7 +126,7 @@ def _object_row(one: ObjectNow, since_s: float) -> ObjectRow:
         what=one.what,
         phase=one.phase,
         state=one.state,
-        bytes=one.weight,
+        weight=one.weight,
         done=one.done,
         total=one.total,
         unit=one.unit,

@@ -249,8 +249,8 @@ class ObjectRow(Struct, kw_only=True):
     phase: str
     state: str
     """running, failed, waiting, done."""
-    bytes: float | None = None
-    """What it weighs; an index or key has the weight of its table's data."""
+    weight: float | None = None
+    """Bytes; an index or key has the weight of its table's data."""
     done: float | None = None
     total: float | None = None
     unit: str | None = None
@@ -266,7 +266,7 @@ class ObjectRow(Struct, kw_only=True):
     """The error, what it waits for, the sub-phase."""
 
 
-class ObjectCounts(Struct, kw_only=True):
+class JobCounts(Struct, kw_only=True):
     """Objects of a dump or restore by their state."""
 
     running: int = 0
@@ -285,13 +285,13 @@ class ProgressRow(Struct, kw_only=True):
     total: float | None = None
     unit: str | None = None
     pct: float | None = None
-    """Never above 100, never back. What it is the share of: `pct_of`."""
+    """Never above 100, never back. What it is the share of: `scope`."""
     grade: str = "unknown"
     """measured, estimated or unknown: how pct is known."""
     started: str | None = None
     elapsed_s: float | None = None
     eta_s: float | None = None
-    """Until what `pct_of` says ends; None below 5 %, and where nothing tells."""
+    """Until what `scope` says ends; None below 5 %, and where nothing tells."""
     usual_s: float | None = None
     rate_per_s: float | None = None
     blocks: int = 0
@@ -301,7 +301,7 @@ class ProgressRow(Struct, kw_only=True):
     """Wait event where nothing else tells how far it is."""
     query: str | None = None
     # What follows is known of dumps and restores alone, as far as their programs run on this host.
-    pct_of: str = "phase"
+    scope: str = "phase"
     """phase, whole: of what pct is the share and eta_s the end. With `whole`, done and total are of the whole too."""
     eta_grade: str = "unknown"
     """measured, estimated, history (it rests on runs before), unknown."""
@@ -339,7 +339,7 @@ class ProgressRow(Struct, kw_only=True):
     """Still to be written there, estimated."""
     fits: bool | None = None
     """Whether that suffices; None where it is not known."""
-    counts: ObjectCounts | None = None
+    counts: JobCounts | None = None
     """None where its objects are not known."""
     phases: list[PhaseRow] = []
     objects: list[ObjectRow] = []

@@ -1,7 +1,7 @@
 """Progress of long work: how far, how that is known, how fast, and who waits behind it.
 
 `pct` is the share of the phase that is shown, as the server counts it, or of the whole where the agent knows what
-there is to be done (`pct_of`): never above 100, never back. Nothing is invented: without a whole there is no share and
+there is to be done (`scope`): never above 100, never back. Nothing is invented: without a whole there is no share and
 no time left.
 """
 

@@ -50,12 +50,12 @@ def rows(
 def test_a_job_is_one_row_with_what_its_program_tells() -> None:
     (row,) = rows(NOW, seen=[LEADER, WORKER])
     assert (row.kind, row.pid, row.process, row.backends) == ("pg_dump", 1, 812, [1, 2])
-    assert (row.pct, row.pct_of, row.grade, row.eta_s, row.phase) == (30.0, "whole", "estimated", 840.0, "data")
+    assert (row.pct, row.scope, row.grade, row.eta_s, row.phase) == (30.0, "whole", "estimated", 840.0, "data")
     assert (row.version, row.format, row.jobs, row.object) == ("15.18", "directory", 4, "public.orders")
     assert (row.fits, row.sources, row.unknown) == (False, ["toc.dat"], ["its messages go to a terminal"])
     assert row.counts is not None and (row.counts.running, row.counts.done, row.counts.waiting) == (1, 3, 6)
     assert [(one.name, one.items_done, one.rate_per_s) for one in row.phases] == [("data", 3, 1e7)]
-    assert [(one.name, one.state, one.bytes) for one in row.objects] == [("public.orders", "running", 8e9)]
+    assert [(one.name, one.state, one.weight) for one in row.objects] == [("public.orders", "running", 8e9)]
 
 
 def test_ages_go_on_between_two_looks() -> None:
@@ -65,7 +65,7 @@ def test_ages_go_on_between_two_looks() -> None:
 
 def test_a_look_that_is_old_tells_nothing() -> None:
     (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=OLD_S + 1)
-    assert (row.pct, row.grade, row.process, row.pct_of) == (None, "unknown", None, "phase")
+    assert (row.pct, row.grade, row.process, row.scope) == (None, "unknown", None, "phase")
 
 
 def test_two_dumps_of_one_database_at_once_are_two_jobs() -> None:
