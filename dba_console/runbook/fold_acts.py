@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from dba_console.plans.plan import Block
+from dba_console.plans.view import Table
 from dba_console.runbook.bound import bound_preview, for_each
 from dba_console.runbook.fold_state import BlockState, Execution, Failure, RunState
 from dba_console.runbook.requests import Record
@@ -32,6 +35,8 @@ def came_to(state: RunState, record: Record) -> None:
     execution.state, execution.text, execution.undo = record.state, record.text, given.get("undo", execution.undo)
     block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
     block.note, block.sight = str(given.get("note", record.text)), None
+    if "table" in given:
+        state.table = msgspec.convert(given["table"], Table)
     if record.state == "unknown":
         block.status = "unknown"
         return

@@ -40,12 +40,14 @@ Inputs, and results of earlier blocks that have `as=NAME`, reach code in these w
 |---|---|
 | SQL | `%(name)s` a bound value · `%(name)I` a quoted identifier · `%(name)R` a quoted name with its schema · `%(name)L` a quoted literal, for commands that take no bound values |
 | a command | `"$RB_name"` in double quotes; parts of a result as `"$RB_copy_exit"` |
-| argv, settings of an action, times of `wait` and `repeat` | `"%(name)s"` as the whole value |
+| argv, settings of an action, times of `wait` and `repeat` | `"%(name)s"` as the whole value; a part of a result as `"%(before.used)s"` |
 | an expression | `name`, `name.part` |
 
 Results: `measure` has its values by their names, `preview` has `rows` (how many; as a whole value of an action's
-setting, the rows themselves), `run` has `exit` and `first_line`. In a change bound to a preview `%(rows)s` is its rows
-as JSON, and with `each` every column of a row is a value.
+setting, the rows themselves), `run` has `exit` and `first_line`. A `run` with `reads` has `errors`, `objects`, `wall_s`
+and the busy seconds of its phases besides, `schema_s`, `data_s`, `indexes_s`, `constraints_s`, `rest_s`: added up over
+what ran beside each other, where they are known. In a change bound to a preview `%(rows)s` is its rows as JSON, and with
+`each` every column of a row is a value.
 
 In commands durations are seconds, sizes are bytes, yes and no are 1 and 0.
 """  # noqa: E501

@@ -120,6 +120,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What would be needed to take it back."""
     evidence: str = ""
     machine_s: float = 0.0
+    table: Table | None = None
+    """What it did, where that is more than a sentence; shown until something else is looked at, and kept."""
 
 
 class Passed(Struct, frozen=True, kw_only=True):

@@ -145,6 +145,13 @@ ATTRIBUTES: tuple[Key, ...] = (
     Key("against", "result", "name of an earlier measurement it is compared with; without lines of its own it takes "
         "the same fields again", kinds=frozenset({"measure"})),
     Key("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),
+    Key("reads", "text", "whose messages it prints: they are followed object by object, and its end is told by phase; "
+        "exit code 1 of `pg_restore` counts as success only where it says how many errors it ignored",
+        choices=("pg_dump", "pg_restore", "psql"), kinds=frozenset({"run"})),
+    Key("archive", "text", "with `reads`: the dump that is written or read, for what it holds",
+        kinds=frozenset({"run"}), reference=True),
+    Key("jobs", "text", "with `reads`: how many of its objects go on at once", kinds=frozenset({"run"}),
+        reference=True),
 )  # fmt: skip
 """Between braces after the kind of a block."""
 

@@ -18,8 +18,8 @@ from dba_console.units import parse_duration, parse_size
 REFERENCE = re.compile(r"%\((\w+)\)([sIRL])")
 """In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema,
 `%(name)L` a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …)."""
-WHOLE = re.compile(r"%\((\w+)\)s")
-"""In settings and arguments: the whole text, or nothing of it."""
+WHOLE = re.compile(r"%\((\w+)(?:\.(\w+))?\)s")
+"""In settings and arguments: the whole text, or nothing of it; `%(name.part)s` is a part of a result."""
 BOUND_KINDS = frozenset({"wait", "repeat"})
 IDENTIFIER_BYTES = 63
 LONGEST_TEXT = 10_000
@@ -89,7 +89,7 @@ def filled(settings: Any, values: Mapping[str, Any]) -> Any:
     """Settings or arguments with each text that is wholly a reference replaced by its value. Raises KeyError."""
     if isinstance(settings, str):
         match = WHOLE.fullmatch(settings)
-        return values[match[1]] if match else settings
+        return _meant(match, values) if match else settings
     if isinstance(settings, dict):
         return {key: filled(value, values) for key, value in settings.items()}
     if isinstance(settings, (list, tuple)):
@@ -102,10 +102,21 @@ def arguments(argv: Iterable[str], values: Mapping[str, Any]) -> list[str]:
     found = []
     for argument in argv:
         match = WHOLE.fullmatch(argument)
-        if match and values.get(match[1]) is None:
+        if match is None:
+            found.append(argument)
+        elif match[1] not in values or (value := _meant(match, values)) is None:
             raise UsageError(f"{match[1]} has no value: {argument} cannot be given to the command")
-        found.append(_written(values[match[1]]) if match else argument)
+        else:
+            found.append(_written(value))
     return found
+
+
+def _meant(match: re.Match[str], values: Mapping[str, Any]) -> Any:
+    """The value a reference stands for; None for a part the result does not have. Raises KeyError."""
+    value = values[match[1]]
+    if match[2] is None:
+        return value
+    return value.get(match[2]) if isinstance(value, Mapping) else None
 
 
 def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from dba_console.plans.plan import Block, Confirmation
 from dba_console.runbook.bound import bound_preview, for_each, parameters
 from dba_console.runbook.fold_state import Execution
@@ -209,6 +211,7 @@ def _ended(
         undo=outcome.undo,
         evidence=outcome.evidence,
         machine_s=outcome.machine_s,
+        **({} if outcome.table is None else {"table": msgspec.to_builtins(outcome.table)}),
     )
 
 

@@ -28,7 +28,7 @@ from dba_console.agent.runs.environment import server_environment
 from dba_console.agent.runs.looks import Looks, for_sql, of_rows, plain
 from dba_console.agent.runs.output import Output
 from dba_console.agent.runs.servers import Servers
-from dba_console.agent.runs.shell import environment, script
+from dba_console.agent.runs.shell import environment, program, script
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError, Refused, UsageError
 from dba_console.keeping.spec import Spec
@@ -299,7 +299,13 @@ class Acts:
         directory = execution_directory(self._directory, block.id, execution)
         output = self._output(block, execution)
         exits = tuple(block.settings.get("exit", (0,)))
-        attendance = Attendance(directory, self._around.clock, self._controls, output.feed, exits)
+        reading = None
+        if "reads" in block.settings:
+            # Most runs follow nothing: what is needed for it is loaded when it is.
+            from dba_console.agent.runs.reading import reading_of
+
+            reading = reading_of(block, self._looks.values(block), self._around.clock)
+        attendance = Attendance(directory, self._around.clock, self._controls, output.feed, exits, reading)
         try:
             yield attendance
         finally:
@@ -308,7 +314,7 @@ class Acts:
 
     def _spec(self, wanted: Do, directory: Path) -> Spec:
         block, values = wanted.block, self._values(wanted)
-        argv = script(block.body) if block.language == "sh" else arguments(block.settings["argv"], values)
+        argv = script(block.body) if block.language == "sh" else program(arguments(block.settings["argv"], values))
         env = environment(values_environment(block.uses, values))
         if self._servers.own is not None:
             env |= server_environment(self._around.target.conninfo)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dba_console.agent.runs.controls import Controls
 from dba_console.clock import Clock
@@ -19,6 +20,9 @@ from dba_console.keeping.spec import Spec
 from dba_console.paths import private_dir
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.runbook.requests import Outcome
+
+if TYPE_CHECKING:
+    from dba_console.agent.runs.reading import Reading
 
 LOOK_S = 0.25
 """Waited for the end between two looks at the output."""
@@ -36,14 +40,20 @@ Feed = Callable[[list[Line]], None]
 class Attendance:
     """One execution of one command. Used by the run's thread alone."""
 
-    def __init__(self, directory: Path, clock: Clock, controls: Controls, feed: Feed, exits: tuple[int, ...]) -> None:
+    def __init__(
+        self, directory: Path, clock: Clock, controls: Controls, feed: Feed, exits: tuple[int, ...],
+        reading: Reading | None = None,
+    ) -> None:  # fmt: skip
         self.directory = directory
         self._clock, self._controls, self._feed, self._exits = clock, controls, feed, exits
+        self._reading = reading
         self._lane = Lane("keeper", clock)
         self._tail: Tail | None = None
         self._stop_sent = False
         self._first = self._last = ""
         self._begun_us = clock.mono_us()
+        self._past: list[Line] = []
+        """What was passed on by who attended before, which `reading` has not had."""
         self._given_up = False
         """It was told that it may not have begun, and what hung must not begin it any more."""
 
@@ -82,6 +92,9 @@ class Attendance:
                 continue
             except OSError as error:
                 return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
+            if self._past:
+                self._follow(self._past)
+                self._past = []
             self._pass_on(lines)
             if standing.state in ("ended", "lost") and not lines:
                 return self._outcome(standing)
@@ -103,6 +116,8 @@ class Attendance:
 
     def close(self) -> None:
         self._lane.close()
+        if self._reading is not None:
+            self._reading.close()
 
     def _look(self) -> tuple[Standing, list[Line]]:
         """In the lane: wait a little, then read. The end is looked for before the output: what it printed is all there
@@ -110,6 +125,8 @@ class Attendance:
         standing = wait(self.directory, LOOK_S)
         if self._tail is None:
             self._tail = Tail(self.directory, _place(self.directory))
+            if self._reading is not None:
+                self._past = _before(self.directory, self._tail.place)
         lines = self._tail.read()
         if lines:
             _keep_place(self.directory, self._tail.place)
@@ -139,9 +156,16 @@ class Attendance:
         if whole:
             self._first = self._first or whole[0].text
             self._last = whole[-1].text
+        self._follow(lines)
+        told = self._reading.told() if self._reading is not None else ""
+        if told or lines:
+            self._controls.tell(clean(told or lines[-1].text[:TEXT_LIMIT]))
         if lines:
-            self._controls.tell(clean(lines[-1].text[:TEXT_LIMIT]))
             self._feed([line for line in lines if line.whole])
+
+    def _follow(self, lines: list[Line]) -> None:
+        if self._reading is not None:
+            self._reading.feed(lines)
 
     def _late(self) -> None:
         self._controls.tell("the disk of the session does not answer: what it prints cannot be read now")
@@ -160,7 +184,8 @@ class Attendance:
     def _outcome(self, standing: Standing) -> Outcome:
         took_s = (self._clock.mono_us() - self._begun_us) / 1e6
         if standing.exit is not None:
-            return outcome_of(standing.exit, self._exits, self._first, self._last)
+            outcome = outcome_of(standing.exit, self._exits, self._first, self._last)
+            return outcome if self._reading is None else self._reading.ended(outcome)
         alive = standing.child_alive
         what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
         text = f"its keeper was lost, so how it ended is not known; the command {what}"
@@ -193,6 +218,14 @@ def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str =
         state="ok" if ok else "failed", text=f"{how}{'' if ok else said}", values=values, evidence=evidence,
         machine_s=ended.wall_s,
     )  # fmt: skip
+
+
+def _before(directory: Path, place: Place) -> list[Line]:
+    """The lines before a place, as far as they are kept. Raises OSError."""
+    tail, lines = Tail(directory), list[Line]()
+    while tail.place.offset < place.offset and (read := tail.read()):
+        lines += read
+    return lines[: len(lines) - max(0, tail.place.line - place.line)]
 
 
 def _place(directory: Path) -> Place:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dba_console.agent.runs.environment import server_environment
 from dba_console.agent.runs.shell import DEFAULT_S, Ended, environment, run_short, script
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError
@@ -124,6 +125,8 @@ class Looks:
     def _shell(self, wanted: Look, text: str) -> Seen:
         block = wanted.block
         env = environment(values_environment(block.uses, self.values(block)))
+        if self._servers.own is not None:
+            env |= server_environment(self._around.target.conninfo)
         ended = run_short(script(text), env, block.timeout_s or DEFAULT_S, self._around.clock)
         return _of_command(ended, wanted.purpose)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +21,10 @@ OUTPUT_LIMIT = 64 * 1024
 """Bytes of output that are kept; more is read and thrown away, so that the command does not wait for us."""
 DEFAULT_S = 10.0
 """Where the block names no timeout."""
+THIS_PROGRAM = (sys.executable, "-m", "dba_console")
+_SPEAKS = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "PG_COLOR": "never"}
+"""LANGUAGE goes before LC_ALL where that is not plain C (gettext, "The LANGUAGE variable"), and what programs print is
+read."""
 REAP_S = 2.0
 """After SIGKILL: a process in an uninterruptible wait is left to the kernel."""
 
@@ -40,9 +46,29 @@ def script(body: str) -> list[str]:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """A small inherited environment that speaks English, and what is given."""
+    """A small inherited environment that speaks English without colours and knows this program, and what is given."""
     kept = {name: value for name, value in os.environ.items() if name in INHERITED}
-    return {**kept, "LC_ALL": "C.UTF-8", **given}
+    return {**kept, **_SPEAKS, **itself(os.environ.get("PATH", os.defpath)), **given}
+
+
+def itself(path: str) -> dict[str, str]:
+    """By which `dba-console` in a script means this very program, whatever else of that name there is.
+
+    A function that bash takes from its environment; who starts it otherwise (`exec`, `xargs`, `nice`) finds it at the
+    end of the path.
+    """
+    own = " ".join(map(shlex.quote, THIS_PROGRAM))
+    beside = os.path.dirname(sys.executable)
+    return {"BASH_FUNC_dba-console%%": f'() {{  {own} "$@"\n}}', "PATH": f"{path}:{beside}"}
+
+
+def program(argv: Sequence[str]) -> list[str]:
+    """The argv of a command; `dba-console` in its first place is this very program.
+
+    >>> program(["dba-console", "--version"])[1:]
+    ['-m', 'dba_console', '--version']
+    """
+    return [*THIS_PROGRAM, *argv[1:]] if argv and argv[0] == "dba-console" else list(argv)
 
 
 def run_short(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, clock: Clock) -> Ended:
