@@ -385,6 +385,10 @@ def _progress() -> Progress:
                 user="backup",
                 wait="Client:ClientWrite",
                 query="COPY public.orders (id, customer, total) TO stdout;",
+                scope="whole",
+                eta_grade="estimated",
+                format="directory",
+                jobs=4,
             ),
             ProgressRow(
                 kind="create_index",

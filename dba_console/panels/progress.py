@@ -8,16 +8,26 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, ProgressRow
 from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean, fit, line_width
-from dba_console.panels.phrases import bar, join, level, name_of, said, statement, wrap
+from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table, clean, fit, line_width
+from dba_console.panels.cells import width as len_of
+from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
+from dba_console.panels.progress_words import (
+    is_job,
+    left,
+    left_words,
+    of_phase,
+    program_words,
+    row_key,
+    share,
+    title_words,
+    trouble,
+)
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
-LATE = 1.2
-"""A job is called late from so many times its usual duration on; when that is a finding is configured."""
-
-_GRADES = {"estimated": "est", "measured": "measured"}
+_LEAST_PHASE = 8
+"""Cells a phase needs to say something."""
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -29,72 +39,65 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
 
 
 def _line(row: ProgressRow, width: int) -> Line:
-    tail = _tail(row)
-    middle = _middle(row, max(6, min(16, width // 8)))
-    room = width - line_width(tail) - line_width(middle) - 4
-    if room < 16:
-        tail = _tail(row, short=True)
-        room = width - line_width(tail) - line_width(middle) - 4
-    if room < 12:
-        middle = _share(row)
-        room = width - line_width(tail) - line_width(middle) - 4
-    name = _name(row)
-    phase = clean((row.phase or "")[:80])
-    if phase and room >= len(name) + 2 + min(len(phase), 8):
-        start: Line = (Span(name + "  "), Span(fit(phase, room - len(name) - 2), "dim"))
-    else:
-        start = (Span(fit(name, max(8, room))),)
+    """The fullest wording that fits: first the bar is short, then the usual duration goes, then the bar."""
+    cells = max(6, min(16, width // 8))
+    for bar_cells, short, least in ((cells, False, 30), (6, False, 24), (cells, True, 24), (0, True, 16)):
+        line = _worded(row, width, bar_cells, short=short, least=least)
+        if line is not None:
+            return line
+    return _joined(title_words(row), "", share(row, named=False), _tail(row, short=True), width, 0) or ()
+
+
+def _worded(row: ProgressRow, width: int, cells: int, *, short: bool, least: int) -> Line | None:
+    """The line with a bar of so many cells; None where that leaves the name less than `least`.
+
+    A share of the whole stands before the phase, a share of the phase behind it: nobody takes one for the other.
+    """
+    name, phase, tail = title_words(row), clean((row.phase or "")[:80]), _tail(row, short=short)
+    if phase and is_job(row) and (row.pct is None or row.scope == "whole"):
+        middle = (*_middle(row, cells, named=True), Span(f", in {phase}", "dim"))
+        return _joined(name, "", middle, tail, width, least)
+    beside = _joined(name, phase, _middle(row, cells, named=True), tail, width, least)
+    return beside or _joined(name, "", _middle(row, cells, named=False), tail, width, least)
+
+
+def _joined(name: str, phase: str, middle: Line, tail: Line, width: int, least: int) -> Line | None:
+    """Name and phase in the room that is left; None where that is too little."""
+    room = width - line_width(middle) - line_width(tail) - 4
+    taken = len_of(name)
+    if phase and room < taken + 2 + min(len_of(phase), _LEAST_PHASE):
+        return None
+    if not phase and room < min(taken, least):
+        return None
+    start: Line = (Span(fit(name, max(6, room))),)
+    if phase:
+        start = (Span(name + "  "), Span(fit(phase, room - taken - 2), "dim"))
     return (*start, Span("  "), *middle, Span("  "), *tail)
 
 
-def _name(row: ProgressRow) -> str:
-    what = row.object or row.database or row.query
-    return f"{_kind(row)} {statement(what, 60)}".rstrip()
-
-
-def _kind(row: ProgressRow) -> str:
-    """A program by its name, a command as one writes it: `pg_dump`, `create index`."""
-    return name_of(row.kind if row.kind.startswith("pg_") else row.kind.replace("_", " "))
-
-
-def _share(row: ProgressRow) -> Line:
-    if row.pct is None:
-        return said("share unknown", "stale")
-    return (Span(human_pct(row.pct)), Span(f" {_GRADES.get(row.grade) or clean(row.grade[:12])}", "dim"))
-
-
-def _middle(row: ProgressRow, cells: int) -> Line:
-    if row.pct is None:
-        return _share(row)
-    return (Span(bar(row.pct, cells), "bar"), Span(" "), *_share(row))
+def _middle(row: ProgressRow, cells: int, *, named: bool) -> Line:
+    if row.pct is None or not cells:
+        return share(row, named=named)
+    return (Span(bar(row.pct, cells), "bar"), Span(" "), *share(row, named=named))
 
 
 def _tail(row: ProgressRow, *, short: bool = False) -> Line:
-    """What is left where that is known, else how long it runs and what it waits for."""
-    facts: list[Line] = []
-    late_s = _late_s(row)
+    """Trouble, then what is left where that is known, else how long it runs and what it waits for."""
+    facts: list[Line] = [*trouble(row)]
     if row.eta_s is not None:
-        will_be = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > LATE * row.usual_s
-        facts.append((Span("left ", "dim"), Span(human_duration(row.eta_s), "warn" if will_be else "")))
+        facts.append(left(row))
     else:
         facts.append((Span("for ", "dim"), Span(human_duration(row.elapsed_s))))
-        if row.wait and late_s is None and not short:
+        if row.wait and row.late_s is None and not short:
             facts.append(said(name_of(row.wait, 24), "dim"))
     if row.usual_s is not None and not short:
         facts.append((Span("usual ", "dim"), Span(human_duration(row.usual_s))))
-    if late_s is not None:
-        facts.append((Span("late by ", "dim"), Span(human_duration(late_s), "warn")))
+    if row.late_s is not None:
+        facts.append((Span("late by ", "dim"), Span(human_duration(row.late_s), "warn")))
     line = join(facts, ", ")
     if row.blocks:
         line = (*line, Span("  "), Span(f"{row.blocks} wait", level(row.blocks, 1, 10)))
     return line
-
-
-def _late_s(row: ProgressRow) -> float | None:
-    """How far it is beyond its usual duration, seconds; None where that is not known or not worth a word."""
-    if row.usual_s is None or row.elapsed_s is None or row.elapsed_s < LATE * row.usual_s:
-        return None
-    return row.elapsed_s - row.usual_s
 
 
 _COLUMNS = (
@@ -104,18 +107,22 @@ _COLUMNS = (
     Column("object", "object", 30, help="What it works on now", grow=True, sort_key="O"),
     Column("phase", "phase", 30, help="As the progress view words it", sort_key="H"),
     Column("pct", "share", 6, right=True, help="Share done", sort_key="S", descending=True),
+    Column("of", "of", 5, help="What it is a share of: all of the job, or only the phase it is in", spare=2),
     Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown"),
-    Column("done", "done", 9, right=True, sort_key="N", descending=True, spare=4),
-    Column("total", "total", 9, right=True, sort_key="T", descending=True, spare=5),
-    Column("unit", "unit", 9, help="Of done and total", spare=3),
-    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True, spare=6),
+    Column("done", "done", 9, right=True, sort_key="N", descending=True, spare=5),
+    Column("total", "total", 9, right=True, sort_key="T", descending=True, spare=6),
+    Column("unit", "unit", 9, help="Of done and total", spare=4),
+    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True, spare=8),
     Column("elapsed", "elapsed", 8, right=True, sort_key="E", descending=True),
-    Column("eta", "left", 8, right=True, help="Estimated time left", sort_key="L", descending=True),
-    Column("usual", "usual", 8, right=True, help="How long it took before", sort_key="U", descending=True, spare=2),
+    Column("eta", "left", 8, right=True, help="Time left of what the share is of; ≈ is no measurement", sort_key="L",
+           descending=True),
+    Column("usual", "usual", 8, right=True, help="How long it took before", sort_key="U", descending=True, spare=3),
+    Column("errors", "errors", 6, right=True, help="So far; ? where its messages cannot be read", sort_key="X",
+           descending=True),
     Column(
         "blocks", "waiting", 7, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
     ),
-)
+)  # fmt: skip
 
 
 def detail(frame: Frame, width: int, history: History) -> Detail:
@@ -128,42 +135,55 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     return Detail("Dump & restore", states.head_lines(panel, (), width), (table,))
 
 
-def _amount(value: float | None, unit: str | None) -> str:
+def amount(value: float | None, unit: str | None) -> str:
+    """`4.1 GB` of bytes, `82M` of anything else."""
     return human_bytes(value) if unit == "bytes" else human_count(value)
 
 
-def _rate(row: ProgressRow) -> str:
-    return human_bytes(row.rate_per_s, per_s=True) if row.unit == "bytes" else human_count(row.rate_per_s, per_s=True)
+def rate(value: float | None, unit: str | None) -> str:
+    """The same per second."""
+    return human_bytes(value, per_s=True) if unit == "bytes" else human_count(value, per_s=True)
 
 
 def _row(row: ProgressRow) -> Row:
     name, phase = name_of(row.object, 120) if row.object else "", name_of(row.phase, 80) if row.phase else ""
+    late = "" if row.late_s is None else "warn"
     return Row(
-        f"{row.kind} {row.pid} {row.started}",
+        row_key(row),
         (
-            Cell(_kind(row), row.kind),
+            Cell(program_words(row), row.kind),
             Cell("" if row.pid is None else str(row.pid), row.pid),
             Cell("–" if _of_cluster(row) else name_of(row.database), row.database),
             Cell(name, name),
             Cell(phase, phase),
             cell_number(human_pct(row.pct), row.pct),
+            _of(row),
             Cell(name_of(row.grade), row.grade),
-            cell_number(_amount(row.done, row.unit), row.done),
-            cell_number(_amount(row.total, row.unit), row.total),
+            cell_number(amount(row.done, row.unit), row.done),
+            cell_number(amount(row.total, row.unit), row.total),
             Cell(name_of(row.unit) if row.unit else "", row.unit),
-            cell_number(_rate(row), row.rate_per_s),
+            cell_number(rate(row.rate_per_s, row.unit), row.rate_per_s),
             cell_number(human_duration(row.elapsed_s), row.elapsed_s),
-            cell_number(human_duration(row.eta_s), row.eta_s),
-            _usual(row),
+            cell_number(left_words(row.eta_s, row.eta_grade), row.eta_s),
+            Cell("" if row.usual_s is None else human_duration(row.usual_s), row.usual_s, late),
+            _errors(row),
             Cell(str(row.blocks), row.blocks, level(row.blocks, 1, 10)),
         ),
-        _more(row),
+        Lines(lambda: _more(row)),
     )
 
 
-def _usual(row: ProgressRow) -> Cell:
-    text = "" if row.usual_s is None else human_duration(row.usual_s)
-    return Cell(text, row.usual_s, "" if _late_s(row) is None else "warn")
+def _of(row: ProgressRow) -> Cell:
+    if row.pct is None:
+        return Cell("")
+    return Cell("phase", 0) if of_phase(row) else Cell("all", 1)
+
+
+def _errors(row: ProgressRow) -> Cell:
+    """Blank for what counts none."""
+    if row.errors is None:
+        return Cell("?" if row.phases else "", None, "stale")
+    return Cell(str(row.errors), row.errors, "crit" if row.errors else "")
 
 
 def _of_cluster(row: ProgressRow) -> bool:
@@ -172,13 +192,13 @@ def _of_cluster(row: ProgressRow) -> bool:
 
 
 def _more(row: ProgressRow) -> tuple[Line, ...]:
-    late_s = _late_s(row)
     facts = join(
         [
+            *trouble(row),
             said(f"started {moment_of(row.started)}"),
             said(f"user {name_of(row.user)}"),
             said(f"waits for {name_of(row.wait) if row.wait else 'nothing'}"),
-            *([] if late_s is None else [said(f"late by {human_duration(late_s)}", "warn")]),
+            *([] if row.late_s is None else [said(f"late by {human_duration(row.late_s)}", "warn")]),
         ]
     )
-    return (facts, *((Span(text),) for text in wrap(row.query or "", 200)))
+    return (facts, *((Span(text),) for text in wrap(row.command or row.query or "", 200)))

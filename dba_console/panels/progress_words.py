@@ -1,0 +1,95 @@
+"""The words of long work, the same in the overview, in the table, on the page of a job: what, how far, what is left.
+
+A share always says of what it is one and how it is known, a time left that is no measurement carries `≈`, and trouble
+(errors so far, a disk that will not do) comes before what is merely interesting.
+"""
+
+from __future__ import annotations
+
+from dba_console.frames.jobs import JOBS
+from dba_console.frames.model import ProgressRow
+from dba_console.panels.cells import Line, Span, clean
+from dba_console.panels.phrases import name_of, said, statement
+from dba_console.units import human_duration, human_pct
+
+LATE = 1.2
+"""From so many times its usual duration on, what is left of a job is marked."""
+GRADES = {"estimated": "est", "measured": "measured"}
+_FORMATS = {"directory": "-Fd", "custom": "-Fc", "tar": "-Ft", "plain": "-Fp"}
+_DUMPS = ("pg_dump", "pg_restore", "psql", "pg_dumpall")
+
+
+def is_job(row: ProgressRow) -> bool:
+    """A program with a beginning and an end, which has a page and a history; not one command of a session."""
+    return row.kind in JOBS or row.kind == "psql" or bool(row.phases or row.command)
+
+
+def row_key(row: ProgressRow) -> str:
+    """By what a row is known from one frame to the next: sessions of a restore come and go, its process stays."""
+    return f"{row.kind} {row.process}" if row.process is not None else f"{row.kind} {row.pid} {row.started}"
+
+
+def kind_words(row: ProgressRow) -> str:
+    """A program by its name, a command as one writes it: `pg_dump`, `create index`."""
+    return name_of(row.kind if row.kind.startswith("pg_") else row.kind.replace("_", " "))
+
+
+def program_words(row: ProgressRow) -> str:
+    """`pg_dump -Fd -j4`: the program with the options that decide how it goes, as far as they are known."""
+    words = [kind_words(row)]
+    if row.kind in _DUMPS:
+        if row.format in _FORMATS and row.kind == "pg_dump":
+            words.append(_FORMATS[row.format])
+        if row.jobs is not None and row.jobs > 1:
+            words.append(f"-j{row.jobs}")
+    return " ".join(words)
+
+
+def title_words(row: ProgressRow) -> str:
+    """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`."""
+    if is_job(row):
+        return f"{program_words(row)} {name_of(row.database, 40) if row.database else ''}".rstrip()
+    return f"{kind_words(row)} {statement(row.object or row.database or row.query, 60)}".rstrip()
+
+
+def share(row: ProgressRow, *, named: bool = True) -> Line:
+    """`68% est`; of a phase whose name does not stand before it (`named` is False), `68% of phase est`."""
+    if row.pct is None:
+        return said("share unknown", "stale")
+    alone = " of phase" if of_phase(row) and not named else ""
+    return (Span(human_pct(row.pct)), Span(f"{alone} {grade_words(row.grade)}", "dim"))
+
+
+def grade_words(grade: str) -> str:
+    return GRADES.get(grade) or clean(grade[:12])
+
+
+def left(row: ProgressRow) -> Line:
+    """`left ≈14m`, `phase left 10m`; marked where it will be late. Empty where what is left is not known."""
+    if row.eta_s is None:
+        return ()
+    # What is left of a phase is the least of what is left of the whole.
+    will_be = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > LATE * row.usual_s
+    label = "phase left " if of_phase(row) else "left "
+    return (Span(label, "dim"), Span(left_words(row.eta_s, row.eta_grade), "warn" if will_be else ""))
+
+
+def of_phase(row: ProgressRow) -> bool:
+    """Share and time left are of the phase it is in, and other phases may follow."""
+    return row.scope != "whole" and bool(row.phase)
+
+
+def left_words(eta_s: float | None, grade: str) -> str:
+    """A time left, with `≈` where it is no measurement; `?` where it is not known."""
+    sign = "≈" if grade in ("estimated", "history") and eta_s is not None else ""
+    return sign + human_duration(eta_s)
+
+
+def trouble(row: ProgressRow) -> list[Line]:
+    """What must not be overlooked."""
+    told: list[Line] = []
+    if row.errors:
+        told.append(said(f"{row.errors} error{'s' if row.errors > 1 else ''}", "crit"))
+    if row.fits is False:
+        told.append(said("disk will not do", "crit"))
+    return told
