@@ -12,7 +12,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from dba_console.agent.jobs.runs import Moment, Run, counted, distances_s, longest_s, trimmed, usual_s
+from dba_console.agent.jobs.runs import Moment, Run, Told, counted, distances_s, longest_s, run_of, trimmed, usual_s
 from dba_console.samples.jobs import JobKey, PastJob
 
 MOST_JOBS = 200
@@ -61,14 +61,16 @@ class JobHistory:
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def ended(self, key: JobKey, seconds: float, ended_us: int, wall_us: int, mono_us: int) -> None:
-        """Remember a run that ended at monotonic `ended_us` after so many seconds."""
+    def ended(
+        self, key: JobKey, seconds: float, ended_us: int, wall_us: int, mono_us: int, told: Told | None = None
+    ) -> None:
+        """Remember a run that ended at monotonic `ended_us` after so many seconds, with what else is known of it."""
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = _Record(watched_since_us=self._watched_since_us)
         unbroken = bool(record.ends_us) and record.watched_since_us <= record.ends_us[-1]
         started_us = wall_us - (mono_us - ended_us) - int(seconds * 1e6)
-        record.runs.append(Run(started_us, round(seconds, 3), unbroken))
+        record.runs.append(run_of(started_us, seconds, unbroken, told))
         record.ends_us.append(ended_us)
         _trim(record)
         if len(self._records) > MOST_JOBS:
@@ -87,6 +89,11 @@ class JobHistory:
         """How long the job usually takes, None where that is not known."""
         record = self._records.get(key)
         return None if record is None else usual_s(record.runs)
+
+    def runs(self, key: JobKey) -> list[Run]:
+        """The runs of the job that count, the oldest first."""
+        record = self._records.get(key)
+        return [] if record is None else counted(record.runs)
 
     def past(self, wall_us: int, mono_us: int) -> list[PastJob]:
         """What is known of every job."""

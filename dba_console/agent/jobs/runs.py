@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 KEPT = 60
 """Runs remembered per job: two months of nights."""
@@ -29,18 +29,84 @@ Moment = Annotated[int, Meta(ge=0, le=1 << 60)]
 """Microseconds since 1970; what is read from a file must be one."""
 
 
+Amount = Annotated[int, Meta(ge=0, le=1 << 62)]
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+LONGEST = 300
+"""Characters of an error that are kept."""
+MOST_PHASES = 16
+
+
+class RunPhase(Struct, array_like=True, frozen=True, gc=False):
+    """What one phase of a run took. With -j phases overlap: their wall times may add up to more than the run's."""
+
+    name: Annotated[str, Meta(max_length=40)]
+    wall_s: Seconds
+    """From its first object's start to its last one's end."""
+    busy_s: Seconds
+    """Of all its objects together."""
+    bytes: Amount | None = None
+    """That its objects weigh."""
+
+
 class Run(Struct, array_like=True, frozen=True, gc=False):
-    """One run, from its first session to its last."""
+    """One run: from its program's start to its end, or from first to last session where only these were seen."""
 
     started_us: Moment
     """Host wall time."""
-    seconds: Annotated[float, Meta(ge=0, le=1e10)]
+    seconds: Seconds
     unbroken: bool
     """Everything since the run before it was watched: the distance between the two is known."""
+    size_bytes: Amount | None = None
+    """Of the tables that were dumped, or of the data in the archive that was restored."""
+    bytes: Amount | None = None
+    """Written by a dump, read by a restore."""
+    rate_per_s: Annotated[float, Meta(ge=0, le=1e18)] | None = None
+    """Of `bytes`, over the whole run."""
+    format: Annotated[str, Meta(max_length=40)] | None = None
+    version: Annotated[str, Meta(max_length=40)] | None = None
+    jobs: Annotated[int, Meta(ge=0, le=1 << 20)] | None = None
+    exit: Annotated[int, Meta(ge=-1024, le=1 << 20)] | None = None
+    """Known where a keeper of ours ran it; below 0 the signal that ended it."""
+    errors: Amount | None = None
+    """Known where its messages could be read."""
+    phases: Annotated[tuple[RunPhase, ...], Meta(max_length=MOST_PHASES)] = ()
+    last_error: Annotated[str, Meta(max_length=LONGEST)] | None = None
+    whole: bool | None = None
+    """Whether it did all it set out to, errors that pg_restore passes over aside; None where that is not known."""
 
     @property
     def ended_us(self) -> int:
         return self.started_us + int(self.seconds * 1e6)
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """What is known of a run besides its times; the fields are those of `Run`."""
+
+    size_bytes: int | None = None
+    bytes: int | None = None
+    format: str | None = None
+    version: str | None = None
+    jobs: int | None = None
+    exit: int | None = None
+    errors: int | None = None
+    phases: tuple[RunPhase, ...] = ()
+    last_error: str | None = None
+    whole: bool | None = None
+
+
+def run_of(started_us: int, seconds: float, unbroken: bool, told: Told | None) -> Run:
+    """A run as it is kept.
+
+    >>> run_of(5, 10.0, True, Told(bytes=50, last_error="x" * 1000)).rate_per_s
+    5.0
+    """
+    run = Run(max(0, started_us), round(seconds, 3), unbroken)
+    if told is None:
+        return run
+    rate = None if told.bytes is None or seconds <= 0 else round(told.bytes / seconds, 1)
+    error = None if told.last_error is None else told.last_error[:LONGEST]
+    fields = {**structs.asdict(told), "last_error": error, "phases": told.phases[:MOST_PHASES]}
+    return structs.replace(run, rate_per_s=rate, **fields)
 
 
 def counted(runs: Sequence[Run]) -> list[Run]:
@@ -48,13 +114,13 @@ def counted(runs: Sequence[Run]) -> list[Run]:
 
     A dump cancelled after three seconds must not make three seconds usual, and a schema dumped every hour must not hide
     the dump of each night under the same name. So, once three runs are known, those shorter than a fifth of the median
-    are left out; and where two runs took ten minutes or more, those under a minute are. Unusually long runs stay: they
-    did the work, and a median bears them.
+    are left out; and where two runs took ten minutes or more, those under a minute are. So is one that is known to have
+    failed. Unusually long runs stay: they did the work, and a median bears them.
 
     >>> [run.seconds for run in counted([Run(0, s, True) for s in (3600.0, 3.0, 3700.0, 3500.0)])]
     [3600.0, 3700.0, 3500.0]
     """
-    kept = list(runs)
+    kept = [run for run in runs if run.whole is not False]
     if sum(run.seconds >= LONG_S for run in kept) >= 2:
         kept = [run for run in kept if run.seconds >= BRIEF_S]
     if len(kept) < ENOUGH:

@@ -14,8 +14,8 @@ from dba_console import paths
 from dba_console.agent.jobs.history import KeptHistory
 from dba_console.errors import ConsoleError
 
-SIZE_LIMIT = 4 << 20
-"""Sixty runs of two hundred jobs are a tenth of this."""
+SIZE_LIMIT = 16 << 20
+"""Sixty runs of two hundred jobs, each with all that can be known of it, are half of this."""
 MOST_TARGETS = 100
 """Files kept: servers that come and go, as those of a demo do, leave no more than this behind."""
 

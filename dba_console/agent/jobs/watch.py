@@ -1,14 +1,16 @@
 """Jobs seen among the sessions: when one began, when it ended, and when that cannot be told.
 
-A job ends when its sessions are gone, in a reading that follows the one that showed them. Where the server was lost or
-nothing was read in between, its end is unknown, which is not "finished".
+A job ends when its sessions are gone, in a reading that follows the one that showed them; where its program was found
+on this host, when that is gone too. Where the server was lost or nothing was read in between, its end is unknown, which
+is not "finished".
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dba_console.frames.jobs import JOBS, Job, find_jobs
+from dba_console.frames.jobs import JOBS, Job, Owner, find_jobs
 from dba_console.samples.jobs import JobKey, RunningJob
 from dba_console.samples.postgres import Activity, Sessions
 
@@ -22,7 +24,22 @@ HOLE_US = 5_000_000
 """Readings further apart have a hole between them: a job may have ended, and another run, without being seen."""
 
 _Session = tuple[int, int | None]
-_Name = tuple[str, str | None, str | None, str | None]
+_Name = tuple[str, str | None, str | None, str | None] | Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A program on this host that was under way at the newest look."""
+
+    backends: frozenset[int]
+    elapsed_s: float | None
+    """How long it ran then."""
+    at_us: int
+    """Monotonic time of that look."""
+
+
+Programs = Mapping[Owner, Live]
+NONE: Programs = {}
 
 
 @dataclass
@@ -40,6 +57,8 @@ class Watched:
     last_us: int
     leader: _Session
     sessions: set[_Session] = field(default_factory=set)
+    owner: Owner | None = None
+    """Its program, where that was found."""
 
     def elapsed_s(self, mono_us: int) -> float | None:
         """Seconds it has run at this monotonic time."""
@@ -57,6 +76,7 @@ class Ended:
     """Monotonic time of the last reading that showed it."""
     broken: bool
     """It went while nothing was seen: its end is not known."""
+    owner: Owner | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -78,13 +98,20 @@ class JobWatch:
         """The server was not connected in this tick: what ends before the next reading, ends unseen."""
         self._broken = True
 
-    def see(self, sessions: Sessions, mono_us: int) -> tuple[list[Ended], tuple[int, int] | None]:
+    def see(
+        self, sessions: Sessions, mono_us: int, programs: Programs = NONE
+    ) -> tuple[list[Ended], tuple[int, int] | None]:
         """Take a reading in: the jobs that are gone, and the hole before it (monotonic times) where there was one."""
         last_us, self._last_us = self._last_us, mono_us
         broken = self._broken or last_us is None or mono_us - last_us > HOLE_US
         self._broken = False
-        jobs = find_jobs(sessions.rows) if _any_job(sessions.rows) else []
-        ended = self._compare(jobs, sessions.now_us, mono_us, broken) if jobs or self._running else []
+        owners = {pid: owner for owner, live in programs.items() for pid in live.backends}
+        jobs = find_jobs(sessions.rows, owners) if owners or any_job(sessions.rows) else []
+        ended: list[Ended] = []
+        if jobs or self._running:
+            ended = self._compare(jobs, sessions.now_us, mono_us, broken)
+            ended += self._end_gone({_name(job) for job in jobs}, mono_us, broken, programs)
+            self._date(programs)
         return ended, (last_us, mono_us) if broken and last_us is not None else None
 
     def running(self, mono_us: int) -> list[RunningJob]:
@@ -93,11 +120,10 @@ class JobWatch:
 
     def _compare(self, jobs: list[Job], now_us: int, mono_us: int, broken: bool) -> list[Ended]:
         ended: list[Ended] = []
-        seen: set[_Name] = set()
+        names = {_name(job) for job in jobs}
         for job in jobs:
             name = _name(job)
-            seen.add(name)
-            known = self._running.get(name)
+            known = self._known(name, job, names)
             if known is not None and not _goes_on(known, job, broken):
                 ended.append(self._end(name, broken))
                 known = None
@@ -106,19 +132,47 @@ class JobWatch:
                 self.version += 1
             else:
                 known.last_us, known.pid, known.sessions = mono_us, job.leader.pid, set(map(_session, job.sessions))
+                known.owner = job.owner or known.owner
+        return ended
+
+    def _known(self, name: _Name, job: Job, names: set[_Name]) -> Watched | None:
+        """The run known of it, also where it was known by its name alone and its program has been found since."""
+        if name not in self._running:
+            mine = set(map(_session, job.sessions))
+            for other, one in self._running.items():
+                if other not in names and not one.sessions.isdisjoint(mine):
+                    self._running[name] = self._running.pop(other)
+                    break
+        return self._running.get(name)
+
+    def _end_gone(self, seen: set[_Name], mono_us: int, broken: bool, programs: Programs) -> list[Ended]:
+        """End those without a session: at once, or as soon as their program is gone too."""
+        ended: list[Ended] = []
         for name in [name for name in self._running if name not in seen]:
             one = self._running[name]
-            if broken or one.key[0] not in RECONNECTING or mono_us - one.last_us >= BETWEEN_US:
+            if one.owner is not None and (live := programs.get(one.owner)) is not None:
+                one.last_us = max(one.last_us, live.at_us)
+                continue
+            reconnecting = one.owner is None and one.key[0] in RECONNECTING
+            if broken or not reconnecting or mono_us - one.last_us >= BETWEEN_US:
                 ended.append(self._end(name, broken))
         return ended
+
+    def _date(self, programs: Programs) -> None:
+        """Count from the program's start where that is known: a session may be younger."""
+        for one in self._running.values():
+            live = None if one.owner is None else programs.get(one.owner)
+            if live is not None and live.elapsed_s is not None:
+                one.before_s = live.elapsed_s - (live.at_us - one.first_us) / 1e6
 
     def _end(self, name: _Name, broken: bool) -> Ended:
         one = self._running.pop(name)
         self.version += 1
-        return Ended(one.key, one.elapsed_s(one.last_us), one.last_us, broken)
+        return Ended(one.key, one.elapsed_s(one.last_us), one.last_us, broken, one.owner)
 
 
-def _any_job(rows: list[Activity]) -> bool:
+def any_job(rows: list[Activity]) -> bool:
+    """Whether one of the sessions is that of a program known by its name."""
     # Asked of every session each second: the names first, of which there are few.
     names = {row.application for row in rows}
     return not names.isdisjoint(PROGRAMS) or any(name.startswith("pgcopydb[") for name in names)
@@ -126,6 +180,8 @@ def _any_job(rows: list[Activity]) -> bool:
 
 def _goes_on(known: Watched, job: Job, broken: bool) -> bool:
     """Whether these are sessions of the run known, and not of the next one under the same name."""
+    if job.owner is not None and job.owner == known.owner:
+        return True
     if job.kind not in RECONNECTING and job.leader.backend_start is not None:
         return known.leader == _session(job.leader)
     return not broken or not known.sessions.isdisjoint(map(_session, job.sessions))
@@ -139,12 +195,13 @@ def _begun(job: Job, now_us: int, mono_us: int, broken: bool) -> Watched:
     key = (job.kind, job.leader.database, job.leader.user)
     sessions = set(map(_session, job.sessions))
     return Watched(
-        key, job.leader.pid, started if known else None, mono_us, before_s, mono_us, _session(job.leader), sessions
-    )
+        key, job.leader.pid, started if known else None, mono_us, before_s, mono_us, _session(job.leader), sessions,
+        job.owner,
+    )  # fmt: skip
 
 
 def _name(job: Job) -> _Name:
-    return job.leader.application, job.leader.user, job.leader.database, job.leader.client
+    return job.owner or (job.leader.application, job.leader.user, job.leader.database, job.leader.client)
 
 
 def _session(row: Activity) -> _Session:

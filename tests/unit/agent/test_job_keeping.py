@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.history import KeptHistory, KeptJob
+from dba_console.agent.jobs.history import MOST_JOBS, KeptHistory, KeptJob
 from dba_console.agent.jobs.keeping import KEEP_US, RETRY_US, SLOW_US, Keeping
-from dba_console.agent.jobs.runs import Run
+from dba_console.agent.jobs.runs import KEPT, LONGEST, MOST_PHASES, Run, RunPhase, Told, run_of
 from dba_console.agent.jobs.store import MOST_TARGETS, Damaged, history_file, load, save
 from dba_console.clock import SYSTEM
 from dba_console.errors import ConsoleError
 from tests.background import wait_until
+from tests.build import NOW_US
 from tests.clocks import HeldClock
 
 HISTORY = KeptHistory(7, [KeptJob("pg_dump", "appdb", "backup", 5, [Run(1, 60.0, True)])], [("pg_dump", None, None)])
@@ -71,6 +72,19 @@ def test_what_is_no_damage_is_read(path: Path) -> None:
     save(path, HISTORY)
     path.write_bytes(of_run(b"[1, 5, true]"))
     assert (kept := load(path)) is not None and kept.jobs[0].runs == [Run(1, 5.0, True)]
+
+
+def test_what_is_known_of_a_run_is_kept_and_bounded(path: Path) -> None:
+    told = Told(
+        size_bytes=1 << 40, bytes=1 << 38, format="directory", version="15.18", jobs=4, exit=1, errors=2,
+        phases=tuple(RunPhase(f"phase {number}", 60.0, 240.0, 1 << 40) for number in range(MOST_PHASES + 1)),
+        last_error="could not execute query: " + "x" * 1000, whole=True,
+    )  # fmt: skip
+    run = run_of(NOW_US, 3600.0, True, told)
+    full = KeptHistory(7, [KeptJob("pg_dump", f"db{job}", "backup", 5, [run] * KEPT) for job in range(MOST_JOBS)])
+    save(path, full)
+    assert load(path) == full, "the largest history there can be is read again"
+    assert len(run.phases) == MOST_PHASES and len(run.last_error or "") == LONGEST
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

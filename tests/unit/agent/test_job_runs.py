@@ -77,3 +77,9 @@ def test_whatever_the_runs_what_is_usual_lies_among_them(seconds: list[float]) -
     usual = usual_s(known)
     assert usual is None or min(seconds) <= usual <= max(seconds)
     assert len(counted(known)) <= len(known)
+
+
+def test_a_run_that_failed_is_not_usual() -> None:
+    failed = [Run(0, 3000.0, True, whole=False), *runs(3600.0, 3700.0, 3650.0)]
+    assert usual_s(failed) == 3650.0
+    assert usual_s([Run(0, 3600.0, True, whole=True), *runs(3600.0, 3700.0)]) == 3600.0

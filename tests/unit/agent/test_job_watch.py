@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.agent.jobs.watch import HOLE_US, Ended, JobWatch
+from dba_console.agent.jobs.watch import HOLE_US, NONE, Ended, JobWatch, Live, Programs
+from dba_console.frames.jobs import Owner
 from dba_console.samples.postgres import Activity
 from tests.build import NOW_US
 from tests.readings import activity, sessions
@@ -24,9 +25,11 @@ class Seen:
         self.watch = JobWatch()
         self.holes: list[tuple[int, int]] = []
 
-    def __call__(self, at_s: float, *rows: Activity, clock_s: float | None = None) -> list[Ended]:
+    def __call__(
+        self, at_s: float, *rows: Activity, clock_s: float | None = None, programs: Programs = NONE
+    ) -> list[Ended]:
         now_us = NOW_US + int((at_s if clock_s is None else clock_s) * SECOND)
-        ended, hole = self.watch.see(sessions(*rows, now_us=now_us), int(at_s * SECOND))
+        ended, hole = self.watch.see(sessions(*rows, now_us=now_us), int(at_s * SECOND), programs)
         if hole is not None:
             self.holes.append(hole)
         return ended
@@ -161,3 +164,64 @@ def test_a_pgcopydb_is_one_job_whatever_its_process_is_called() -> None:
     seen(0)
     seen(1, session(1, "pgcopydb[7] copy"))
     assert seen.running == [("pgcopydb", "appdb", "app")]
+
+
+DUMP, OTHER = Owner("pg_dump", 812), Owner("pg_dump", 900)
+
+
+def live(at_s: float, elapsed_s: float, *backends: int) -> Live:
+    return Live(frozenset(backends), elapsed_s, int(at_s * SECOND))
+
+
+def test_a_job_goes_on_while_its_program_does() -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session(1, begun_s=0.5))
+    seen(2, session(1, begun_s=0.5), programs={DUMP: live(2, 2.0, 1)})
+    assert seen(3, programs={DUMP: live(2, 2.0)}) == []
+    assert seen(9, programs={DUMP: live(8, 8.0)}) == [], "it syncs what it wrote"
+    assert seen.running == [("pg_dump", "appdb", "app")]
+    (ended,) = seen(10)
+    assert (ended.seconds, ended.last_us, ended.owner) == (8.0, 8 * SECOND, DUMP)
+
+
+def test_two_dumps_of_one_name_are_told_apart_once_their_programs_are_known() -> None:
+    seen = Seen()
+    seen(0)
+    both = [session(1, begun_s=0.5), session(2, begun_s=1)]
+    seen(1, *both)
+    assert len(seen.running) == 1
+    programs = {DUMP: live(2, 1.5, 1), OTHER: live(2, 1.0, 2)}
+    assert seen(2, *both, programs=programs) == []
+    assert len(seen.running) == 2
+    (second,) = seen(3, both[0], programs={DUMP: live(3, 2.5, 1)})
+    assert (second.owner, second.seconds) == (OTHER, 1.0)
+    (first,) = seen(4)
+    assert (first.owner, first.seconds) == (DUMP, 2.5)
+
+
+def test_a_restore_begun_before_the_agent_is_as_old_as_its_program() -> None:
+    seen = Seen()
+    restore = Owner("pg_restore", 77)
+    seen(0, session(5, "pg_restore", begun_s=-60))
+    seen(1, session(5, "pg_restore", begun_s=-60), programs={restore: live(1, 301.0, 5)})
+    (ended,) = seen(2)
+    assert ended.seconds == 301.0
+
+
+def test_a_restore_whose_program_is_known_takes_no_time_to_end() -> None:
+    seen = Seen()
+    restore = Owner("pg_restore", 77)
+    seen(0)
+    seen(1, session(5, "pg_restore"), programs={restore: live(1, 1.0, 5)})
+    assert len(seen(2)) == 1
+
+
+def test_a_program_that_outlives_the_server_has_not_ended() -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session(1), programs={DUMP: live(1, 1.0, 1)})
+    seen.watch.lost()
+    assert seen(20, programs={DUMP: live(20, 20.0)}) == []
+    (ended,) = seen(21)
+    assert ended.seconds == 20.0
