@@ -44,6 +44,10 @@ class RunPast(Struct, frozen=True, kw_only=True):
     """None: its messages could not be read."""
     last_error: str | None = None
     phases: tuple[PhasePast, ...] = ()
+    whole: bool | None = None
+    """Whether it did all it set out to, as far as that was seen."""
+    exit_tells: bool = True
+    """An exit status of 0 means success; psql's does not, for it goes on after errors."""
 
     @property
     def ended_us(self) -> int:
@@ -53,11 +57,11 @@ class RunPast(Struct, frozen=True, kw_only=True):
     def ending(self) -> str:
         """`good`, `failed`, or `unknown`: to have ended is not to have succeeded.
 
-        Good needs both an exit status of 0 and no errors counted; errors that a program ignored are errors.
+        Errors that a program ignored are errors, whatever its exit status says.
         """
-        if self.errors or self.exit:
+        if self.errors or self.exit or self.whole is False:
             return "failed"
-        return "unknown" if self.exit is None else "good"
+        return "good" if self.whole or (self.exit == 0 and (self.exit_tells or self.errors == 0)) else "unknown"
 
 
 class JobPast(Struct, frozen=True, kw_only=True):

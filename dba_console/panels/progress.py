@@ -12,10 +12,12 @@ from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Spa
 from dba_console.panels.cells import width as len_of
 from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
 from dba_console.panels.progress_words import (
+    amount,
     is_job,
     left,
     left_words,
     of_phase,
+    per_s,
     program_words,
     row_key,
     share,
@@ -24,7 +26,7 @@ from dba_console.panels.progress_words import (
 )
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
-from dba_console.units import human_bytes, human_count, human_duration, human_pct
+from dba_console.units import human_duration, human_pct
 
 _LEAST_PHASE = 8
 """Cells a phase needs to say something."""
@@ -135,16 +137,6 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     return Detail("Dump & restore", states.head_lines(panel, (), width), (table,))
 
 
-def amount(value: float | None, unit: str | None) -> str:
-    """`4.1 GB` of bytes, `82M` of anything else."""
-    return human_bytes(value) if unit == "bytes" else human_count(value)
-
-
-def rate(value: float | None, unit: str | None) -> str:
-    """The same per second."""
-    return human_bytes(value, per_s=True) if unit == "bytes" else human_count(value, per_s=True)
-
-
 def _row(row: ProgressRow) -> Row:
     name, phase = name_of(row.object, 120) if row.object else "", name_of(row.phase, 80) if row.phase else ""
     late = "" if row.late_s is None else "warn"
@@ -162,7 +154,7 @@ def _row(row: ProgressRow) -> Row:
             cell_number(amount(row.done, row.unit), row.done),
             cell_number(amount(row.total, row.unit), row.total),
             Cell(name_of(row.unit) if row.unit else "", row.unit),
-            cell_number(rate(row.rate_per_s, row.unit), row.rate_per_s),
+            cell_number(per_s(row.rate_per_s, row.unit), row.rate_per_s),
             cell_number(human_duration(row.elapsed_s), row.elapsed_s),
             cell_number(left_words(row.eta_s, row.eta_grade), row.eta_s),
             Cell("" if row.usual_s is None else human_duration(row.usual_s), row.usual_s, late),

@@ -10,7 +10,7 @@ from dba_console.frames.jobs import JOBS
 from dba_console.frames.model import ProgressRow
 from dba_console.panels.cells import Line, Span, clean
 from dba_console.panels.phrases import name_of, said, statement
-from dba_console.units import human_duration, human_pct
+from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
 LATE = 1.2
 """From so many times its usual duration on, what is left of a job is marked."""
@@ -93,3 +93,13 @@ def trouble(row: ProgressRow) -> list[Line]:
     if row.fits is False:
         told.append(said("disk will not do", "crit"))
     return told
+
+
+def amount(value: float | None, unit: str | None) -> str:
+    """`4.1 GB` of bytes, `82M` of anything else."""
+    return human_bytes(value) if unit == "bytes" else human_count(value)
+
+
+def per_s(value: float | None, unit: str | None) -> str:
+    """The same per second."""
+    return human_bytes(value, per_s=True) if unit == "bytes" else human_count(value, per_s=True)
