@@ -1,0 +1,123 @@
+"""What a process has open, as its descriptors tell: which file at which place, which pipe, which socket.
+
+Nothing is opened: /proc/PID/fd/N is a link to read and to stat, /proc/PID/fdinfo/N has the place (proc_pid_fdinfo(5)).
+Both need the rights of a debugger: the same user, or root. A stat of a file on a dead mount does not come back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from dba_console.probes.host.files import readable
+
+DESCRIPTORS = 4096
+"""Of one process that are looked at; a dump has a dozen."""
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One descriptor as its link names it."""
+
+    fd: int
+    target: str
+    """`/path`, `pipe:[inode]`, `socket:[inode]`, …: as the kernel writes it, bytes that are no UTF-8 as \\xNN."""
+
+    @property
+    def pipe(self) -> str | None:
+        """What both ends of an unnamed pipe have in common."""
+        return self.target if self.target.startswith("pipe:[") else None
+
+    @property
+    def socket(self) -> int | None:
+        """Inode of a socket."""
+        return int(self.target[8:-1]) if self.target.startswith("socket:[") else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file a process has open."""
+
+    pid: int
+    fd: int
+    path: str
+    """As its process sees it."""
+    pos: int
+    """Where it reads or writes next, bytes."""
+    size: int
+    allocated: int
+    """Bytes it takes on its disk: less than its size where it has holes or is compressed below."""
+    device: int
+    inode: int
+    writes: bool
+    reads: bool
+    appends: bool
+    deleted: bool
+    """It has no name any more, and goes when it is closed."""
+
+
+def links_of(proc: str, pid: int) -> list[Link]:
+    """Descriptors in their order. Raises PermissionError without the right, ProcessLookupError where it has ended."""
+    base = f"{proc}/{pid}/fd"
+    try:
+        numbers = sorted(map(int, os.listdir(base)))[:DESCRIPTORS]
+    except FileNotFoundError as error:
+        raise ProcessLookupError(pid) from error
+    found = []
+    for fd in numbers:
+        try:
+            found.append(Link(fd, readable(os.readlink(f"{base}/{fd}"))))
+        except FileNotFoundError:
+            continue  # closed meanwhile
+    return found
+
+
+def file_of(proc: str, pid: int, link: Link) -> OpenFile | None:
+    """A regular file behind a descriptor, None where it is none, or closed meanwhile."""
+    if not link.target.startswith("/") or link.target.startswith("/dev/"):
+        return None
+    try:
+        at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
+        if not stat.S_ISREG(at.st_mode):
+            return None
+        pos, flags = _place(proc, pid, link.fd)
+    except (OSError, ValueError):
+        return None
+    mode = flags & os.O_ACCMODE
+    return OpenFile(
+        pid, link.fd, link.target.removesuffix(_DELETED), pos, at.st_size, at.st_blocks * 512, at.st_dev, at.st_ino,
+        writes=mode in (os.O_WRONLY, os.O_RDWR), reads=mode in (os.O_RDONLY, os.O_RDWR),
+        appends=bool(flags & os.O_APPEND), deleted=at.st_nlink == 0,
+    )  # fmt: skip
+
+
+def writes_to(proc: str, pid: int, fd: int) -> bool | None:
+    """Whether a descriptor is open for writing; None where it is gone."""
+    try:
+        return _place(proc, pid, fd)[1] & os.O_ACCMODE != os.O_RDONLY
+    except (OSError, ValueError):
+        return None
+
+
+def _place(proc: str, pid: int, fd: int) -> tuple[int, int]:
+    """Position and flags. Raises OSError, ValueError on what is no fdinfo."""
+    with open(f"{proc}/{pid}/fdinfo/{fd}", "rb", buffering=0) as file:
+        words = file.read(512).split()
+    if words[:1] != [b"pos:"] or words[2:3] != [b"flags:"]:
+        raise ValueError("no place in fdinfo")
+    return int(words[1]), int(words[3], 8)
+
+
+def pipe_key(proc: str, pid: int, link: Link) -> str | None:
+    """What the two ends of a pipe have in common, also of one with a name; None for what is no pipe."""
+    if link.pipe is not None:
+        return link.pipe
+    if not link.target.startswith("/") or link.target.startswith("/dev/"):
+        return None
+    try:
+        at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
+    except OSError:
+        return None
+    return f"fifo:{at.st_dev}:{at.st_ino}" if stat.S_ISFIFO(at.st_mode) else None

@@ -1,0 +1,330 @@
+"""What a program reads and writes, and how far it is: its own files, and those at the far ends of its pipes.
+
+The place of a file that is being read is exact whatever its compression: `zcat dump.sql.gz | psql` is as far as the
+dump file has been read, less what the pipe and the programs' buffers hold. What goes to or comes from another host is
+not known, and said.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+from dba_console.harmless import clean
+from dba_console.probes.host.files import read_once
+from dba_console.probes.host.procstat import stat_of
+from dba_console.probes.jobs.descriptors import Link, OpenFile, file_of, links_of, pipe_key
+from dba_console.probes.jobs.ends import Ends, name_of
+from dba_console.probes.jobs.programs import KINDS, Program
+
+DEEPEST = 8
+"""Programs between a job and the file at the far end."""
+OPERANDS = 2000
+"""Parts of a dump cut up (`cat dump.part* | …`) whose sizes are added."""
+_CONCATENATING = frozenset(
+    ("cat", "zcat", "gzip", "gunzip", "pigz", "unpigz", "zstd", "zstdcat", "unzstd", "lz4", "lz4cat", "bzip2", "bzcat",
+     "lbzip2", "pbzip2", "xz", "xzcat", "pv")
+)  # fmt: skip
+"""Programs that read all files named among their arguments, one after the other."""
+_OVER_THE_NETWORK = frozenset(("ssh", "scp", "sftp", "curl", "wget", "aws", "gsutil", "rclone", "nc", "socat", "mc"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A file being read for a job."""
+
+    path: str
+    """As the process that reads it sees it; harmless."""
+    pid: int
+    program: str
+    """Name of the process that reads it."""
+    fd: int
+    pos: int
+    size: int
+    """Of this file, bytes; compressed where it is."""
+    before: int = 0
+    """Bytes of the files of the same command read before this one (`cat part1 part2`)."""
+    total: int = 0
+    """Bytes of all of them; the size where there is but one."""
+    deleted: bool = False
+
+    @property
+    def read(self) -> int:
+        """Bytes read so far, of all of them."""
+        return self.before + min(self.pos, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A file being written for a job."""
+
+    path: str
+    pid: int
+    program: str
+    fd: int
+    size: int
+    allocated: int
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Where a program's bytes come from and where they go."""
+
+    readings: tuple[Reading, ...] = ()
+    writings: tuple[Writing, ...] = ()
+    through: tuple[str, ...] = ()
+    """Programs between, as sentences name them: `gzip (process 812)`."""
+    source_program: int | None = None
+    """pid of a dump whose output it reads."""
+    sink_program: int | None = None
+    """pid of a restore that reads its output."""
+    unknown: tuple[str, ...] = ()
+    """What cannot be told and why, in sentences."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """A flow in the making."""
+
+    readings: list[Reading] = field(default_factory=list)
+    writings: list[Writing] = field(default_factory=list)
+    through: list[str] = field(default_factory=list)
+    source_program: int | None = None
+    sink_program: int | None = None
+    unknown: list[str] = field(default_factory=list)
+    pipes: set[str] = field(default_factory=set)
+
+
+class Pipelines:
+    """The flows of programs, look by look. Used by one thread."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._ends = Ends(proc)
+        self._last: dict[tuple[int, int], tuple[Reading, ...]] = {}
+
+    def look(self, programs: list[Program]) -> dict[int, Flow]:
+        """pid of each program -> its flow now."""
+        self._ends.begin()
+        pipes: set[str] = set()
+        flows, last = {}, {}
+        for program in programs:
+            found = self._flow(program)
+            pipes |= found.pipes
+            key = (program.pid, program.start_ticks)
+            if not found.readings and not found.unknown:
+                # Between two files of a pipe, or all is read and not yet worked up.
+                found.readings = [_at_end(one) for one in self._last.get(key, ()) if one.pid not in program.pids]
+            if found.readings:
+                last[key] = tuple(found.readings)
+            flows[program.pid] = Flow(
+                tuple(found.readings), tuple(found.writings), tuple(dict.fromkeys(found.through)),
+                found.source_program, found.sink_program, tuple(dict.fromkeys(found.unknown)),
+            )  # fmt: skip
+        self._ends.forget(pipes)
+        self._last = last
+        return flows
+
+    def _flow(self, program: Program) -> _Found:
+        found = _Found()
+        for pid in program.pids:
+            try:
+                links = links_of(self._proc, pid)
+            except PermissionError:
+                if not program.unknown:
+                    found.unknown.append(
+                        f"the files of {name_of(self._proc, pid)} can be seen by its user and root only"
+                    )
+                break
+            except OSError:
+                continue  # ended meanwhile
+            if _reads(program):
+                self._inputs(program, pid, links, found)
+            if _writes(program):
+                self._outputs(program, pid, links, found)
+        return found
+
+    def _inputs(self, program: Program, pid: int, links: list[Link], found: _Found) -> None:
+        """Files a restore reads itself; where it reads a pipe, those at its far end."""
+        named = program.arguments.input is not None
+        files = [one for link in links if (one := file_of(self._proc, pid, link)) is not None and _is_input(one)]
+        own = [one for one in files if (one.fd > 2 if named else one.fd == 0)]
+        found.readings += [_reading(one, program.kind) for one in own]
+        if own or pid != program.pid:
+            return
+        for link in links:
+            if (link.fd > 2 if named else link.fd == 0) and (key := pipe_key(self._proc, pid, link)) is not None:
+                self._upstream(key, pid, found, DEEPEST)
+            elif link.fd == 0 and not named and link.socket is not None:
+                found.unknown.append(f"{program.kind} reads from a socket: how much there is to come is not known")
+
+    def _upstream(self, key: str, near: int, found: _Found, deepest: int) -> None:
+        found.pipes.add(key)
+        holders = self._ends.holders(key, writing=True, near=near)
+        for pid in holders:
+            if self._writer(pid, found, deepest):
+                return
+        if not holders:
+            found.unknown.append("who writes into the pipe it reads cannot be seen: its user and root can")
+        elif not found.readings and found.source_program is None and not found.unknown:
+            names = ", ".join(clean(name_of(self._proc, pid)) for pid in holders)
+            found.unknown.append(f"what {names} reads is no file: how much there is to come is not known")
+
+    def _writer(self, pid: int, found: _Found, deepest: int) -> bool:
+        """Whether this process tells where the bytes come from."""
+        stat = stat_of(self._proc, pid)
+        if stat is None:
+            return False
+        found.through.append(clean(name_of(self._proc, pid)))
+        if stat.command in KINDS:
+            found.source_program = pid
+            return True
+        if stat.command in _OVER_THE_NETWORK:
+            found.unknown.append(f"it comes over the network by {found.through[-1]}: how much there is is not known")
+            return True
+        try:
+            links = links_of(self._proc, pid)
+        except OSError:
+            found.unknown.append(f"the files of {found.through[-1]} can be seen by its user and root only")
+            return True
+        files = [one for link in links if (one := file_of(self._proc, pid, link)) is not None and _is_input(one)]
+        if files:
+            # The one it was given by name, where there is one beside its standard input.
+            chosen = max(files, key=lambda one: (one.fd > 2, one.size))
+            found.readings.append(self._among_operands(_reading(chosen, stat.command), chosen))
+            return True
+        stdin = next((link for link in links if link.fd == 0), None)
+        key = None if stdin is None else pipe_key(self._proc, pid, stdin)
+        if key is not None and deepest and key not in found.pipes:
+            before = len(found.readings), len(found.unknown), found.source_program
+            self._upstream(key, pid, found, deepest - 1)
+            return before != (len(found.readings), len(found.unknown), found.source_program)
+        found.through.pop()
+        return False
+
+    def _among_operands(self, reading: Reading, file: OpenFile) -> Reading:
+        """The reading as a part of all the files its program was given."""
+        if reading.program not in _CONCATENATING:
+            return reading
+        sizes = _operand_sizes(self._proc, reading.pid)
+        at = next((index for index, one in enumerate(sizes) if one[:2] == (file.device, file.inode)), None)
+        if at is None:
+            return reading
+        return replace(reading, before=sum(one[2] for one in sizes[:at]), total=sum(one[2] for one in sizes))
+
+    def _outputs(self, program: Program, pid: int, links: list[Link], found: _Found) -> None:
+        named = program.arguments.output not in (None, "-")
+        log = _target(links, 2)
+        for link in links:
+            file = file_of(self._proc, pid, link)
+            if file is None or not file.writes:
+                continue
+            to_stdout = link.target == _target(links, 1)
+            if (named and link.fd > 2 and link.target != log) or (not named and to_stdout):
+                found.writings.append(_writing(file, program.kind))
+        if named or pid != program.pid:
+            return
+        stdout = next((link for link in links if link.fd == 1), None)
+        if stdout is None:
+            return
+        key = pipe_key(self._proc, pid, stdout)
+        if key is not None:
+            self._downstream(key, pid, found, DEEPEST)
+        elif stdout.socket is not None:
+            found.unknown.append(f"{program.kind} writes to a socket: where to is not known")
+
+    def _downstream(self, key: str, near: int, found: _Found, deepest: int) -> None:
+        found.pipes.add(key)
+        holders = self._ends.holders(key, writing=False, near=near)
+        if not holders:
+            found.unknown.append("who reads the pipe it writes into cannot be seen: its user and root can")
+        for pid in holders:
+            if self._reader(pid, found, deepest):
+                return
+
+    def _reader(self, pid: int, found: _Found, deepest: int) -> bool:
+        stat = stat_of(self._proc, pid)
+        if stat is None:
+            return False
+        found.through.append(clean(name_of(self._proc, pid)))
+        if stat.command in KINDS:
+            found.sink_program = pid
+            return True
+        if stat.command in _OVER_THE_NETWORK:
+            found.unknown.append(f"it goes over the network by {found.through[-1]}: where to is not known")
+            return True
+        try:
+            links = links_of(self._proc, pid)
+        except OSError:
+            found.unknown.append(f"the files of {found.through[-1]} can be seen by its user and root only")
+            return True
+        log = _target(links, 2)
+        files = [file_of(self._proc, pid, link) for link in links if link.fd == 1 or link.target != log]
+        written = [one for one in files if one is not None and one.writes]
+        found.writings += [_writing(one, stat.command) for one in written]
+        stdout = next((link for link in links if link.fd == 1), None)
+        key = None if stdout is None else pipe_key(self._proc, pid, stdout)
+        if not written and key is not None and deepest and key not in found.pipes:
+            self._downstream(key, pid, found, deepest - 1)
+        elif not written:
+            found.unknown.append(f"{found.through[-1]} reads what it writes; where that puts it is not known")
+        return True
+
+
+def sources(program: Program, proc: str = "/proc") -> Flow:
+    """The flow of one program; who looks again and again keeps `Pipelines`."""
+    return Pipelines(proc).look([program])[program.pid]
+
+
+def _reads(program: Program) -> bool:
+    return program.kind in ("pg_restore", "psql")
+
+
+def _writes(program: Program) -> bool:
+    """What writes files itself. A pg_restore without a database writes a script; psql writes what it is asked for."""
+    if program.kind == "pg_restore":
+        return not program.arguments.to_database and not program.arguments.lists
+    return program.kind in ("pg_dump", "pg_dumpall", "pg_basebackup")
+
+
+def _is_input(file: OpenFile) -> bool:
+    return file.reads and not file.writes
+
+
+def _target(links: list[Link], fd: int) -> str | None:
+    return next((link.target for link in links if link.fd == fd), None)
+
+
+def _reading(file: OpenFile, program: str) -> Reading:
+    return Reading(
+        clean(file.path), file.pid, program, file.fd, file.pos, file.size, total=file.size, deleted=file.deleted
+    )
+
+
+def _at_end(reading: Reading) -> Reading:
+    return replace(reading, pos=reading.size)
+
+
+def _writing(file: OpenFile, program: str) -> Writing:
+    return Writing(clean(file.path), file.pid, program, file.fd, file.size, file.allocated, file.deleted)
+
+
+def _operand_sizes(proc: str, pid: int) -> list[tuple[int, int, int]]:
+    """Device, inode and size of the files among a program's arguments, in their order."""
+    try:
+        words = read_once(f"{proc}/{pid}/cmdline", 131_072).split(b"\0")[1:]
+    except OSError:
+        return []
+    found = []
+    for word in words[:OPERANDS]:
+        if not word or word.startswith(b"-"):
+            continue
+        try:
+            # Through its own directory, or its own root: it may see other file systems than we do.
+            base = b"%s/%d/" % (proc.encode(), pid)
+            at = os.stat(base + b"root" + word if word.startswith(b"/") else base + b"cwd/" + word)
+        except (OSError, ValueError):
+            continue
+        found.append((at.st_dev, at.st_ino, at.st_size))
+    return found

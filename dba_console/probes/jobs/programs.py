@@ -1,0 +1,267 @@
+"""Which dumps, restores and other long programs run on this host, found by the names of processes.
+
+A host has thousands of processes and seldom a dump: a look lists them, reads those that are new, and the others in
+turn, for a shell may become a dump (exec) at any time. Command lines are read of the programs alone, once each.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import pwd
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from dba_console.probes.host.files import read_once
+from dba_console.probes.host.procstat import ProcStat, stat_of
+from dba_console.probes.jobs.arguments import Arguments, command_text, parse_arguments
+
+KINDS = frozenset(
+    ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "psql", "vacuumdb", "reindexdb", "clusterdb")
+)
+"""Programs that are looked for, by the name the kernel keeps of their executable."""
+TURNS = 20
+"""Looks in which every process has been read once more."""
+YOUNG_LOOKS = 3
+"""A process is read in so many looks after its first one: between fork and exec it has its parent's name."""
+ARGUMENTS_SIZE = 131_072
+"""Bytes of a command line that are read."""
+_KERNEL_PARENT = 2
+"""kthreadd: its children are threads of the kernel and never become anything else."""
+_VERSION = re.compile(r"/(?:postgresql|pgsql|postgres|pg|edb|as)[-_/]?(\d+(?:\.\d+)*)(?:/[^/]+)*/[^/]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One running program. pid and start_ticks together are its identity."""
+
+    pid: int
+    start_ticks: int
+    """After boot, in ticks of USER_HZ."""
+    ppid: int
+    kind: str
+    """One of KINDS."""
+    started_us: int
+    """Host wall time, on the hundredth of a second."""
+    uid: int | None
+    user: str | None
+    """Of its user id on this host, which need not be its role on the server."""
+    state: str
+    """As in /proc/PID/stat: R, S, D, T (stopped), Z (ended, not yet reaped)."""
+    command: str | None
+    """Redacted, harmless; None where it could not be read."""
+    arguments: Arguments
+    version: str | None
+    """As told by the directory it lies in (`/usr/lib/postgresql/15/bin`), else None: it is never run to be asked."""
+    directory: str | None
+    """Its working directory: what relative paths among its arguments are relative to."""
+    root: str
+    """Prefix under which its paths are found from here: "" where it sees the file systems we see."""
+    workers: tuple[int, ...] = ()
+    """Processes of a parallel pg_dump or pg_restore, in the order of their pids."""
+    under: int | None = None
+    """pid of the pg_dumpall that started it."""
+    unknown: tuple[str, ...] = ()
+    """What may not be read and why, in sentences."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Itself and its workers."""
+        return (self.pid, *self.workers)
+
+    def path(self, written: str) -> str | None:
+        """A path among its arguments made absolute, None where its directory is not known."""
+        if posixpath.isabs(written):
+            return posixpath.normpath(written)
+        return None if self.directory is None else posixpath.normpath(posixpath.join(self.directory, written))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is kept of a process between looks."""
+
+    looks: int = 1
+    start_ticks: int = -1
+    kernel: bool = False
+
+
+class Programs:
+    """The programs of a host, look by look. Used by one thread."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._seen: dict[int, _Seen] = {}
+        self._known: dict[int, Program] = {}
+        self._turn = 0
+        self._self = os.getpid()
+
+    def look(self) -> list[Program]:
+        """The programs that run now, in the order of their pids, without their workers. Raises OSError only where
+        there is no /proc at all; processes that end meanwhile are left out."""
+        pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]
+        alive = set(pids)
+        for pid in self._seen.keys() - alive:
+            del self._seen[pid]
+        found = {}
+        self._turn = (self._turn + 1) % TURNS
+        for pid in pids:
+            if self._due(pid) and (stat := stat_of(self._proc, pid)) is not None:
+                program = self._judge(pid, stat)
+                if program is not None:
+                    found[pid] = program
+        self._known = found
+        return _joined(found, self._parent)
+
+    def _due(self, pid: int) -> bool:
+        seen = self._seen.get(pid)
+        if seen is None or pid in self._known:
+            return True
+        return not seen.kernel and (seen.looks < YOUNG_LOOKS or pid % TURNS == self._turn)
+
+    def _judge(self, pid: int, stat: ProcStat) -> Program | None:
+        seen = self._seen.get(pid)
+        if seen is None or seen.start_ticks != stat.start_ticks:
+            seen = self._seen[pid] = _Seen(0, stat.start_ticks, stat.parent == _KERNEL_PARENT)
+        seen.looks += 1
+        if stat.command not in KINDS or stat.state in "ZX" or pid == self._self:
+            return None
+        known = self._known.get(pid)
+        if known is not None and known.start_ticks == stat.start_ticks and known.kind == stat.command:
+            return replace(known, state=stat.state, ppid=stat.parent, workers=(), under=None)
+        return _read(self._proc, pid, stat)
+
+    def _parent(self, pid: int) -> int:
+        stat = stat_of(self._proc, pid)
+        return 0 if stat is None else stat.parent
+
+
+def find_programs(proc: str = "/proc") -> list[Program]:
+    """The programs that run now; who looks again and again keeps a `Programs`."""
+    return Programs(proc).look()
+
+
+def _joined(found: dict[int, Program], parent_of: Callable[[int], int]) -> list[Program]:
+    """Workers given to their leaders, dumps to their pg_dumpall."""
+    workers: dict[int, list[int]] = {}
+    for program in found.values():
+        leader = found.get(program.ppid)
+        if leader is not None and _is_worker(program, leader):
+            workers.setdefault(leader.pid, []).append(program.pid)
+    of_others = {pid for pids in workers.values() for pid in pids}
+    joined = []
+    for pid in sorted(found.keys() - of_others):
+        program = found[pid]
+        under = _above(program, found, parent_of) if program.kind == "pg_dump" else None
+        joined.append(replace(program, workers=tuple(sorted(workers.get(pid, ()))), under=under))
+    return joined
+
+
+def _is_worker(program: Program, leader: Program) -> bool:
+    """A fork of its leader: the same program with the same arguments. One that was executed anew has its own."""
+    return program.kind == leader.kind and program.command == leader.command and program.kind != "psql"
+
+
+def _above(program: Program, found: dict[int, Program], parent_of: Callable[[int], int]) -> int | None:
+    """The pg_dumpall above, perhaps with a shell between."""
+    ancestor = program.ppid
+    for _ in range(2):
+        if ancestor in found and found[ancestor].kind == "pg_dumpall":
+            return ancestor
+        ancestor = parent_of(ancestor) if any(one.kind == "pg_dumpall" for one in found.values()) else 0
+    return None
+
+
+def _read(proc: str, pid: int, stat: ProcStat) -> Program | None:
+    """All there is to know of one program; None where it has not become that program yet, or is gone."""
+    words = _words(proc, pid)
+    if words == []:
+        return None
+    unknown = []
+    executable = _link(proc, pid, "exe")
+    if executable is not None and posixpath.basename(executable).startswith(("perl", "python", "sh", "bash", "dash")):
+        return None  # the wrapper of that name, which is about to become the program
+    uid, user = _user(proc, pid)
+    if words is None:
+        unknown.append(f"the arguments of process {pid} ({stat.command}) cannot be read")
+    directory = _link(proc, pid, "cwd")
+    if executable is None:
+        owner = "its user" if user is None else user
+        unknown.append(
+            f"process {pid} ({stat.command}) belongs to {owner}: which files it reads and writes, and which session is "
+            "its own, can be seen by that user and by root only"
+        )
+    return Program(
+        pid=pid, start_ticks=stat.start_ticks, ppid=stat.parent, kind=stat.command,
+        started_us=wall_of(stat.start_ticks), uid=uid, user=user, state=stat.state,
+        command=None if words is None else command_text(stat.command, words),
+        arguments=Arguments() if words is None else parse_arguments(stat.command, words),
+        version=_version(executable or (words[0] if words else "")),
+        directory=directory, root=_root(proc, pid), unknown=tuple(unknown),
+    )  # fmt: skip
+
+
+def _words(proc: str, pid: int) -> list[str] | None:
+    """The arguments, of a long line its beginning; empty while there are none, None where they may not be read."""
+    try:
+        raw = read_once(f"{proc}/{pid}/cmdline", ARGUMENTS_SIZE)
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    except OSError:
+        return None
+    words = raw.removesuffix(b"\0").split(b"\0") if raw else []
+    if len(raw) >= ARGUMENTS_SIZE:
+        words = words[:-1]
+    return [word.decode("utf-8", "surrogateescape") for word in words]
+
+
+def _link(proc: str, pid: int, name: str) -> str | None:
+    """Where a link of the process leads, None without the right to see it."""
+    try:
+        return os.readlink(f"{proc}/{pid}/{name}").removesuffix(" (deleted)")
+    except OSError:
+        return None
+
+
+def _user(proc: str, pid: int) -> tuple[int | None, str | None]:
+    try:
+        uid = os.stat(f"{proc}/{pid}").st_uid
+    except OSError:
+        return None, None
+    try:
+        return uid, pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return uid, f"user {uid}"
+
+
+def _root(proc: str, pid: int) -> str:
+    """A process in a container, or in a chroot, has other files under the same names."""
+    try:
+        same = os.readlink(f"{proc}/{pid}/ns/mnt") == os.readlink(f"{proc}/self/ns/mnt")
+        if same and os.readlink(f"{proc}/{pid}/root") == os.readlink(f"{proc}/self/root"):
+            return ""
+    except OSError:
+        return ""
+    return f"{proc}/{pid}/root"
+
+
+def _version(path: str) -> str | None:
+    """The version a program's directory is named after.
+
+    >>> _version("/usr/lib/postgresql/15/bin/pg_dump"), _version("/usr/pgsql-16/bin/pg_dump"), _version("/usr/bin/psql")
+    ('15', '16', None)
+    """
+    found = _VERSION.search(path)
+    return None if found is None else found[1]
+
+
+def wall_of(start_ticks: int) -> int:
+    """Host wall time of a moment so many ticks after boot, microseconds: right as the clock is set now."""
+    since_boot_us = start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+    return time.time_ns() // 1000 - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - since_boot_us)
+
+
+def all_pids(programs: Iterable[Program]) -> frozenset[int]:
+    """Every process of these programs."""
+    return frozenset(pid for program in programs for pid in program.pids)
