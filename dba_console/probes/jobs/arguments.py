@@ -22,7 +22,8 @@ COMMAND_LIMIT = 1000
 _WORD_LIMIT = 300
 _TABLES = 1000
 """Names of tables that are kept; a generated command line may list more."""
-_FORMATS = {"c": "custom", "d": "directory", "t": "tar", "p": "plain"}
+_FORMATS = {"c": "custom", "d": "directory", "t": "tar", "p": "plain", "a": "plain"}
+"""By the first letter; `a` is what pg_dumpall gives its pg_dumps, which append to one script."""
 _METHODS = ("gzip", "lz4", "zstd", "none")
 _OPEN_SETTINGS = frozenset(
     ("ON_ERROR_STOP", "ON_ERROR_ROLLBACK", "VERBOSITY", "SHOW_CONTEXT", "AUTOCOMMIT", "FETCH_COUNT", "ECHO", "QUIET")

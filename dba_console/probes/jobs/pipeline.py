@@ -31,7 +31,8 @@ _OVER_THE_NETWORK = frozenset(("ssh", "scp", "sftp", "curl", "wget", "aws", "gsu
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A file being read for a job."""
+    """A file being read for a job. Workers of a pg_restore have each their own place in one custom archive, which they
+    read by its offsets: there `read` says nothing of the whole."""
 
     path: str
     """As the process that reads it sees it; harmless."""
@@ -103,6 +104,8 @@ class Pipelines:
         self._proc = proc
         self._ends = Ends(proc)
         self._last: dict[tuple[int, int], tuple[Reading, ...]] = {}
+        self._met: set[str] = set()
+        """Pipes whose writer was seen once: without one now, it has written everything."""
 
     def look(self, programs: list[Program]) -> dict[int, Flow]:
         """pid of each program -> its flow now."""
@@ -123,6 +126,7 @@ class Pipelines:
                 found.source_program, found.sink_program, tuple(dict.fromkeys(found.unknown)),
             )  # fmt: skip
         self._ends.forget(pipes)
+        self._met &= pipes
         self._last = last
         return flows
 
@@ -154,7 +158,9 @@ class Pipelines:
         if own or pid != program.pid:
             return
         for link in links:
-            if (link.fd > 2 if named else link.fd == 0) and (key := pipe_key(self._proc, pid, link)) is not None:
+            key = pipe_key(self._proc, pid, link) if named or link.fd == 0 else None
+            # Pipes without a name are also what a program and its workers talk through.
+            if key is not None and (key.startswith("fifo:") if named else link.fd == 0):
                 self._upstream(key, pid, found, DEEPEST)
             elif link.fd == 0 and not named and link.socket is not None:
                 found.unknown.append(f"{program.kind} reads from a socket: how much there is to come is not known")
@@ -162,12 +168,14 @@ class Pipelines:
     def _upstream(self, key: str, near: int, found: _Found, deepest: int) -> None:
         found.pipes.add(key)
         holders = self._ends.holders(key, writing=True, near=near)
+        if holders:
+            self._met.add(key)
         for pid in holders:
             if self._writer(pid, found, deepest):
                 return
-        if not holders:
+        if not holders and key not in self._met:
             found.unknown.append("who writes into the pipe it reads cannot be seen: its user and root can")
-        elif not found.readings and found.source_program is None and not found.unknown:
+        elif holders and not found.readings and found.source_program is None and not found.unknown:
             names = ", ".join(clean(name_of(self._proc, pid)) for pid in holders)
             found.unknown.append(f"what {names} reads is no file: how much there is to come is not known")
 
