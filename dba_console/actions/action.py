@@ -54,6 +54,16 @@ class World:
     sys: str = "/sys"
     directory: str | None = None
     """Of this execution in the session: an action may keep a note there by which it finds itself again."""
+    run: str = ""
+    """Id of the run it belongs to; what it owes is written under this name."""
+    runbook: str = ""
+    run_directory: str = ""
+    who: str = ""
+    """Who confirmed it."""
+    target: str = ""
+    target_key: str = ""
+    debts: str | None = None
+    """Where debts lie; None: in the state directory."""
 
 
 class Control(Protocol):
@@ -90,6 +100,8 @@ class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The exact set it acts on; the act is bound to it."""
     done: bool = False
     """Already as wanted: nothing to do."""
+    grave: bool = False
+    """It can cost everything: the gate wants words to be typed, not a letter and not `yes`."""
 
 
 def with_refusal(sight: Sight, refusal: str, hint: str) -> Sight:

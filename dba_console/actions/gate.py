@@ -104,7 +104,7 @@ def admit(
         acting = ACTIONS[errand.action]
         may_shrink, key = getattr(acting, "may_shrink", False), getattr(acting, "row_key", ())
         refuse_changed(sight, shown, may_shrink=may_shrink, key=key, undo=errand.undo)
-    if told := unconfirmed(errand):
+    if told := unconfirmed(errand, grave=sight is not None and sight.grave):
         raise Refused(told, hint="the default is No: nothing was done")
     return Permit(server=server, host=host, sight=sight)
 
@@ -170,13 +170,15 @@ def refuse_changed(
         raise Refused(f"it would do something else than was shown: {now.exact}", hint=f"shown was: {shown.exact}")
 
 
-def unconfirmed(errand: Errand) -> str | None:
-    """Why what was typed is no confirmation of this; None where it is one."""
+def unconfirmed(errand: Errand, *, grave: bool = False) -> str | None:
+    """Why what was typed is no confirmation of this; None where it is one. What is grave takes words that are typed."""
     confirm, answer = errand.confirm, errand.answer
     if errand.undo:
         return None
     if confirm is None:
         return None if errand.kind == "run" else f"{errand.name} has no confirmation, and nothing acts without one"
+    if grave and confirm.level != "type":
+        return f"{errand.name} would do what can cost everything, and nobody was asked to type words for it"
     if answer is None:
         return "nobody has confirmed it"
     if len(set(errand.people)) < confirm.people:

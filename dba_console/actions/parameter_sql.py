@@ -9,12 +9,12 @@ from msgspec import Struct
 from psycopg import sql
 
 from dba_console.actions.link import ServerLink
-from dba_console.actions.parameter_values import LIST_QUOTED, elements
+from dba_console.actions.parameter_values import LIST_QUOTED, elements, same
 
 Scope = Literal["system", "database", "role", "session"]
 
 _SETTING = """
-SELECT s.name, s.setting, s.unit, s.context, s.vartype, s.source, s.sourcefile, s.pending_restart,
+SELECT s.name, s.setting, s.unit, s.context, s.vartype, s.source, s.sourcefile, s.pending_restart, s.boot_val,
        pg_catalog.current_setting(s.name) AS shown, me.rolsuper AS superuser,
        pg_catalog.current_setting('server_version_num')::int4 AS version_num,
        pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE') AS may_reload,
@@ -30,6 +30,11 @@ _FILE = """
 SELECT f.setting, f.applied, f.error
   FROM pg_catalog.pg_file_settings f
  WHERE f.sourcefile ~ '(^|/)postgresql\\.auto\\.conf$' AND pg_catalog.lower(f.name) = pg_catalog.lower(%(name)s)
+ ORDER BY f.seqno DESC LIMIT 1
+"""
+_WRITTEN = """
+SELECT f.setting FROM pg_catalog.pg_file_settings f
+ WHERE pg_catalog.lower(f.name) = pg_catalog.lower(%(name)s)
  ORDER BY f.seqno DESC LIMIT 1
 """
 _BROKEN = """
@@ -106,6 +111,18 @@ def file_entry(link: ServerLink, name: str) -> dict[str, Any] | None:
     """The entry of postgresql.auto.conf that counts."""
     rows = link.rows(_FILE, {"name": name})
     return rows[0] if rows else None
+
+
+def restart_due(link: ServerLink, now: Mapping[str, Any]) -> bool:
+    """Whether the server goes by something else than it would after a restart.
+
+    `pending_restart` alone does not tell: it stays when an entry that never counted is taken out again (guc-file.c).
+    """
+    if not now["pending_restart"] or now["context"] != "postmaster":
+        return False
+    rows = link.rows(_WRITTEN, {"name": now["name"]})
+    written = rows[0]["setting"] if rows else now["boot_val"]
+    return not same(now["name"], now["setting"], written, now["vartype"], now["unit"])
 
 
 def stored(link: ServerLink, spot: Spot) -> str | None:

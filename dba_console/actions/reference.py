@@ -41,6 +41,35 @@ The statement that changes runs on a second connection (`application_name` `dba-
 time-out of 2 s where nothing else is said. Its transaction id is written to the run's journal before COMMIT: when the
 answer to COMMIT is lost, the server's commit log is asked (`pg_xact_status`), and where that cannot tell either, the
 end is called unknown and a person decides.
+
+What can cost everything (fsync or full_page_writes off) is not confirmed by a letter or by `yes`: its block has to ask
+for words to be typed (`confirm=type:"…"`).
+
+## What is set for a time
+
+A parameter that a run sets with `temporary = true` is owed from before it is set until the server has been seen to be
+as it was. Each debt is a file of its own in `debts/` of the state directory, written and synced first: parameter,
+place, what was set there exactly (or that nothing was), what is set instead, run, person, time, server. Where that file cannot
+be written nothing is set. It is removed only after the old state was read back from the server.
+
+So whatever ends the run (a failure, an abort, `kill -9` of the agent, a reboot), the next agent on that server finds
+what is owed without a run that goes on, and says so until it is put back: finding `settings-left`, runbook and action
+`put-back`. A console that is started then offers it first. What somebody else has set in the meantime is not touched;
+a person decides.
+
+- **Parameters that need a restart** (`restart = true`) are pending until then. Put back, they are owed until the server
+  goes by the old value again. `wal_level = minimal` is set only where the server could start with it:
+  max_wal_senders 0, archive_mode off, no standby and no slot; it is set last and put back first, so that the server would start after any
+  of the steps.
+- **fsync and full_page_writes off** are refused unless they are temporary and nobody else uses the cluster: no other
+  database but `for_database` with sessions or objects in it (postgres: objects). Put back, a checkpoint is made and the
+  host's kernel told to write what it holds, which the server does not do by itself. If the server went down meanwhile
+  without being shut down in order, finding and action say that the cluster cannot be trusted: its statistics begin anew
+  after a crash and after nothing else. Where that cannot be told it is called unknown.
+- **autovacuum off** is set for the whole server or not at all. There is no such setting for a database. For each table
+  there is a storage parameter, but a restore would have to set it between making a table and filling it, there would be
+  as many debts as tables, each to be put back under a lock, and until then it would go into every dump of them. The
+  other databases of the server go without meanwhile, which is said; what prevents wraparound runs all the same.
 """
 
 

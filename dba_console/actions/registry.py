@@ -18,8 +18,10 @@ from dba_console.errors import UsageError
 _PLACES = {
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",
+    "put-back": "put_back:PutBack",
     "rollback-prepared": "rollback_prepared:RollbackPrepared",
     "set-parameter": "set_parameter:SetParameter",
+    "set-parameters": "set_parameters:SetParameters",
     "shrink-file": "shrink_file:ShrinkFile",
     "signal-backend": "signal_backend:SignalBackend",
     "sysctl": "sysctl:Sysctl",

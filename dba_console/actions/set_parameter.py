@@ -14,25 +14,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
+from dba_console.actions.link import ServerLink, server
+from dba_console.actions.owing import owe, refuse_owed, strike_returned
+from dba_console.actions.parameter_apply import Change, apply, counts, tell
 from dba_console.actions.parameter_check import refusal_of
-from dba_console.actions.parameter_sql import (
-    LOADED,
-    RELOAD,
-    Scope,
-    Spot,
-    file_entry,
-    missing,
-    names,
-    setting,
-    statement,
-    stored,
-)
+from dba_console.actions.parameter_risk import remarks, risk_of, risky
+from dba_console.actions.parameter_sql import Scope, Spot, missing, names, setting, statement, stored
 from dba_console.actions.parameter_values import same, text_of
-
-RELOAD_S = 15.0
-"""For the postmaster to read the files and for our backend to hear of it; it takes milliseconds on a sound server."""
-_LOOK_S = 0.1
 
 
 class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +39,10 @@ class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """With `role`."""
     restart: bool = False
     """Set a parameter that only a restart makes count."""
+    temporary: bool = False
+    """For a time: what was there is on the disk before it is set, and stays a finding until it is put back."""
+    for_database: str | None = None
+    """With fsync or full_page_writes off: the one database whose loss is accepted; without it the run's own."""
 
     @property
     def spot(self) -> Spot:
@@ -69,7 +61,8 @@ class SetParameter:
     summary: ClassVar[str] = (
         "Sets a configuration parameter for the server (ALTER SYSTEM and reload), a database, a role, or the "
         "statements of this run; waits until it counts. Its undo restores exactly what was there, also that nothing "
-        "was. Refuses parameters that need a restart unless asked, and values that hold a secret."
+        "was. Refuses parameters that need a restart unless asked, and values that hold a secret. What is set for a "
+        "time (`temporary`) is owed: see `put-back`."
     )
     Settings: ClassVar[type[Struct]] = ParameterSettings
     needs_server: ClassVar[bool] = True
@@ -84,23 +77,26 @@ class SetParameter:
             near_hint = f"did you mean {near[0]}?" if near else "an extension's own are there once it is loaded"
             told = f"the server has no parameter {settings.parameter}"
             return Sight(text=f"{told}.", exact="", refusal=told, hint=near_hint)
-        spot, wanted = _named(settings.spot, now), settings.wanted
-        refusal, hint = _refusal(settings, now, link, spot)
+        spot, wanted = named(settings.spot, now), settings.wanted
+        refusal, hint = _refusal(settings, now, link, spot, world)
         if refusal is not None:
             return Sight(text=f"{now['name']} is {now['shown']}.", exact="", refusal=refusal, hint=hint)
         old = stored(link, spot)
+        more = "".join(f" {one[0].upper()}{one[1:]}." for one in remarks(link, {spot.parameter: wanted}))
         return Sight(
-            text=_told(spot, now, old, wanted),
+            text=_told(spot, now, old, wanted) + (more if spot.scope == "system" else ""),
             exact=_exact(spot, wanted),
             values={"value": now["shown"], "set": old},
             count=1,
             rows=({**asdict(spot), "set": old},),
             done=same(now["name"], old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"],
+            grave=spot.scope == "system" and risky(now["name"], wanted),
         )
 
     def act(self, settings: ParameterSettings, sight: Sight, world: World, control: Control) -> Done:
         spot, old = _spot_of(sight)
-        return _set(server(world), spot, settings.wanted, old, world, control)
+        change = Change(spot, settings.wanted)
+        return _set(server(world), change, old, world, control, temporary=settings.temporary)
 
     def settle(self, settings: ParameterSettings, sight: Sight, world: World) -> Done:
         link = server(world)
@@ -112,13 +108,15 @@ class SetParameter:
         values = {"value": now["shown"], "set": found}
         if same(spot.parameter, found, settings.wanted, *kind):
             back = _undo(spot, old, settings.wanted)
-            if _counts(link, spot, settings.wanted, now):
-                return Done(state="ok", text=f"{_is(spot, found)}, and it counts", values=values, undo=back)
-            text = f"{_is(spot, found)}, but the server has not read it: it was not reloaded"
+            if counts(link, Change(spot, settings.wanted), now):
+                return Done(state="ok", text=f"{tell(spot, found)}, and it counts", values=values, undo=back)
+            text = f"{tell(spot, found)}, but the server has not read it: it was not reloaded"
             return Done(state="failed", text=text, values=values, undo=back)
         if same(spot.parameter, found, old, *kind):
-            return Done(state="failed", text=f"{_is(spot, found)}, as before", values=values)
-        return Done(state="unknown", text=f"{_is(spot, found)}: neither as before nor as it was to be", values=values)
+            if settings.temporary:
+                strike_returned(world, link, [spot])
+            return Done(state="failed", text=f"{tell(spot, found)}, as before", values=values)
+        return Done(state="unknown", text=f"{tell(spot, found)}: neither as before nor as it was to be", values=values)
 
     def undo(self, settings: ParameterSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         link = server(world)
@@ -126,22 +124,32 @@ class SetParameter:
         now = setting(link, spot.parameter)
         found = stored(link, spot)
         if now is None or not same(spot.parameter, found, data["new"], now["vartype"], now["unit"]):
-            return Done(state="failed", text=f"{_is(spot, found)}: somebody has changed it since, so it is left alone")
-        return _set(link, spot, data["old"], found, world, control)
+            return Done(state="failed", text=f"{tell(spot, found)}: somebody has changed it since, so it is left alone")
+        done = _set(link, Change(spot, data["old"]), found, world, control, temporary=False)
+        if settings.temporary:
+            strike_returned(world, link, [spot])
+        return done
 
 
 def _refusal(
-    settings: ParameterSettings, now: Mapping[str, Any], link: ServerLink, spot: Spot
+    settings: ParameterSettings, now: Mapping[str, Any], link: ServerLink, spot: Spot, world: World
 ) -> tuple[str | None, str | None]:
     if settings.reset == (settings.value is not None):
         return "it has to be said what to set: a value, or reset = true, and not both", None
     refusal, hint = refusal_of(spot, settings.wanted, now, link, restart=settings.restart)
     if refusal is None and (gone := missing(link, spot)):
         return f"the server has no {gone}", None
+    if refusal is None and settings.temporary:
+        if spot.scope == "session":
+            return "what is set for the statements of a run ends with it: temporary has no meaning there", None
+        refusal, hint = refuse_owed(world, link, [spot])
+    if refusal is None and spot.scope == "system":
+        wanted = {spot.parameter: settings.wanted}
+        return risk_of(link, wanted, temporary=settings.temporary, for_database=settings.for_database)
     return refusal, hint
 
 
-def _named(spot: Spot, now: Mapping[str, Any]) -> Spot:
+def named(spot: Spot, now: Mapping[str, Any]) -> Spot:
     """The spot with the parameter's name as the server spells it."""
     return Spot(parameter=now["name"], scope=spot.scope, database=spot.database, role=spot.role)
 
@@ -151,77 +159,24 @@ def _spot_of(sight: Sight) -> tuple[Spot, str | None]:
     return Spot(**{name: row[name] for name in Spot.__struct_fields__}), row["set"]
 
 
-def _set(link: ServerLink, spot: Spot, value: str | None, old: str | None, world: World, control: Control) -> Done:
+def _set(link: ServerLink, change: Change, old: str | None, world: World, control: Control, *, temporary: bool) -> Done:
     """Write it, have it read, and look whether it counts."""
-    back, read = _undo(spot, old, value), True
-    try:
-        if spot.scope == "session":
-            _keep(link, spot, value)
-        else:
-            before = link.rows(LOADED)[0]["at"]
-            link.act(statement(spot, value), transaction=spot.scope != "system", timeout_s=30.0)
-            if spot.scope == "system":
-                link.act(RELOAD)
-                read = _await_reload(link, before, world, control)
-    except StatementFailed as error:
-        return Done(state="failed", text=f"the server refused: {error.message}")
-    except Lost as error:
-        return Done(state="unknown", text=error.message, undo=back)
-    now = setting(link, spot.parameter) or {"shown": None}
-    values = {"value": now["shown"], "set": value}
-    if read and _counts(link, spot, value, now):
-        return Done(state="ok", text=_effect(spot, value, now), values=values, undo=back)
-    text = f"{_is(spot, value)}, but the server goes by {now['shown']} still"
-    return Done(state="failed", text=text, values=values, undo=back)
-
-
-def _keep(link: ServerLink, spot: Spot, value: str | None) -> None:
-    if value is None:
-        link.forget(spot.parameter)
-    else:
-        link.keep(spot.parameter, value)
-
-
-def _await_reload(link: ServerLink, before: Any, world: World, control: Control) -> bool:
-    """True as soon as our own backend has read the files anew, which it does after the postmaster."""
-    until_us = world.clock.mono_us() + int(RELOAD_S * 1e6)
-    while link.rows(LOADED)[0]["at"] <= before and world.clock.mono_us() < until_us:
-        control.tell("waiting for the server to read its configuration")
-        if control.wait(_LOOK_S):
-            break
-    return bool(link.rows(LOADED)[0]["at"] > before)
-
-
-def _counts(link: ServerLink, spot: Spot, value: str | None, now: Mapping[str, Any]) -> bool:
-    """It has the effect it can have now."""
-    kind = (now.get("vartype", "string"), now.get("unit"))
-    if spot.scope != "system":
-        found = stored(link, spot)
-        return same(spot.parameter, found, value, *kind)
-    entry = file_entry(link, spot.parameter)
-    if value is None:
-        return entry is None
-    if entry is None or not same(spot.parameter, entry["setting"], value, *kind):
-        return False
-    # What our own role or database sets hides the server's value from us; the server says whether the entry is applied.
-    return bool(entry["applied"] or now.get("pending_restart"))
+    spot, value = change
+    back = _undo(spot, old, value)
+    if temporary:
+        owe(world, link, [(change, old)])
+    [became] = apply(link, [change], world, control)
+    if became.state == "unknown":
+        return Done(state="unknown", text=became.text, undo=back)
+    if not became.written:
+        if temporary:
+            strike_returned(world, link, [spot])
+        return Done(state="failed", text=became.text)
+    return Done(state=became.state, text=became.text, values={"value": became.shown, "set": value}, undo=back)
 
 
 def _undo(spot: Spot, old: str | None, new: str | None) -> dict[str, Any]:
     return {"spot": asdict(spot), "old": old, "new": new}
-
-
-def _is(spot: Spot, value: str | None) -> str:
-    return f"{spot.parameter} is {'not set' if value is None else repr(value)} {spot.words()}"
-
-
-def _effect(spot: Spot, value: str | None, now: Mapping[str, Any]) -> str:
-    text = _is(spot, value)
-    if spot.scope in ("database", "role"):
-        return f"{text}; sessions that begin from now on have it"
-    if now.get("pending_restart"):
-        return f"{text}; it counts from the next restart, until then it is {now['shown']}"
-    return f"{text}; it is {now['shown']} now"
 
 
 def _exact(spot: Spot, wanted: str | None) -> str:

@@ -231,6 +231,10 @@ class Acts:
             given["count"] = int(expected)
         return given
 
+    def _confirmed_by(self, block: Block) -> str:
+        record = self._answers.get(self._asked(block).id)
+        return "" if record is None else record.who or ""
+
     def _asked(self, block: Block) -> Block:
         """The block whose question was the confirmation of this one."""
         step, _ = self._looks.plan.block(block.id)
@@ -292,6 +296,12 @@ class Acts:
             frame=self._around.frame(0),
             clock=self._around.clock,
             directory=directory,
+            run=self._directory.name,
+            runbook=self._looks.plan.id,
+            run_directory=str(self._directory),
+            who=self._confirmed_by(block),
+            target=self._around.target.name,
+            target_key=self._around.target.key,
         )
 
     @contextmanager

@@ -1,0 +1,62 @@
+"""A run of a test that sets for a time, and another one that puts back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dba_console.actions.action import Done, PlainControl, Sight, World
+from dba_console.actions.debts import Debt, find
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS, settings_of
+
+RUN = "20261122T090000Z-restore-1a2b"
+LATER = "20261122T110000Z-put-back-3c4d"
+
+
+@dataclass(frozen=True)
+class Books:
+    """Actions on a server, with a directory of debts of the test's own."""
+
+    link: Operator
+    directory: Path
+    run: str = RUN
+
+    @property
+    def world(self) -> World:
+        return World(
+            link=self.link, run=self.run, runbook="restore", who="ann", target="app", target_key="k", here=False,
+            debts=str(self.directory), run_directory=str(self.directory / self.run),
+        )  # fmt: skip
+
+    @property
+    def later(self) -> Books:
+        """Another run, after this one."""
+        return replace(self, run=LATER)
+
+    @property
+    def debts(self) -> list[Debt]:
+        return list(find(self.directory).debts)
+
+    @property
+    def owed(self) -> dict[str, str | None]:
+        """Parameters that are to be put back, and to what."""
+        return {debt.parameter: debt.old for debt in self.debts}
+
+    def look(self, name: str, **settings: Any) -> Sight:
+        return ACTIONS[name].look(settings_of(name, settings), self.world)
+
+    def perform(self, name: str, **settings: Any) -> Done:
+        """Looked at, then done; it must not be refused."""
+        asked, acting = settings_of(name, settings), ACTIONS[name]
+        sight = acting.look(asked, self.world)
+        assert sight.refusal is None, sight.refusal
+        return acting.act(asked, sight, self.world, PlainControl())
+
+    def settle(self, name: str, sight: Sight, **settings: Any) -> Done:
+        return ACTIONS[name].settle(settings_of(name, settings), sight, self.world)
+
+    def undo(self, name: str, done: Done, **settings: Any) -> Done:
+        assert done.undo is not None
+        return ACTIONS[name].undo(settings_of(name, settings), done.undo, self.world, PlainControl())

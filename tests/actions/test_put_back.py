@@ -1,0 +1,236 @@
+"""What is set for a time is owed on the disk before it is set, and put back for certain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dba_console.actions.action import PlainControl
+from dba_console.actions.debts import Unwritten
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting
+from tests.actions.owing import RUN, Books
+
+TUNED: dict[str, Any] = {
+    "settings": {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": False, "work_mem": ""},
+    "temporary": True,
+}
+AUTO = """
+select coalesce(string_agg(name || '=' || setting, ' ' order by name), '') from pg_file_settings
+where sourcefile like '%auto.conf'
+"""
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dba_console.actions.operator import Operator
+from tests.actions.owing import Books
+
+class Doomed(Operator):
+    told = 0
+    def act(self, sql, params=None, **more):
+        result = super().act(sql, params, **more)
+        Doomed.told += 1
+        if Doomed.told == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+link = Doomed(sys.argv[1], connect_timeout_s=60)
+link.planned = link.identity()
+Books(link, Path(sys.argv[2])).perform(
+    "set-parameters", settings={"maintenance_work_mem": "77MB", "max_wal_size": "2GB"}, temporary=True)
+"""
+
+
+def in_file(cluster: Cluster) -> str:
+    return cluster.psql(AUTO)
+
+
+@pytest.fixture
+def books(server: Cluster, tmp_path: Path) -> Iterator[Books]:
+    with acting(server) as link:
+        yield Books(link, tmp_path / "debts")
+    server.psql("alter system reset all")
+    server.psql("select pg_reload_conf()")
+
+
+@pytest.fixture
+def one(cluster: Cluster, tmp_path: Path) -> Iterator[Books]:
+    """On one version only: what is the same on all."""
+    with acting(cluster) as link:
+        yield Books(link, tmp_path / "debts")
+    cluster.psql("alter system reset all")
+    cluster.psql("select pg_reload_conf()")
+
+
+@pytest.mark.pg(14, 16, 18)
+def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: Books, server: Cluster) -> None:
+    server.psql("alter system set max_wal_size = '1500MB'")
+    done = books.perform("set-parameters", **TUNED)
+    assert done.state == "ok", done.text
+    assert done.values == {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": "off"}
+    assert books.owed == {"maintenance_work_mem": None, "max_wal_size": "1500MB", "autovacuum": None}
+    assert {debt.run for debt in books.debts} == {RUN} and {debt.who for debt in books.debts} == {"ann"}
+    assert books.look("set-parameters", **TUNED).done, "already as wanted"
+    sight = books.later.look("put-back")
+    assert sight.count == 3 and "nothing was set" in sight.text and "it was '1500MB'" in sight.text
+    done = books.later.perform("put-back")
+    assert done.state == "ok", done.text
+    assert in_file(server) == "max_wal_size=1500MB" and books.debts == []
+    assert server.psql("show autovacuum") == "on"
+    assert books.later.look("put-back").done, "nothing is left to do"
+
+
+def test_no_debt_on_the_disk_means_that_nothing_is_set(one: Books, cluster: Cluster) -> None:
+    asked = settings_of("set-parameters", {"settings": {"work_mem": "77MB"}, "temporary": True})
+    sight = ACTIONS["set-parameters"].look(asked, one.world)
+    one.directory.write_text("in the way")
+    with pytest.raises(Unwritten, match="nothing was set"):
+        ACTIONS["set-parameters"].act(asked, sight, one.world, PlainControl())
+    assert in_file(cluster) == ""
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_killed_anywhere_between_what_is_owed_is_put_back(one: Books, cluster: Cluster, after: int) -> None:
+    """After the first ALTER SYSTEM, the second, the reload; before anybody has written what came of it."""
+    command = [sys.executable, "-c", KILLED, cluster.dsn(), str(one.directory), str(after)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert set(one.owed) == {"maintenance_work_mem", "max_wal_size"}
+    assert in_file(cluster) != ""
+    done_back = one.later.perform("put-back")
+    assert done_back.state == "ok", done_back.text
+    assert in_file(cluster) == "" and one.debts == []
+    assert cluster.psql("show maintenance_work_mem") == "64MB"
+
+
+def test_what_was_put_back_in_the_file_and_not_read_is_read(one: Books, cluster: Cluster) -> None:
+    """Killed between ALTER SYSTEM RESET and the reload."""
+    one.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
+    cluster.psql("alter system reset maintenance_work_mem")
+    assert [row["state"] for row in one.later.look("put-back").rows] == ["unread"]
+    assert one.later.perform("put-back").state == "ok"
+    assert cluster.psql("show maintenance_work_mem") == "64MB" and one.debts == []
+
+
+def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cluster) -> None:
+    one.perform("set-parameters", settings={"maintenance_work_mem": "77MB", "work_mem": "9MB"}, temporary=True)
+    cluster.psql("alter system set work_mem = '11MB'")
+    done = one.later.perform("put-back")
+    assert done.state == "failed" and "work_mem is '11MB', which no run has set: a person decides" in done.text
+    assert in_file(cluster) == "work_mem=11MB" and set(one.owed) == {"work_mem"}
+    assert one.later.look("put-back").done
+    done = one.later.perform("put-back", altered="keep")
+    assert done.state == "ok" and in_file(cluster) == "work_mem=11MB" and one.debts == []
+
+
+def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
+    one.perform("set-parameter", parameter="work_mem", value="9MB", temporary=True)
+    refusal = one.later.look("set-parameter", parameter="work_mem", value="10MB", temporary=True).refusal
+    assert refusal is not None and RUN in refusal
+    done = one.perform("set-parameter", parameter="work_mem", value="10MB", temporary=True)
+    assert done.state == "ok" and one.owed == {"work_mem": None} and one.debts[0].news == ("9MB", "10MB")
+    assert one.undo("set-parameter", done, parameter="work_mem", value="10MB", temporary=True).state == "ok"
+    assert one.owed == {"work_mem": None}, "the undo of the second leaves the first"
+    assert one.perform("put-back", of="run").state == "ok"
+    assert one.debts == []
+
+
+def test_an_undo_strikes_out_what_it_has_put_back(one: Books, cluster: Cluster) -> None:
+    done = one.perform("set-parameters", **TUNED)
+    assert one.undo("set-parameters", done, **TUNED).state == "ok"
+    assert one.debts == [] and in_file(cluster) == ""
+
+
+def test_a_value_the_server_refuses_leaves_those_after_it_and_owes_only_what_is_set(
+    one: Books, cluster: Cluster
+) -> None:
+    asked = {"settings": {"maintenance_work_mem": "77MB", "work_mem": "much", "max_wal_size": "2GB"}, "temporary": True}
+    sight = one.look("set-parameters", **asked)
+    done = one.perform("set-parameters", **asked)
+    assert (
+        done.state == "failed" and "the server refused" in done.text and "max_wal_size was left as it is" in done.text
+    )
+    assert set(one.owed) == {"maintenance_work_mem"} and in_file(cluster) == "maintenance_work_mem=77MB"
+    assert one.settle("set-parameters", sight, **asked).state == "failed"
+    assert one.perform("put-back", of="run").state == "ok" and in_file(cluster) == ""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [{"scope": "database", "database": "briefly"}, {"scope": "role", "role": "briefly"}],
+)  # fmt: skip
+def test_databases_and_roles_that_are_gone_owe_nothing(one: Books, cluster: Cluster, place: dict[str, str]) -> None:
+    kind = place["scope"]
+    cluster.psql(f"create {kind} briefly")
+    try:
+        for _ in range(2):
+            done = one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
+            assert done.state == "ok", done.text
+            assert one.perform("put-back", of="run").state == "ok" and one.debts == []
+            assert cluster.psql("select count(*) from pg_db_role_setting") == "0"
+        one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
+    finally:
+        cluster.psql(f"drop {kind} briefly")
+    done = one.later.perform("put-back")
+    assert done.state == "ok" and "gone" in done.text and one.debts == []
+
+
+def test_what_counts_after_a_restart_is_owed_until_then(one: Books, cluster: Cluster) -> None:
+    done = one.perform(
+        "set-parameters", settings={"max_connections": 42, "work_mem": "9MB"}, temporary=True, restart=True
+    )
+    assert done.state == "ok" and "counts from the next restart" in done.text
+    done = one.perform("put-back", of="run")
+    assert done.state == "ok" and one.debts == [], "it was never restarted, so nothing is pending"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"settings": {"work_men": "1MB"}}, "has no parameter work_men"),
+        ({"settings": {"port": 1}}, "only after a restart"),
+        ({"settings": {"work_mem": "1MB"}, "scope": "session", "temporary": True}, "ends with it"),
+        ({"settings": {"wal_level": "minimal"}, "restart": True}, "only where max_wal_senders is 0"),
+        ({"settings": {"wal_level": "minimal", "max_wal_senders": 0, "archive_mode": "on"}, "restart": True},
+         "only where archive_mode is off"),
+        ({"settings": {"fsync": False}}, "for a time only"),
+        ({"settings": {"full_page_writes": "off", "work_mem": "1MB"}}, "for a time only"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_or_taken_back_is_refused(one: Books, settings: dict[str, Any], said: str) -> None:
+    refusal = one.look("set-parameters", **settings).refusal
+    assert refusal is not None and said in refusal
+
+
+def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> None:
+    asked = {"settings": {"full_page_writes": False}, "temporary": True, "for_database": "mine"}
+    assert one.look("set-parameters", **asked).grave
+    cluster.psql("create database theirs")
+    try:
+        assert one.look("set-parameters", **asked).refusal is None, "an empty one that nobody is in loses nothing"
+        cluster.psql("create table of_theirs (n int)", dbname="theirs")
+        refusal = one.look("set-parameters", **asked).refusal
+        assert refusal is not None and "database theirs (1 objects)" in refusal
+        assert one.look("set-parameters", **{**asked, "for_database": "theirs"}).refusal is None
+    finally:
+        one.link.close()
+        cluster.psql("drop database theirs")
+
+
+def test_wal_level_comes_last_and_goes_back_first(one: Books) -> None:
+    asked = {"settings": {"wal_level": "minimal", "max_wal_senders": 0}, "restart": True, "temporary": True}
+    sight = one.look("set-parameters", **asked)
+    assert sight.refusal is None and "take one afterwards" in sight.text, sight.refusal
+    done = one.perform("set-parameters", **asked)
+    assert done.state == "ok" and done.text.index("max_wal_senders") < done.text.index("wal_level"), done.text
+    exact = one.later.look("put-back").exact
+    assert exact.index('"wal_level"') < exact.index('"max_wal_senders"')
+    assert one.later.perform("put-back").state == "ok" and one.debts == []
