@@ -66,6 +66,15 @@ class RunbooksConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     path: list[str] = []
 
 
+class JobsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Dumps and restores."""
+
+    window: str | None = None
+    """How long one may take, `8h`: the history says when it will take longer. Unset: nobody said, nothing is said."""
+    windows: dict[str, str] = {}
+    """For single jobs, by their name in the history: `"pg_dump of appdb" = "6h"`."""
+
+
 class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     default_target: str | None = None
     targets: dict[str, TargetConfig] = {}
@@ -74,4 +83,5 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     screen: ScreenConfig = field(default_factory=ScreenConfig)
     runbooks: RunbooksConfig = field(default_factory=RunbooksConfig)
     actions: ActionsConfig = field(default_factory=ActionsConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
     findings: Limits = field(default_factory=Limits)

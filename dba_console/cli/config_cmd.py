@@ -46,6 +46,7 @@ def settings(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
     paths = [path for path, _ in leaves()]
     for name, target in values["targets"].items():
         paths += [("targets", name, key) for key in target]
+    paths += [("jobs", "windows", name) for name in values["jobs"]["windows"]]
     rows = []
     for path in paths:
         value: Any = values

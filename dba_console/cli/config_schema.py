@@ -121,6 +121,11 @@ def _deny(names: list[str]) -> None:
             raise UsageError(f"{name!r} is no action", hint=_did_you_mean(name, known))
 
 
+def _windows(named: dict[str, str]) -> None:
+    for text in named.values():
+        _positive(text)
+
+
 _MEANINGS: dict[str, Callable[[Any], object]] = {
     "agent.grace": _grace,
     "agent.interval": _interval,
@@ -130,6 +135,8 @@ _MEANINGS: dict[str, Callable[[Any], object]] = {
     "recording.keep": _positive,
     "recording.max_size": parse_size,
     "screen.colours": _colours,
+    "jobs.window": _positive,
+    "jobs.windows": _windows,
     "findings.off": check_off,
     "actions.deny": _deny,
 }
@@ -174,6 +181,8 @@ def _nearest(name: str, known: typing.Iterable[str]) -> str | None:
 def _expected(kind: Any) -> str:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
+    if typing.get_origin(kind) is dict:
+        return "a table of strings"
     words = {bool: "true or false", str: "a string", int: "a whole number", float: "a number"}
     return words.get(kind, "a list of strings")
 

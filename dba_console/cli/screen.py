@@ -33,4 +33,4 @@ def open_session(directory: Path, name: str, at: str | None, config: Config) -> 
 
 def _options(config: Config, at: str | None) -> ScreenOptions:
     screen = config.screen
-    return ScreenOptions(screen.mouse, screen.colours, screen.ascii, at, tuple(config.runbooks.path))
+    return ScreenOptions(screen.mouse, screen.colours, screen.ascii, at, tuple(config.runbooks.path), config.jobs)

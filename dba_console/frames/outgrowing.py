@@ -8,12 +8,14 @@ another `-j` is a step and no trend. Few runs, or few days, tell nothing, and th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import median
 from typing import Literal, NamedTuple
 
-from dba_console.frames.past_jobs import RunPast
+from dba_console.config import JobsConfig
+from dba_console.frames.past_jobs import JobPast, RunPast
+from dba_console.units import parse_duration
 
 ENOUGH = 8
 """With fewer runs there is no trend: below eight the interval of the slopes is all of them."""
@@ -65,6 +67,32 @@ class Outgrowing(NamedTuple):
     """None: perhaps never."""
     too_far: bool = False
     """It grows, but that day is further ahead than these runs can tell."""
+
+
+class Windows(NamedTuple):
+    """How long jobs may take, seconds, as configured; nothing where nobody said."""
+
+    default_s: float | None = None
+    named: Mapping[str, float] = {}
+    """By the name of the job, `pg_dump of appdb`."""
+
+    def of(self, job: JobPast) -> float | None:
+        """The window of that job, None where it has none."""
+        return self.named.get(job.name, self.default_s)
+
+
+NO_WINDOWS = Windows()
+
+
+def windows_of(config: JobsConfig, window: str | None = None) -> Windows:
+    """The windows as configured; `window` is meant in place of the one for all jobs. Raises UsageError for no duration.
+
+    >>> windows_of(JobsConfig(window="8h", windows={"pg_dump of app": "90m"}))
+    Windows(default_s=28800.0, named={'pg_dump of app': 5400.0})
+    """
+    default = window if window is not None else config.window
+    named = {name: parse_duration(text) for name, text in config.windows.items()}
+    return Windows(None if default is None else parse_duration(default), named)
 
 
 def comparable(runs: Sequence[RunPast]) -> list[RunPast]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dba_console.frames.model import ObjectRow, PhaseRow, ProgressRow
-from dba_console.panels.cells import Cell, Column, Line, Row, Span, clean, cut
+from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut
 from dba_console.panels.phrases import bar, name_of, said
 from dba_console.panels.progress_words import amount, grade_words, left_words, per_s
 from dba_console.panels.tables import table_lines
@@ -88,7 +88,7 @@ def object_lines(row: ProgressRow, width: int) -> list[Line]:
         total = len(told) if counts is None else max(len(told), getattr(counts, state))
         if not told and not (total and state == "failed"):
             continue
-        style = "crit" if state == "failed" else "title"
+        style: Style = "crit" if state == "failed" else "title"
         lines += [(), (Span(_TITLES[state], style), Span(f"  {total} of them" if total > 1 else "", "dim"))]
         lines += _group(told[:most], width)
         if total > len(told[:most]):
@@ -104,8 +104,8 @@ def _group(told: Sequence[ObjectRow], width: int) -> list[Line]:
     for one, spans in zip(told, rows, strict=True):
         lines.append(spans)
         if one.note:
-            style = "crit" if one.state == "failed" else "dim"
-            lines.append((Span("  " + cut(clean(one.note[:600]), max(8, width - 2)), style),))
+            words: Style = "crit" if one.state == "failed" else "dim"
+            lines.append((Span("  " + cut(clean(one.note[:600]), max(8, width - 2)), words),))
     return lines
 
 

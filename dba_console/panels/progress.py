@@ -8,7 +8,7 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, ProgressRow
 from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table, clean, fit, line_width
+from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, clean, fit, line_width
 from dba_console.panels.cells import width as len_of
 from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
 from dba_console.panels.progress_words import (
@@ -139,7 +139,7 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 
 def _row(row: ProgressRow) -> Row:
     name, phase = name_of(row.object, 120) if row.object else "", name_of(row.phase, 80) if row.phase else ""
-    late = "" if row.late_s is None else "warn"
+    late: Style = "" if row.late_s is None else "warn"
     return Row(
         row_key(row),
         (

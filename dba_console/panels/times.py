@@ -24,6 +24,11 @@ def moment(wall_us: int) -> str:
     return _local(wall_us, "%Y-%m-%d %H:%M:%S")
 
 
+def day(wall_us: int) -> str:
+    """Local date, `2026-11-19`: of what is known no better than that."""
+    return _local(wall_us, "%Y-%m-%d")
+
+
 def _local(wall_us: int, shape: str) -> str:
     try:
         return time.strftime(shape, time.localtime(wall_us // 1_000_000))

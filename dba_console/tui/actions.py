@@ -9,6 +9,8 @@ from dba_console.tui.backend_actions import BackendActions
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
 from dba_console.tui.finding_actions import FindingActions
+from dba_console.tui.job_actions import JobActions
+from dba_console.tui.job_shelf import JobShelf
 from dba_console.tui.keys import Key
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.panels import by_key
@@ -17,7 +19,7 @@ from dba_console.tui.shelf import Shelf
 from dba_console.tui.stage import Stage
 
 
-class Actions(BackendActions, FindingActions):
+class Actions(BackendActions, FindingActions, JobActions):
     """Methods `do_ACTION`; `act` finds the one of a key."""
 
     def __init__(
@@ -26,12 +28,13 @@ class Actions(BackendActions, FindingActions):
         navigator: Navigator,
         feed: Feed,
         shelf: Shelf,
+        past: JobShelf,
         *,
         leave: Callable[[], None],
         palette: Callable[[], None],
     ) -> None:
         super().__init__(stage, navigator, feed)
-        self._shelf = shelf
+        self._shelf, self._past = shelf, past
         self.do_quit = leave
         self.do_palette = palette
 

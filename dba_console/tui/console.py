@@ -13,11 +13,14 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from dba_console.clock import SYSTEM, Clock
+from dba_console.frames.outgrowing import NO_WINDOWS, windows_of
+from dba_console.frames.past_jobs import Past
 from dba_console.tui.actions import Actions
 from dba_console.tui.canvas import Canvas
 from dba_console.tui.driver import ConsoleDriver
 from dba_console.tui.feed import Feed
 from dba_console.tui.guard import Guard
+from dba_console.tui.job_shelf import JobShelf, read_history
 from dba_console.tui.keys import Key, find
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.palette import KeyCommands
@@ -56,6 +59,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         colours: Colours,
         *,
         books: Callable[[], BooksArrived] | None = None,
+        history: Callable[[], Past] | None = None,
         clock: Clock = SYSTEM,
         guard: Guard | None = None,
     ) -> None:
@@ -67,9 +71,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._feed = feed
         self._canvas = Canvas(style_table(colours))
         self.navigator = Navigator(feed, clock, begin_at=options.at)
-        self.stage = Stage(self.navigator, feed, ascii=options.ascii)
+        windows = NO_WINDOWS if options.jobs is None else windows_of(options.jobs)
+        self.stage = Stage(self.navigator, feed, ascii=options.ascii, windows=windows)
         shelf = Shelf(books or (lambda: read_books(options.runbooks)), feed.mailbox.put)
-        self._actions = Actions(self.stage, self.navigator, feed, shelf, leave=self._leave, palette=self._palette)
+        past = JobShelf(history or (lambda: read_history(feed.session)), feed.mailbox.put)
+        self._actions = Actions(self.stage, self.navigator, feed, shelf, past, leave=self._leave, palette=self._palette)
         self._ask = options.ask
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trouble: str | None = None
@@ -111,6 +117,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if self._ask is not None and self.navigator.link == "attached":
             asked, self._ask = self._ask, None
             self._actions.ask_for_run(asked)
+        self._actions.follow_past()
         if self._actions.follow() or shown or self.stage.chrome_changed():
             self.paint()
 

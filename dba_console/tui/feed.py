@@ -10,6 +10,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from dba_console.agent.protocol import (
@@ -24,6 +25,7 @@ from dba_console.agent.protocol import (
 from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
+from dba_console.tui.job_shelf import PastArrived
 from dba_console.tui.questions import Question
 from dba_console.tui.shelf import BooksArrived
 
@@ -53,6 +55,10 @@ class Session:
     """How long the agent goes on after the last console left; None: until told to stop."""
     runs: tuple[OpenRun, ...] = ()
     """Runs that had not ended when the agent was attached to."""
+    target_key: str | None = None
+    """Names the target's history of jobs; None where only the recording tells it."""
+    directory: Path | None = None
+    """Of the recording, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ class Refused:
     text: str
 
 
-Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | RunWord
+Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | PastArrived | RunWord
 Arrival = SampleArrived | Other
 
 

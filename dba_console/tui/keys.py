@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Where = Literal[
-    "everywhere", "overview", "detail", "findings", "evidence", "backends", "runbooks", "runbook", "walkthrough"
-]
+    "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
+    "runbook", "walkthrough",
+]  # fmt: skip
 
 _ALSO: dict[Where, tuple[Where, ...]] = {
-    "findings": ("detail",), "backends": ("detail",), "runbooks": ("detail",)
+    "findings": ("detail",), "backends": ("detail",), "runbooks": ("detail",), "jobs": ("detail",),
+    "history": ("detail",),
 }  # fmt: skip
 """Screens that are another one as well: its keys that have no meaning of their own there mean the same."""
 
@@ -116,6 +118,15 @@ _RUNBOOK_KEYS = (
     Key(("escape", "backspace"), "esc", "back", "back", "back to where you came from", "runbook", "runbooks"),
 )
 
+_JOB_KEYS = (
+    Key(("d",), "d", "past", "history",
+        "dumps and restores that ended: how long, their trend, when they outgrow their window", group="jobs"),
+    Key(("enter",), "enter", "job", "job", "the selected dump, restore or other long work in full", "jobs", "jobs"),
+    Key(("d",), "d", "past", "its history", "the runs of this job that ended", "job", "jobs"),
+    Key(("escape", "backspace"), "esc", "back", "back", "back to the table", "job", "jobs"),
+    Key(("enter",), "enter", "past_runs", "its runs", "every run of the selected job", "history", "jobs"),
+)  # fmt: skip
+
 _BACKEND_KEYS = (
     Key(
         ("x",),
@@ -153,7 +164,7 @@ _UP_AND_DOWN = (
     Key(("pagedown",), "pgdn", "page_down", "page down", "a screen down", "evidence", "findings"),
 )
 
-_PAGES: tuple[Where, ...] = ("runbook", "walkthrough")
+_PAGES: tuple[tuple[Where, str], ...] = (("runbook", "runbooks"), ("walkthrough", "runbooks"), ("job", "jobs"))
 
 KEYS: tuple[Key, ...] = (
     *(
@@ -208,8 +219,9 @@ KEYS: tuple[Key, ...] = (
     Key(("full_stop",), ".", "scroll_right", "scroll right", "columns to the right", "detail", "table"),
     Key(("comma",), ",", "scroll_left", "scroll left", "columns to the left", "detail", "table"),
     *_BACKEND_KEYS,
+    *_JOB_KEYS,
     *_RUNBOOK_KEYS,
-    *(replace(key, where=where, group="runbooks") for where in _PAGES for key in _UP_AND_DOWN),
+    *(replace(key, where=where, group=group) for where, group in _PAGES for key in _UP_AND_DOWN),
     Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
     Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
     Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "leave; the agent goes on recording for its grace time"),
@@ -218,7 +230,7 @@ KEYS: tuple[Key, ...] = (
 
 _GROUPS = {
     "panels": "Panels", "findings": "Findings", "time": "Time", "record": "Record", "table": "Tables",
-    "runbooks": "Runbooks", "screen": "Screen",
+    "jobs": "Dumps & restores", "runbooks": "Runbooks", "screen": "Screen",
 }  # fmt: skip
 
 

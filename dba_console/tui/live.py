@@ -105,8 +105,9 @@ class LiveFeed:
     def _tell_attached(self, client: AgentClient) -> None:
         hello = client.hello
         self.session = Session(
-            hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s, tuple(hello.runs)
-        )
+            hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s, tuple(hello.runs),
+            hello.key, None if hello.session is None else Path(hello.session),
+        )  # fmt: skip
         if hello.session != self._recorded_in:
             self._recorded_in = hello.session
             if self.archive is not None:

@@ -10,6 +10,7 @@ from dba_console.clock import Clock
 from dba_console.errors import ConsoleError
 from dba_console.samples.event import Event
 from dba_console.tui.feed import Arrival, EventArrived, LinkChanged, LinkState, NoticeArrived, SampleArrived
+from dba_console.tui.job_shelf import PastArrived
 from dba_console.tui.present import Present
 from dba_console.tui.runs import Runs
 from dba_console.tui.shelf import BooksArrived
@@ -30,6 +31,8 @@ class Reception:
         self.runs = Runs()
         self.books: BooksArrived | None = None
         """The runbooks there are; None until they have been read."""
+        self.past: PastArrived | None = None
+        """The history of dumps and restores; None until it has been read."""
         self.notice: str | None = None
         self.link: LinkState = "connecting"
         self.link_text = ""
@@ -65,6 +68,8 @@ class Reception:
                 self.notice = text
             case BooksArrived():
                 self.books = arrival
+            case PastArrived():
+                self.past = arrival
             case RunViewMessage() | RunLines() | RunRefused():
                 self.runs.receive(arrival)
                 self._answered_run()

@@ -17,7 +17,7 @@ class ReplayFeed:
 
     def __init__(self, directory: Path, name: str) -> None:
         self.mailbox = Mailbox()
-        self.session = Session(name)
+        self.session = Session(name, directory=directory)
         self.archive = Archive(lambda: open_recording(directory), self.mailbox, resolve_time)
 
     @property

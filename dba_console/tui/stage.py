@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dba_console.frames.model import ProgressRow
+from dba_console.frames.outgrowing import NO_WINDOWS, Windows
 from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
 from dba_console.tui.backends import PANELS as OF_BACKENDS
@@ -12,6 +14,9 @@ from dba_console.tui.feed import Feed
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.header import screen_header
 from dba_console.tui.help import HelpView
+from dba_console.tui.job_history import HistoryView, RunsOfJobView
+from dba_console.tui.jobs import PANEL as OF_JOBS
+from dba_console.tui.jobs import JobPage, JobsView
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.overview import OverviewView
 from dba_console.tui.prompt import Prompt
@@ -24,12 +29,13 @@ from dba_console.tui.walkthrough import WalkthroughView
 class Stage:
     """Overview at the bottom, a panel or the help above it. Panels keep their order and selection when left."""
 
-    def __init__(self, navigator: Navigator, feed: Feed, *, ascii: bool = False) -> None:
+    def __init__(self, navigator: Navigator, feed: Feed, *, ascii: bool = False, windows: Windows = NO_WINDOWS) -> None:
         self._navigator = navigator
         self._feed = feed
         self._ascii = ascii
         self._overview = OverviewView()
         self._details: dict[str, DetailView] = {}
+        self._windows = windows
         self._above: list[View] = []
         self.prompt: Prompt | None = None
         self._chrome: tuple[object, ...] = ()
@@ -55,6 +61,18 @@ class Stage:
     def evidence(self, finding: str) -> None:
         """Show that finding with its evidence, above what is shown."""
         self._above.append(EvidenceView(finding))
+
+    def job(self, row: ProgressRow) -> None:
+        """Show that operation in full, above what is shown."""
+        self._above.append(JobPage(row))
+
+    def past(self) -> None:
+        """Show the history of dumps and restores, above what is shown."""
+        self._above.append(HistoryView(lambda: self._navigator.past, self._windows))
+
+    def past_runs(self, job: str) -> None:
+        """Show the runs of that job, above what is shown."""
+        self._above.append(RunsOfJobView(job, lambda: self._navigator.past, self._windows))
 
     def runbooks(self) -> None:
         """Show the runbooks, and the runs under way."""
@@ -111,7 +129,7 @@ class Stage:
         navigator = self._navigator
         return (
             navigator.label, navigator.notice, navigator.link, trouble(navigator, self._feed.session.interval_s),
-            navigator.runs.changed, navigator.books,
+            navigator.runs.changed, navigator.books, navigator.past,
         )  # fmt: skip
 
     def _scene(self) -> Scene:
@@ -152,4 +170,6 @@ class Stage:
 def _panel_view(name: str) -> DetailView:
     if name == "findings":
         return FindingsView()
+    if name == OF_JOBS:
+        return JobsView()
     return BackendsView(name) if name in OF_BACKENDS else DetailView(name)

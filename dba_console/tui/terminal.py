@@ -17,6 +17,7 @@ from dba_console.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
+    from dba_console.config import JobsConfig
 
 Colours = Literal["mono", "16", "256", "truecolor"]
 
@@ -40,6 +41,8 @@ class ScreenOptions:
     """Replay: the TIME to begin at."""
     runbooks: tuple[str, ...] = ()
     """Directories of runbooks besides those shipped."""
+    jobs: JobsConfig | None = None
+    """How long dumps and restores may take."""
     ask: RunBegin | RunResume | RunWatch | None = None
     """Sent once the agent is attached to; the screen then shows that run."""
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.frames.outgrowing import NO_WINDOWS
 from dba_console.tui.actions import Actions
 from dba_console.tui.backends import BackendsView
 from dba_console.tui.detail import DetailView
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.help import HelpView
+from dba_console.tui.job_history import HistoryView, RunsOfJobView
+from dba_console.tui.jobs import JobPage, JobsView
 from dba_console.tui.keys import KEYS, Where, find, keys_of, markdown
 from dba_console.tui.overview import OverviewView
 from dba_console.tui.panels import by_key, panel_titles
@@ -19,10 +22,12 @@ from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.runs import Runs
 from dba_console.tui.view import View
 from dba_console.tui.walkthrough import WalkthroughView
+from tests.jobs import dump_row
 
 VIEWS = {
     "overview": OverviewView, "detail": DetailView, "findings": FindingsView, "evidence": EvidenceView,
-    "backends": BackendsView, "runbooks": RunbooksView, "runbook": RunbookPage, "walkthrough": WalkthroughView,
+    "backends": BackendsView, "jobs": JobsView, "job": JobPage, "history": HistoryView,
+    "runbooks": RunbooksView, "runbook": RunbookPage, "walkthrough": WalkthroughView,
 }  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "keys.md"
 
@@ -53,6 +58,8 @@ def test_hints_of_every_view_are_keys_of_it() -> None:
     views: list[View] = [OverviewView(), DetailView("io"), HelpView("overview"), BackendsView("sessions")]
     runs = Runs()
     views += [RunbooksView(lambda: None, runs), RunbookPage("x", lambda: None), WalkthroughView("x", runs)]
+    views += [JobsView(), JobPage(dump_row()), HistoryView(lambda: None, NO_WINDOWS)]
+    views += [RunsOfJobView("x", lambda: None, NO_WINDOWS)]
     for view in views:
         known = {key.action for key in keys_of(view.where)} | {"panel", "time"}
         assert set(view.hints) <= known

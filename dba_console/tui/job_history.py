@@ -1,0 +1,108 @@
+"""The history of dumps and restores on the screen: every job known on the target, and every run of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dba_console.agent.jobs.past import before
+from dba_console.frames.outgrowing import Windows
+from dba_console.frames.past_jobs import JobPast, Past
+from dba_console.panels.cells import Detail, Line, Span, fit_line, line
+from dba_console.panels.job_history import history, job_key, runs_of
+from dba_console.panels.tables import arranged
+from dba_console.panels.text import rule
+from dba_console.panels.wrapping import wrap_lines
+from dba_console.tui.detail import DetailView
+from dba_console.tui.job_shelf import PastArrived
+from dba_console.tui.keys import Where
+from dba_console.tui.view import Scene
+
+ReadPast = Callable[[], PastArrived | None]
+
+
+class PastView(DetailView):
+    """Tables made of the history; at a moment of the past only what was known then is in it."""
+
+    def __init__(self, name: str, read: ReadPast, windows: Windows) -> None:
+        super().__init__(name)
+        self._read, self._windows = read, windows
+        self._laid: tuple[object, ...] = ()
+        self._past: Past | None = None
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        arrived = self._read()
+        if arrived is None:
+            return [(), line(Span(" reading the history …", "dim"))]
+        at_us = None if scene.live or scene.frame is None else scene.frame.at_us
+        if self._laid != (laid := (id(arrived), at_us, width)):
+            self._past = arrived.past if at_us is None else before(arrived.past, at_us)
+            self._show(self._past, width)
+            self._laid = laid
+        return self._drawn(width, height)
+
+    def _show(self, past: Past, width: int) -> None:
+        detail = self._detail(past, width)
+        self._width = width
+        title = rule(line(Span(detail.title, "title")), width)
+        self._head = [fit_line(title, width), *wrap_lines(detail.head, width)]
+        self._update(Detail(detail.title, detail.head, tuple(arranged(one, width) for one in detail.tables)))
+
+    def _detail(self, past: Past, width: int) -> Detail:
+        raise NotImplementedError
+
+
+class HistoryView(PastView):
+    """Every job; enter opens its runs."""
+
+    where: Where = "history"
+
+    def __init__(self, read: ReadPast, windows: Windows) -> None:
+        super().__init__("history", read, windows)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", "past_runs", "filter", "sort_next", "help", "quit")
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        lines = super().lines(scene, width, height)
+        if self.grid is not None and self.grid.selected is None and self.grid.rows:
+            self.grid.select(0)
+            lines = super().lines(scene, width, height)
+        return lines
+
+    @property
+    def chosen(self) -> str | None:
+        """The key of the job the keys act on."""
+        return None if self.grid is None else self.grid.selected
+
+    def back(self) -> bool:
+        if self.grid is not None:
+            self.grid.unselect()
+        return super().back()
+
+    def _detail(self, past: Past, width: int) -> Detail:
+        return history(past, self._windows, width)
+
+
+class RunsOfJobView(PastView):
+    """Every run of one job."""
+
+    def __init__(self, job: str, read: ReadPast, windows: Windows) -> None:
+        super().__init__("past runs", read, windows)
+        self._job = job
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", "row", "filter", "sort_next", "help", "quit")
+
+    def _detail(self, past: Past, width: int) -> Detail:
+        job = find_job(past, self._job)
+        if job is None:
+            nothing = line(Span("no run of it is known at this moment", "dim"))
+            return Detail("Runs", (nothing,))
+        return runs_of(job, self._windows, width)
+
+
+def find_job(past: Past, key: str) -> JobPast | None:
+    """The job of that key, None where nothing is known of it."""
+    return next((job for job in past.jobs if job_key(job) == key), None)

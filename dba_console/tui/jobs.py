@@ -1,0 +1,104 @@
+"""Dumps, restores and other long work on the screen: the table of them, and one of them in full."""
+
+from __future__ import annotations
+
+from dba_console.frames.jobs import job_name
+from dba_console.frames.model import Frame, ProgressRow
+from dba_console.panels.cells import Line, Span, clean, fit_line, line
+from dba_console.panels.job_page import find_row, job_page, job_title
+from dba_console.panels.phrases import wrap
+from dba_console.panels.progress_words import row_key
+from dba_console.panels.text import rule
+from dba_console.panels.times import clock, from_rfc3339
+from dba_console.tui.detail import DetailView
+from dba_console.tui.keys import Where
+from dba_console.tui.pages import Page
+from dba_console.tui.view import Scene
+
+PANEL = "progress"
+
+
+class JobsView(DetailView):
+    """The panel of long work; enter opens the selected row in full."""
+
+    where: Where = "jobs"
+
+    def __init__(self, name: str = PANEL) -> None:
+        super().__init__(name)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", "job", "past", "filter", "sort_next", "space", "time", "help", "quit")
+
+    @property
+    def chosen(self) -> ProgressRow | None:
+        """The selected row, with none selected the first one; None where it is gone or there is none."""
+        grid = self.grid
+        if grid is None or self._frame is None:
+            return None
+        if grid.selected is None:
+            grid.move(0)
+        if grid.selected is None:
+            return None
+        return find_row(self._frame, grid.selected)
+
+
+class JobPage(Page):
+    """One of them. Kept as it was last seen once it is over, and what is known of its end said above it."""
+
+    where: Where = "job"
+
+    def __init__(self, row: ProgressRow) -> None:
+        super().__init__()
+        self._row = row
+        self._key = row_key(row)
+        self._seen_us: int | None = None
+        self._laid: tuple[object, ...] = ()
+        self._lines: list[Line] = []
+
+    @property
+    def row(self) -> ProgressRow:
+        """As it was last seen."""
+        return self._row
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", "row_down", "past", "space", "time", "help", "quit")
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        frame = scene.frame
+        if frame is None:
+            return [(), line(Span(f" {scene.waiting_for}", "dim"))]
+        if self._laid != (laid := (id(frame), width)):
+            self._laid, self._lines = laid, self._lay_out(frame, width)
+        return [self._lines[0], *self.scrolled(self._lines[1:], height - 1)]
+
+    def _lay_out(self, frame: Frame, width: int) -> list[Line]:
+        pid = self._row.pid if self._row.pid is not None else next(iter(self._row.backends), None)
+        found = find_row(frame, self._key, pid)
+        if found is not None:
+            self._row, self._key, self._seen_us = found, row_key(found), frame.at_us
+        head = fit_line(rule(job_title(self._row), width), width)
+        gone = [] if found is not None else self._gone(frame, width)
+        return [head, *gone, *job_page(frame, self._row, width)]
+
+    def _gone(self, frame: Frame, width: int) -> list[Line]:
+        """Why it is not among the operations of this moment, as far as that is known."""
+        panel = frame.progress
+        if panel.status != "ok":
+            text = "whether it goes on is not known now: the panel could not be read"
+        elif self._seen_us is not None and frame.at_us < self._seen_us:
+            text = "it is not under way at this moment"
+        else:
+            text = self._ending(frame) or "it is over; how it ended is not known here"
+        seen = "" if self._seen_us is None else f". Below as it was last seen at {clock(self._seen_us)}"
+        return [(Span(f" {one}", "warn"),) for one in wrap(f"{text}{seen}", width - 2)] + [()]
+
+    def _ending(self, frame: Frame) -> str | None:
+        """What the agent said of its end."""
+        name = job_name(self._row.kind, self._row.database)
+        for event in reversed(frame.events.rows):
+            at_us = from_rfc3339(event.at) or 0
+            if event.kind == "job.ended" and at_us >= (self._seen_us or 0) and event.text.startswith(name):
+                return clean(event.text)
+        return None
