@@ -23,7 +23,8 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     phase: Phase
     schema: str | None = None
     tag: str = ""
-    """The name as the archive has it: of a constraint or trigger `TABLE NAME`. Server text: clean() before it is shown."""
+    """The name as the archive has it: of a constraint or trigger `TABLE NAME`. Server text: clean() before it
+    is shown."""
     owner: str | None = None
     oid: int | None = None
     """Of the object in the database that was dumped."""

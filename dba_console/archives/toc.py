@@ -1,0 +1,266 @@
+"""The table of contents of an archive of pg_dump: versions 1.12 to 1.16, as directory, custom or tar begin with it.
+
+Read in pieces of bounded size, from a file that may still be written, cut short, damaged or hostile. What is no
+archive, or is none that this knows, is an ArchiveError; an archive cut short in its table of contents is one too.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from dba_console.errors import ConsoleError, ExitCode
+
+MAGIC = b"PGDMP"
+OLDEST = (1, 12)
+NEWEST = (1, 16)
+_FORMATS = {1: "custom", 3: "tar", 4: "null", 5: "directory"}
+_COMPRESSIONS = {0: "none", 1: "gzip", 2: "lz4", 3: "zstd"}
+_WINDOW = 1 << 20
+"""Bytes read at a time."""
+_LARGEST_ENTRY = 64 << 20
+"""Bytes of one entry: its statement may be a function of megabytes, but a length beyond this is damage."""
+_MOST_ENTRIES = 5_000_000
+_LONGEST_NAME = 4096
+"""Bytes kept of a name: a function's has its argument list."""
+
+
+class ArchiveError(ConsoleError):
+    """A file that is no archive, is cut short, or of a version that is not known."""
+
+    code = ExitCode.UNSUPPORTED
+
+
+class TocEntry(Struct, frozen=True, gc=False):
+    """One entry as it is written. Names are server text."""
+
+    dump_id: int
+    dumper: bool
+    """It has data in the archive."""
+    table_oid: int
+    """Of the catalog its oid is in."""
+    oid: int
+    tag: str
+    desc: str
+    section: int
+    """1: none, 2: before the data, 3: data, 4: after it."""
+    schema: str | None
+    owner: str | None
+    needs: tuple[int, ...]
+    file: str | None
+    """Of a directory or tar archive: the name of its data file; a directory's without suffix of compression."""
+    offset: int | None
+    """Of a custom archive: where its data begins; None while it is written, or where it was written into a pipe."""
+
+
+class Toc(Struct, frozen=True, kw_only=True):
+    """Head and entries, in the archive's order."""
+
+    version: tuple[int, int, int]
+    format: str
+    compression: str
+    level: int | None
+    """Of the compression, where the archive tells it: up to version 1.14, -1 being its default."""
+    created: tuple[int, int, int, int, int, int, int]
+    """Year, month, day, hour, minute, second by the clock of the host that dumped, and whether that was summer time."""
+    database: str | None
+    server_version: str | None
+    dump_version: str | None
+    entries: tuple[TocEntry, ...]
+
+
+class _Cut(Exception):
+    """The bytes at hand do not hold what is being read."""
+
+
+class _Bytes:
+    """A window on a file; numbers and texts as an archive writes them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.held = b""
+        self.at = 0
+        self.int_size = 4
+        self.offset_size = 8
+        self.encoding = "utf-8"
+
+    def more(self) -> bool:
+        """Read on, from where the current entry begins; False at the end of the file."""
+        read = self._file.read(_WINDOW)
+        if not read:
+            return False
+        if len(self.held) - self.at > _LARGEST_ENTRY:
+            raise ArchiveError(
+                f"an entry of the table of contents is longer than {_LARGEST_ENTRY >> 20} MB", hint=_DAMAGED
+            )
+        self.held = self.held[self.at :] + read
+        self.at = 0
+        return True
+
+    def raw(self, size: int) -> bytes:
+        at = self.at
+        if at + size > len(self.held):
+            raise _Cut
+        self.at = at + size
+        return self.held[at : at + size]
+
+    def byte(self) -> int:
+        return self.raw(1)[0]
+
+    def number(self) -> int:
+        at, held, size = self.at, self.held, self.int_size
+        end = at + 1 + size
+        if end > len(held):
+            raise _Cut
+        self.at = end
+        value = int.from_bytes(held[at + 1 : end], "little")
+        return -value if held[at] else value
+
+    def text(self) -> str | None:
+        size = self.number()
+        if size < 0:
+            return None
+        value = self.raw(size)
+        if size > _LONGEST_NAME:
+            value = value[:_LONGEST_NAME]
+        return value.decode(self.encoding, "replace")
+
+    def skip_text(self) -> None:
+        """Over a text that nobody asks for: no copy of it is made."""
+        size = self.number()
+        if size > 0:
+            at = self.at + size
+            if at > len(self.held):
+                if size > _LARGEST_ENTRY:
+                    raise ArchiveError("a length in the table of contents is beyond all measure", hint=_DAMAGED)
+                raise _Cut
+            self.at = at
+
+    def data_offset(self) -> int | None:
+        flag = self.byte()
+        value = int.from_bytes(self.raw(self.offset_size), "little")
+        if flag not in (0, 1, 2, 3):
+            raise ArchiveError(f"a data offset of the table of contents has the unknown mark {flag}", hint=_DAMAGED)
+        return value if flag == 2 else None
+
+
+_DAMAGED = "the archive is damaged, or was cut short while it was copied: compare it with where it came from"
+_UNDER_WAY = "a dump that is still being written shows its table of contents only once the catalog has been read"
+
+
+def read_toc(file: BinaryIO) -> Toc:
+    """Read head and table of contents. Raises ArchiveError for what is none, is cut short, or of another version."""
+    bytes_ = _Bytes(file)
+    bytes_.more()
+    try:
+        toc, count = _head(bytes_)
+        entries = _entries(bytes_, toc, count)
+    except _Cut:
+        raise ArchiveError("the archive ends within its table of contents", hint=_UNDER_WAY) from None
+    return Toc(**{**{name: getattr(toc, name) for name in toc.__struct_fields__}, "entries": entries})
+
+
+def _head(read: _Bytes) -> tuple[Toc, int]:
+    """The head, and how many entries follow. A head is far shorter than a window."""
+    if read.raw(len(MAGIC)) != MAGIC:
+        raise ArchiveError("not an archive of pg_dump: it does not begin with PGDMP")
+    major, minor, revision = read.raw(3)
+    if not OLDEST <= (major, minor) <= NEWEST:
+        raise _unknown_version(major, minor)
+    read.int_size, read.offset_size, form = read.raw(3)
+    if read.int_size not in range(1, 9) or read.offset_size not in range(1, 9) or form not in _FORMATS:
+        raise ArchiveError("the head of the archive makes no sense", hint=_DAMAGED)
+    level: int | None = None
+    if (major, minor) >= (1, 15):
+        method = _COMPRESSIONS.get(read.byte(), "unknown")
+    else:
+        level = read.number()
+        method = "none" if level == 0 else "gzip"
+    second, minute, hour, day, month, year, summer = (read.number() for _ in range(7))
+    toc = Toc(
+        version=(major, minor, revision),
+        format=_FORMATS[form],
+        compression=method,
+        level=level,
+        created=(year + 1900, month + 1, day, hour, minute, second, summer),
+        database=read.text(),
+        server_version=read.text(),
+        dump_version=read.text(),
+        entries=(),
+    )
+    count = read.number()
+    if not 0 <= count <= _MOST_ENTRIES:
+        raise ArchiveError(f"the archive claims to have {count} entries", hint=_DAMAGED)
+    return toc, count
+
+
+def _unknown_version(major: int, minor: int) -> ArchiveError:
+    if (major, minor) > NEWEST:
+        newer = f"the archive is of version {major}.{minor}, newer than {NEWEST[0]}.{NEWEST[1]}, which is known here"
+        return ArchiveError(newer, hint="a pg_restore of the release that wrote it, or of a later one, can read it")
+    return ArchiveError(f"the archive is of version {major}.{minor}: of a pg_dump before 9.0", hint=None)
+
+
+def _entries(read: _Bytes, toc: Toc, count: int) -> tuple[TocEntry, ...]:
+    minor = toc.version[1]
+    texts: dict[str | None, str | None] = {}
+    entries: list[TocEntry] = []
+    for _ in range(count):
+        while True:
+            begin = read.at
+            try:
+                entries.append(_entry(read, minor, toc.format, texts))
+                break
+            except _Cut:
+                read.at = begin
+                if not read.more():
+                    raise
+            except (ValueError, struct.error) as error:
+                raise ArchiveError("an entry of the table of contents makes no sense", hint=_DAMAGED) from error
+    return tuple(entries)
+
+
+def _entry(read: _Bytes, minor: int, form: str, texts: dict[str | None, str | None]) -> TocEntry:
+    """One entry; `texts` keeps one copy of what thousands of entries share."""
+    dump_id = read.number()
+    dumper = read.number() != 0
+    table_oid = int(read.text() or 0)
+    oid = int(read.text() or 0)
+    tag = read.text() or ""
+    desc = read.text() or ""
+    section = read.number()
+    read.skip_text()  # the statement that makes it
+    read.skip_text()  # the one that drops it
+    read.skip_text()  # COPY
+    schema = read.text()
+    read.skip_text()  # tablespace
+    if minor >= 14:
+        read.skip_text()  # access method
+    if minor >= 16:
+        read.number()  # relkind
+    owner = read.text()
+    read.skip_text()  # WITH OIDS
+    needs = []
+    while (need := read.text()) is not None:
+        needs.append(int(need))
+    file, offset = None, None
+    if form == "custom":
+        offset = read.data_offset()
+    else:
+        file = read.text() or None
+    return TocEntry(
+        dump_id=dump_id,
+        dumper=dumper,
+        table_oid=table_oid,
+        oid=oid,
+        tag=tag,
+        desc=texts.setdefault(desc, desc) or "",
+        section=section,
+        schema=texts.setdefault(schema, schema) or None,
+        owner=texts.setdefault(owner, owner) or None,
+        needs=tuple(needs),
+        file=file,
+        offset=offset,
+    )
