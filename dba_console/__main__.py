@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 COMMANDS = frozenset(
     (
-        "attach", "check", "config", "demo", "doctor", "findings", "record", "replay", "runbook", "session", "show",
-        "stamp", "version", "--help", "-h",
+        "attach", "check", "config", "demo", "doctor", "dumps", "findings", "record", "replay", "runbook", "session",
+        "show", "stamp", "version", "--help", "-h",
     )
 )  # fmt: skip
 """First words that are commands; anything else names a server to open the console on."""
@@ -93,6 +93,7 @@ def screen_options(config: Config, mouse: bool | None = None) -> ScreenOptions:
         colours=config.screen.colours,
         ascii=config.screen.ascii,
         runbooks=tuple(config.runbooks.path),
+        jobs=config.jobs,
     )
 
 

@@ -1,0 +1,152 @@
+"""`dba-console dumps`: how many jobs a dump is worth here, what it takes, what an archive holds, whether it is whole.
+
+What each finds is on stdout, as text or as one JSON object; how far it is goes to stderr, where that is a terminal.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from dba_console.cli.config_file import load_config
+from dba_console.cli.options import Dsn, Json, new_app
+from dba_console.cli.output import columns, put_json
+from dba_console.cli.stderr import say
+from dba_console.cli.stdout import put
+from dba_console.cli.targeting import resolve_target
+from dba_console.dumping.kept import Kept, load, save
+from dba_console.dumping.sweep import MOST_EVER, NOWHERE, WINDOW_S, Asked, Step, sweep
+from dba_console.dumping.words import HEAD, RIGHT, S4_TOLD, conclusion, table
+from dba_console.errors import ConsoleError, ExitCode, UsageError
+from dba_console.target import Target
+from dba_console.units import human_duration, parse_duration
+
+app = new_app("Dumps: find the right number of jobs, estimate, list, verify.")
+
+To = Annotated[
+    str, typer.Option("--to", metavar="DIR", help="Scratch directory for the trials, or `nowhere`: memory, given back.")
+]
+Bindir = Annotated[
+    str | None, typer.Option("--bindir", metavar="DIR", help="Where pg_dump and pg_restore lie; default: the path.")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="The number alone; nothing where no sweep is kept.")]
+
+
+@app.command("sweep")
+def sweep_command(
+    dsn: Dsn = None,
+    to: To = NOWHERE,
+    share: Annotated[
+        str, typer.Option("--share", metavar="PCT", help="Of the data: the biggest tables, and of the rest a part.")
+    ] = "100%",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, max=MOST_EVER, help="The most jobs to try.", show_default=False)
+    ] = None,
+    window: Annotated[
+        str, typer.Option("--window", metavar="TIME", help="A trial is cut after this long.")
+    ] = f"{WINDOW_S:.0f}s",
+    compress: Annotated[
+        str | None, typer.Option("--compress", "-Z", metavar="HOW", help="As for pg_dump -Z.", show_default=False)
+    ] = None,
+    nice: Annotated[int, typer.Option("--nice", min=0, max=19, help="Of the trials; 0: like everybody else.")] = 10,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Read from the disk each time: puts the tables out of the page cache.")
+    ] = False,
+    bindir: Bindir = None,
+    json: Json = False,
+) -> int:
+    """Try dumps with several numbers of jobs, find the fewest that are as good as any, and keep the result."""
+    asked = Asked(
+        to=to, share=_share(share), most=jobs, window_s=_window(window), compression=compress, niceness=nice,
+        fresh=fresh, bindir=bindir,
+    )  # fmt: skip
+    target = _target(dsn)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    kept = sweep(target, asked, _teller())
+    said = _keep(target, kept)
+    _show(kept, as_json=json)
+    if said:
+        say(said)
+    return ExitCode.OK
+
+
+@app.command("jobs")
+def jobs_command(dsn: Dsn = None, plain: Plain = False, json: Json = False) -> int:
+    """What the last sweep of this database found, and its table."""
+    target = _target(dsn)
+    kept = load(target.key)
+    if plain:
+        if kept is not None:
+            put(str(kept.jobs))
+        return ExitCode.OK
+    if kept is None:
+        raise UsageError(f"no sweep of {target.name} is kept", hint="dba-console dumps sweep makes one")
+    _show(kept, as_json=json)
+    return ExitCode.OK
+
+
+def _show(kept: Kept, *, as_json: bool) -> None:
+    if as_json:
+        put_json(msgspec.to_builtins(kept))
+        return
+    put(columns(HEAD, table(kept), right=RIGHT))
+    put("")
+    put("\n".join(conclusion(kept)))
+    put(S4_TOLD)
+
+
+def _keep(target: Target, kept: Kept) -> str | None:
+    """Write it down; what is to be said where that failed: the result is shown all the same."""
+    try:
+        save(target.key, kept)
+    except (OSError, ConsoleError) as error:
+        return f"warning: it could not be kept: {error}"
+    return None
+
+
+def _teller() -> Callable[[Step], None]:
+    """What a sweep tells while it goes on: lines on stderr, and on a terminal the run under way."""
+    live = sys.stderr.isatty()
+    clear = "\r\x1b[K" if live else ""
+
+    def tell(step: Step) -> None:
+        if step.kind == "progress":
+            if live:
+                sys.stderr.write(clear + step.text)
+                sys.stderr.flush()
+        elif step.kind != "begin":
+            say(clear + step.text)
+
+    return tell
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """The trial under way ends with all it wrote, as by ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def _target(dsn: str | None) -> Target:
+    return resolve_target(dsn, load_config())
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.strip().rstrip("%")) / 100
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise UsageError(f"not a share: {text!r}", hint="write it in percent, as in --share 25%")
+    return value
+
+
+def _window(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds < 1:
+        raise UsageError(f"a trial of {human_duration(seconds)} tells nothing", hint="--window 1s is the least")
+    return seconds

@@ -1,0 +1,197 @@
+"""How long a dump takes with how many jobs: what timed runs say, what follows for the others, which to try next. Pure.
+
+A run gives a rate (bytes of tables a second while every job had work) and processor time. From the rates, the time of a
+whole dump follows by doing as pg_dump -j does: the biggest table first, each free job takes the next one. So one big
+table among small ones is seen for what it is, also where the runs were cut short and never came to its end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+NEAR = 0.05
+"""Runs of one and the same dump differ by about this much; what gains no more is not worth another job."""
+ALONE = 0.6
+"""Of its time beside another thread on the same core, what work takes on a core of its own."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One timed pg_dump -Fd -j."""
+
+    jobs: int
+    wall_s: float
+    """From its start to its end, or to where it was cut."""
+    before_s: float
+    """Of that before the first table: catalog, locks, snapshot. The same whatever -j."""
+    complete: bool
+    """False: cut, because what was to be known was known."""
+    done: float
+    """Bytes of tables dumped."""
+    busy_s: float
+    """As long as every job had a table."""
+    busy_done: float
+    """Bytes of tables dumped in that time."""
+    client_s: float
+    """Processor time of pg_dump and its workers."""
+    server_s: float | None = None
+    """Processor time of their sessions; None where the server runs elsewhere."""
+    host_busy_pct: float | None = None
+    """Of all processors of this host, whoever used them."""
+    iowait_pct: float | None = None
+    read_bytes: int | None = None
+    """By the device under the data, whoever asked for it."""
+    read_util_pct: float | None = None
+    write_util_pct: float | None = None
+    """Of the device the scratch directory lies on."""
+    output_bytes: int = 0
+    """Size of what it wrote."""
+
+    @property
+    def rate(self) -> float:
+        """Bytes of tables a second with all jobs at work."""
+        if self.busy_s >= 1 or (self.busy_s > 0 and self.busy_s >= 0.2 * (self.wall_s - self.before_s)):
+            return self.busy_done / self.busy_s
+        return self.done / max(self.wall_s - self.before_s, 1e-3)
+
+    @property
+    def cpu_s(self) -> float:
+        return self.client_s + (self.server_s or 0.0)
+
+    @property
+    def stream(self) -> float:
+        """Bytes of tables a second that one job cannot exceed: its slower side, pg_dump or session, at full speed."""
+        return self.done / max(self.client_s, self.server_s or 0.0, 1e-3)
+
+
+Rates = Callable[[int], float]
+
+
+def rates_of(runs: Mapping[int, Run]) -> Rates:
+    """The rate with any number of jobs: as measured, in between on a line, above as with the most jobs measured. Below
+    the fewest measured: as far as one job's own processors allow.
+
+    >>> one = dict(wall_s=10, before_s=0, complete=True, done=100, busy_s=10, client_s=20)
+    >>> rate = rates_of({2: Run(jobs=2, busy_done=100, **one), 4: Run(jobs=4, busy_done=140, **one)})
+    >>> [rate(jobs) for jobs in (1, 2, 3, 4, 9)]
+    [5.0, 10.0, 12.0, 14.0, 14.0]
+    """
+    known = sorted((jobs, run.rate) for jobs, run in runs.items())
+
+    def rate(jobs: int) -> float:
+        if jobs <= known[0][0]:
+            fewest, at_fewest = known[0]
+            stream = max(at_fewest / fewest, runs[fewest].stream)
+            return at_fewest if jobs == fewest else min(at_fewest, stream * jobs)
+        for (low, at_low), (high, at_high) in itertools.pairwise(known):
+            if jobs <= high:
+                return at_low + (at_high - at_low) * (jobs - low) / (high - low)
+        return known[-1][1]
+
+    return rate
+
+
+def predicted_s(sizes: Sequence[float], rate: Rates, jobs: int) -> float:
+    """Seconds for all tables: sizes in bytes, biggest first, `jobs` of them at a time sharing the rate equally.
+
+    >>> predicted_s([10, 10, 10, 10], lambda jobs: jobs * 1.0, 2), predicted_s([90, 1, 1], lambda jobs: jobs * 1.0, 3)
+    (20.0, 90.0)
+    """
+    left = sorted(sizes, reverse=True)
+    ends: list[float] = []
+    """Of the tables under way: where each ends, in bytes that every one of them has been given by then."""
+    given = seconds = 0.0
+    position = 0
+    while position < len(left) or ends:
+        while position < len(left) and len(ends) < jobs:
+            heapq.heappush(ends, given + left[position])
+            position += 1
+        end = heapq.heappop(ends)
+        active = len(ends) + 1
+        seconds += (end - given) * active / max(rate(active), 1e-9)
+        given = end
+    return seconds
+
+
+def at_least_s(run: Run, jobs: int, cpus: int) -> float:
+    """Seconds the dump of `run`, a whole one, cannot be quicker than with other jobs: its processor time is given."""
+    per_job = max(run.client_s, run.server_s or 0.0) / jobs
+    return run.before_s + max(per_job, run.cpu_s / cpus)
+
+
+class Curve:
+    """What is known after some runs of one selection of tables, `sizes` of the whole database."""
+
+    def __init__(self, sizes: Sequence[float], cpus: int, most: int, *, whole: bool, shared_cores: bool) -> None:
+        self.sizes, self.cpus, self.most, self.whole = sizes, cpus, most, whole
+        self.runs: dict[int, Run] = {}
+        self._alone = ALONE if shared_cores else 1.0
+
+    def add(self, run: Run) -> None:
+        """Take a run in; of two with as many jobs, the quicker one, for what disturbs only delays."""
+        old = self.runs.get(run.jobs)
+        if old is None or run.rate > old.rate:
+            self.runs[run.jobs] = run
+
+    def measured(self, jobs: int) -> bool:
+        """Whether the time with so many jobs is that of a run, and not reckoned."""
+        return self.whole and jobs in self.runs and self.runs[jobs].complete
+
+    def seconds(self, jobs: int) -> float:
+        """A whole dump of the database."""
+        if self.measured(jobs):
+            return self.runs[jobs].wall_s
+        before = min(run.before_s for run in self.runs.values())
+        seconds = before + predicted_s(self.sizes, rates_of(self.runs), jobs)
+        # One that was cut had not come to its end by then.
+        return max(seconds, self.runs[jobs].wall_s) if self.whole and jobs in self.runs else seconds
+
+    def best(self) -> int:
+        return min(self.runs, key=lambda jobs: (self.seconds(jobs), jobs))
+
+    def knee(self) -> int:
+        """The fewest jobs, of those tried, with which it takes no longer than the best by more than NEAR."""
+        limit = self.seconds(self.best()) * (1 + NEAR)
+        return min(jobs for jobs in self.runs if self.seconds(jobs) <= limit)
+
+    def next(self) -> int | None:
+        """The number of jobs to try next, None where it is known well enough.
+
+        First as many as there are processors; then twice as many as long as that helps, or could by the processor time
+        they took; then fewer, halving the distance; at last one alone, for comparison.
+        """
+        if not self.runs:
+            return min(self.cpus, self.most)
+        highest, knee = max(self.runs), self.knee()
+        if knee == highest and highest < self.most and self._room_above(highest):
+            return min(self.most, highest * 2)
+        fewer = max((jobs for jobs in self.runs if jobs < knee), default=0)
+        if knee - fewer > 1:
+            half = max(1, (fewer + knee) // 2)
+            if self.may_do(half):
+                return half
+            between = next((jobs for jobs in range(half + 1, knee) if self.may_do(jobs)), None)
+            if between is not None and fewer > 0:
+                return between
+        above = [jobs for jobs in self.runs if jobs > knee]
+        if above and min(above) - knee > 1 and self.seconds(min(above)) < self.seconds(knee) * (1 - NEAR):
+            return (knee + min(above)) // 2
+        return 1 if 1 not in self.runs and self.most > 1 else None
+
+    def _room_above(self, jobs: int) -> bool:
+        """Whether more jobs could make it quicker by more than NEAR, for all that processors tell."""
+        run = self.runs[jobs]
+        if not run.complete:
+            return run.host_busy_pct is None or run.host_busy_pct < 100 * (1 - NEAR)
+        return at_least_s(run, self.most, self.cpus) < run.wall_s * (1 - NEAR)
+
+    def may_do(self, jobs: int) -> bool:
+        """Whether fewer jobs could do as well, for all that is known: their processor time alone may forbid it."""
+        best = self.runs[self.best()]
+        limit = self.seconds(self.best()) * (1 + NEAR)
+        if best.complete and self.whole:
+            return at_least_s(best, jobs, self.cpus) * self._alone <= limit
+        return predicted_s(self.sizes, lambda active: best.stream * active, jobs) * self._alone <= limit

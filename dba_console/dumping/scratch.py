@@ -1,0 +1,150 @@
+"""The directory a trial dump is written to: its own, known as such, and gone afterwards whatever became of the trial.
+
+What a killed one leaves is removed by the next start in the same place: the name tells whose it is, and a process that
+runs no more needs nothing. "Nowhere" is memory (tmpfs), where the data of each file are let go again as pg_dump writes
+them: pg_dump does all it does, and only its last step, the disk, is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from dba_console.errors import ConsoleError, UsageError
+from dba_console.probes.host.files import read_file
+from dba_console.probes.host.mountinfo import MountEntry, holder, parse_mountinfo
+from dba_console.probes.host.procstat import stat_of
+
+NAME = re.compile(r"\.dba-console-sweep-(\d+)-(\d+)")
+"""Process and its start, in ticks since boot: a process id alone is given to others again."""
+MEMORY = ("/dev/shm", "/run", "/tmp")
+"""Where memory is usually mounted as a file system."""
+MEMORY_ROOM = 256 << 20
+"""Bytes free there, so that several jobs can write between two looks."""
+_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
+"""fallocate(2): the blocks go, the size stays."""
+_KEPT = ("toc.dat", ".toc")
+_libc = ctypes.CDLL(None, use_errno=True)
+_fallocate = getattr(_libc, "fallocate64", None) or _libc.fallocate
+
+
+class Room(NamedTuple):
+    """What a file system has, bytes."""
+
+    free: int
+    size: int
+
+
+def room_of(path: str | Path) -> Room:
+    """Raises OSError."""
+    found = os.statvfs(path)
+    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def mount_of(path: str | Path) -> MountEntry | None:
+    """The file system a place lies on; None where the kernel does not say."""
+    try:
+        return holder(parse_mountinfo(read_file("/proc/self/mountinfo")), os.path.realpath(path))
+    except OSError:
+        return None
+
+
+def nowhere() -> Path:
+    """A directory in memory with room enough. Raises ConsoleError where there is none."""
+    seen = []
+    for place in MEMORY:
+        mount = mount_of(place)
+        if mount is None or mount.fstype != "tmpfs" or not os.access(place, os.W_OK | os.X_OK):
+            continue
+        free = room_of(place).free
+        if free >= MEMORY_ROOM:
+            return Path(place)
+        seen.append(f"{place} has {free >> 20} MB")
+    told = f" ({', '.join(seen)})" if seen else ""
+    raise ConsoleError(
+        f"there is no directory in memory with {MEMORY_ROOM >> 20} MB free{told}",
+        hint="name a scratch directory: --to DIR",
+    )
+
+
+@contextmanager
+def scratch(place: Path) -> Iterator[Path]:
+    """An empty directory in `place`, removed at the end. Raises UsageError where none can be made."""
+    remove_leftovers(place)
+    own = stat_of("/proc", os.getpid())
+    path = place / f".dba-console-sweep-{os.getpid()}-{own.start_ticks if own else 0}"
+    try:
+        os.mkdir(path, 0o700)
+    except OSError as error:
+        raise UsageError(f"cannot make a directory in {place}: {error.strerror}") from error
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_leftovers(place: Path) -> list[Path]:
+    """Remove what killed trials of this user left in `place`; gives what was removed."""
+    removed = []
+    try:
+        names = os.listdir(place)
+    except OSError as error:
+        raise UsageError(f"cannot read {place}: {error.strerror}") from error
+    for name in names:
+        match = NAME.fullmatch(name)
+        path = place / name
+        if match is None or path.is_symlink() or path.lstat().st_uid != os.geteuid():
+            continue
+        running = stat_of("/proc", int(match[1]))
+        if running is None or running.start_ticks != int(match[2]):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path)
+    return removed
+
+
+class Output:
+    """What a dump has written into its directory; with `let_go` its data are given back as they come."""
+
+    def __init__(self, path: Path, *, let_go: bool) -> None:
+        self._path, self._let_go = path, let_go
+        self.size = 0
+        """Bytes written, given back or not."""
+        self.allocated = 0
+        """Bytes taken now."""
+
+    def look(self) -> None:
+        """Read it anew. A file that goes meanwhile is none."""
+        size = allocated = 0
+        try:
+            with os.scandir(self._path) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    size += status.st_size
+                    taken = status.st_blocks * 512
+                    if self._let_go and taken > 65536 and not entry.name.endswith(_KEPT):
+                        taken -= _punch(entry.path, status.st_size)
+                    allocated += taken
+        except OSError:
+            return
+        self.size, self.allocated = size, allocated
+
+
+def _punch(path: str, size: int) -> int:
+    """Give back the blocks of a file up to `size`; how many bytes that asked for, 0 where it was refused."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        whole = size // 4096 * 4096
+        nothing, length = ctypes.c_int64(0), ctypes.c_int64(whole)
+        done = whole and _fallocate(descriptor, _KEEP_SIZE_PUNCH_HOLE, nothing, length) == 0
+        return whole if done else 0
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+"""The server as these programs ask it: one short, read-only connection that waits for no lock.
+
+Used by programs that end, and never by the agent: a wait here holds up nobody but who called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from dba_console.agent.runs.environment import server_environment
+from dba_console.errors import ConnectError, ConsoleError
+from dba_console.harmless import clean
+
+CONNECT_S = 10
+STATEMENT_S = 30
+"""For all tables of a large database; each single question of a sweep takes milliseconds."""
+LOCK_MS = 100
+"""No question of these programs is worth waiting behind a lock."""
+
+Row = tuple[Any, ...]
+
+
+class Server:
+    """An open connection. `version` as libpq counts it: 150018."""
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+        self.version = connection.info.server_version
+        self.backend = connection.info.backend_pid
+        self.host = connection.info.host
+        self.database = connection.info.dbname
+
+    @property
+    def major(self) -> int:
+        return self.version // 10000
+
+    def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> list[Row]:
+        """All rows. Raises ConsoleError with the server's own words."""
+        try:
+            return self._connection.execute(sql.encode(), params).fetchall()
+        except psycopg.Error as error:
+            raise ConsoleError(f"the server refused a question: {said(error)}") from error
+
+    def one(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Row:
+        """The first row of what has one."""
+        return self.rows(sql, params)[0]
+
+
+@contextmanager
+def connected(conninfo: str, application: str = "dba-console:dumps") -> Iterator[Server]:
+    """The server of a connection string, completed from libpq's environment. Raises ConnectError saying why not."""
+    try:
+        connection = psycopg.connect(
+            conninfo, autocommit=True, row_factory=tuple_row, application_name=application, connect_timeout=CONNECT_S,
+        )  # fmt: skip
+    except psycopg.Error as error:
+        raise ConnectError(f"cannot connect: {said(error)}", hint="dba-console doctor tells what is missing") from error
+    with connection:
+        for name, value in (
+            ("default_transaction_read_only", "on"),
+            ("statement_timeout", f"{STATEMENT_S}s"),
+            ("lock_timeout", f"{LOCK_MS}ms"),
+        ):
+            connection.execute("select set_config(%s, %s, false)", (name, value))
+        yield Server(connection)
+
+
+def client_environment(conninfo: str, **more: str) -> dict[str, str]:
+    """What PostgreSQL's own programs need to reach the same server without any argument, and to speak English."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+    return {**kept, **server_environment(conninfo), "LC_ALL": "C", "PG_COLOR": "never", **more}
+
+
+def said(error: psycopg.Error) -> str:
+    """What the server or libpq said, on one line, harmless."""
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return clean(" ".join(text.split()))

@@ -1,0 +1,238 @@
+"""One timed pg_dump -Fd: begun, watched, cut where its time is up, and gone with all it wrote.
+
+It gives way: it runs with a lower priority, and ends at once where somebody has to wait for a lock it holds. Its
+processes do not outlive this one, however this one ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.dumping.curve import Run
+from dba_console.dumping.meter import HostMeter, Times
+from dba_console.dumping.progress import Progress, watched
+from dba_console.dumping.scratch import Output, room_of
+from dba_console.dumping.server import Server
+from dba_console.dumping.tables import Table
+from dba_console.errors import ConsoleError, RunbookFailed
+from dba_console.harmless import clean
+from dba_console.probes.host.children import Children
+from dba_console.units import human_bytes
+
+LOOK_S = 0.2
+PATIENCE_S = 2.0
+"""How long somebody may wait behind the trial's locks before it gives way."""
+KILL_S = 10.0
+"""From being asked to end to being killed."""
+KEEP_FREE = 0.05
+"""Of the file system that is written to: a trial ends before it fills a disk others use."""
+_PR_SET_PDEATHSIG = 1
+_LINES_KEPT = 50
+_LOST_LOCK = re.compile(r"could not obtain lock on relation \"(.+?)\"")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Way(NamedTuple):
+    """How trials of one sweep are run."""
+
+    program: str
+    environment: dict[str, str]
+    arguments: tuple[str, ...]
+    """Further ones: compression, tables."""
+    niceness: int
+    let_go: bool
+    """Written to nowhere: data are given back as they come."""
+    local: bool
+    """The server runs on this host: its processes can be seen."""
+
+
+class GaveWay(RunbookFailed):
+    """Somebody waited behind the trial, so it ended."""
+
+
+def trial(
+    way: Way, server: Server, meter: HostMeter, place: Path, tables: Sequence[Table], jobs: int,
+    limit_s: Callable[[], float], clock: Clock = SYSTEM, told: Callable[[float, float], None] = lambda done, of: None,
+) -> Run:  # fmt: skip
+    """Dump `tables` into `place` with `jobs` jobs, for at most `limit_s` after the first table was begun.
+
+    Raises GaveWay where somebody waited behind it, RunbookFailed where pg_dump failed, with its own words, or the disk
+    was about to be full.
+    """
+    tag = f"dba-console-sweep:{os.getpid()}"
+    directory = place / "dump"
+    attempt = _Attempt(way, server, meter, directory, tables, jobs, clock)
+    with _started(way, directory, tag, jobs) as process:
+        try:
+            return attempt.watch(process, tag, limit_s, told)
+        finally:
+            _end(process)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Attempt:
+    """What is known of it so far."""
+
+    def __init__(
+        self, way: Way, server: Server, meter: HostMeter, directory: Path, tables: Sequence[Table], jobs: int,
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self._way, self._server, self._meter, self._clock, self._jobs = way, server, meter, clock, jobs
+        self._directory = directory
+        self._output = Output(directory, let_go=way.let_go)
+        self._progress = Progress(tables, jobs)
+        self._lines: list[str] = []
+        self._errors = b""
+        self._client, self._backends = Times({}), Times({})
+        self._waited_since: int | None = None
+        self._before = meter.read()
+        self._begun = self._before.mono_us
+
+    def watch(
+        self, process: subprocess.Popen[bytes], tag: str, limit_s: Callable[[], float],
+        told: Callable[[float, float], None],
+    ) -> Run:  # fmt: skip
+        assert process.stderr is not None
+        children = Children("/proc", process.pid)
+        with selectors.DefaultSelector() as selector:
+            os.set_blocking(process.stderr.fileno(), False)
+            selector.register(process.stderr, selectors.EVENT_READ)
+            open_ = True
+            while open_ or process.poll() is None:
+                open_ = self._listen(selector, process, open_)
+                self._look(process, children, tag)
+                told(self._progress.done, self._progress.total)
+                first = self._progress.first_us
+                if first is not None and self._clock.mono_us() - first > limit_s() * 1e6 and process.poll() is None:
+                    return self._run(complete=False)
+        self._output.look()
+        if process.wait() != 0:
+            raise self._failure(process.returncode)
+        self._progress.finish(self._clock.mono_us())
+        return self._run(complete=True)
+
+    def _listen(self, selector: selectors.BaseSelector, process: subprocess.Popen[bytes], open_: bool) -> bool:
+        """Wait a little for what it says; whether it may say more."""
+        until = self._clock.mono_us() + int(LOOK_S * 1e6)
+        while open_ and (left_us := until - self._clock.mono_us()) > 0:
+            for key, _ in selector.select(left_us / 1e6):
+                data = os.read(key.fd, 65536)
+                if not data:
+                    selector.unregister(key.fileobj)
+                    open_ = False
+                self._progress.hear(data.decode("utf-8", "replace"), self._clock.mono_us())
+                self._errors = (self._errors + data)[-65536:]
+        if not open_:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+        return open_
+
+    def _look(self, process: subprocess.Popen[bytes], children: Children, tag: str) -> None:
+        with contextlib.suppress(OSError):
+            self._client.look({process.pid, *children.read()})
+        copies = watched(self._server, tag)
+        self._progress.see(copies, self._clock.mono_us())
+        if self._way.local:
+            self._backends.look(copies.backends)
+        self._output.look()
+        self._give_way(copies.waiting)
+        self._leave_room()
+
+    def _give_way(self, waiting: int | None) -> None:
+        now = self._clock.mono_us()
+        if waiting is None:
+            self._waited_since = None
+        elif self._waited_since is None:
+            self._waited_since = now
+        elif now - self._waited_since > PATIENCE_S * 1e6:
+            raise GaveWay(
+                f"the session with process id {waiting} has waited {PATIENCE_S:.0f} s for an exclusive lock on a table "
+                "that the trial dumps, and everybody else waits behind it: the trial has ended",
+                hint="run the sweep at an hour without schema changes",
+            )
+
+    def _leave_room(self) -> None:
+        with contextlib.suppress(OSError):
+            room = room_of(self._directory.parent)
+            if room.free < room.size * KEEP_FREE:
+                raise RunbookFailed(
+                    f"{self._directory.parent} has {human_bytes(room.free)} left: the trial ended before it was full",
+                    hint="dump less (--share), to another place (--to DIR), or to nowhere (--to nowhere)",
+                )
+
+    def _run(self, *, complete: bool) -> Run:
+        after = self._meter.read()
+        shares = self._meter.shares(self._before, after)
+        progress = self._progress
+        return Run(
+            jobs=self._jobs, wall_s=(after.mono_us - self._begun) / 1e6, complete=complete, done=progress.done,
+            before_s=((progress.first_us or after.mono_us) - self._begun) / 1e6, busy_s=progress.busy_s,
+            busy_done=progress.busy_done, client_s=self._client.total,
+            server_s=self._backends.total if self._way.local else None, host_busy_pct=shares.busy_pct,
+            iowait_pct=shares.iowait_pct, read_bytes=shares.read_bytes, read_util_pct=shares.read_util_pct,
+            write_util_pct=None if self._way.let_go else shares.write_util_pct, output_bytes=self._output.size,
+        )  # fmt: skip
+
+    def _failure(self, code: int) -> ConsoleError:
+        said = [line for line in self._errors.decode("utf-8", "replace").splitlines() if "error: " in line]
+        text = clean((said[0] if said else f"pg_dump ended with exit {code} and no word").partition("error: ")[2][:500])
+        lost = _LOST_LOCK.search(text)
+        if lost is not None:
+            return RunbookFailed(
+                f"pg_dump -j {self._jobs} gave up: somebody has asked for an exclusive lock on {lost[1]}, and its "
+                "workers do not wait behind that",
+                hint="a schema change is under way: let it end (panel locks tells who), then run the sweep again",
+            )
+        if "No space left on device" in text:
+            return RunbookFailed(
+                f"{self._directory.parent} is full: {text}",
+                hint="dump less (--share), or name another place (--to DIR)",
+            )
+        return RunbookFailed(f"pg_dump -j {self._jobs} failed: {text or f'exit {code}'}")
+
+
+@contextlib.contextmanager
+def _started(way: Way, directory: Path, tag: str, jobs: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [
+        *_politely(), way.program, "-Fd", "-j", str(jobs), "-f", str(directory), "--no-sync", "-v", "-w",
+        "--lock-wait-timeout=5s", *way.arguments,
+    ]  # fmt: skip
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        os.nice(way.niceness)
+
+    with subprocess.Popen(
+        command, env={**way.environment, "PGAPPNAME": tag}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, start_new_session=True, preexec_fn=prepare, cwd="/",
+    ) as process:  # fmt: skip
+        yield process
+
+
+def _politely() -> Sequence[str]:
+    """Last among those who wait for a disk, where there is a program to ask for it."""
+    found = shutil.which("ionice")
+    return [found, "-c2", "-n7"] if found else []
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It and its workers have ended when this returns."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_S)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
