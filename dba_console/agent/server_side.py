@@ -17,7 +17,7 @@ from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.local import Locality
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.samples.postgres import Replication, Server, Sessions
+from dba_console.samples.postgres import Operations, Replication, Server, Sessions
 from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part, make_part
 
@@ -60,7 +60,12 @@ class ServerSide:
         self.outage: Outage | None = Outage("new", "not connected yet", clock.mono_us())
         self.server: Server | None = None
         self.sessions: Sessions | None = None
+        self.operations: Operations | None = None
         self._queries = (0, 0, 0)
+
+    @property
+    def conninfo(self) -> str:
+        return self._conninfo
 
     @property
     def connected(self) -> bool:
@@ -143,6 +148,8 @@ class ServerSide:
                 self.server = part.decode()
             elif part.name == "pg.activity":
                 self.sessions = part.decode()
+            elif part.name == "pg.progress":
+                self.operations = part.decode()
             elif part.name == "pg.replication":
                 self._ask_who_it_is_after(part.decode())
 

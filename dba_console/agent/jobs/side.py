@@ -1,21 +1,31 @@
-"""The jobs' side of the agent: fed with each reading of the sessions, gives the part `jobs` and tells what ended."""
+"""The jobs' side of the agent: fed with each reading of the sessions, gives the parts `jobs` and `jobs.now`, and tells
+what ended.
+"""
 
 from __future__ import annotations
 
 from dba_console.agent.jobs.history import JobHistory, KeptHistory
 from dba_console.agent.jobs.keeping import Keeping
+from dba_console.agent.jobs.look import Look, Question
+from dba_console.agent.jobs.looking import Looking
+from dba_console.agent.jobs.runs import Told
 from dba_console.agent.jobs.store import history_file
 from dba_console.agent.jobs.telling import ended_event, trouble_event
-from dba_console.agent.jobs.watch import Ended, JobWatch
+from dba_console.agent.jobs.watch import NONE, Ended, JobWatch, Programs, may_be_job
 from dba_console.agent.server_side import ServerSide
 from dba_console.clock import Clock
+from dba_console.frames.jobs import Owner
 from dba_console.samples.event import Event
-from dba_console.samples.jobs import Jobs
+from dba_console.samples.jobs import JobKey, Jobs
 from dba_console.samples.postgres import Sessions
 from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part, make_part
 
 PART = "jobs"
+OLD_US = 15_000_000
+"""What a look found that is older holds no longer: whether a program goes on is then told from its sessions."""
+TOLD = 50
+"""Programs that ended whose sessions may still be seen."""
 
 
 class JobSide:
@@ -26,6 +36,11 @@ class JobSide:
         self._watch = JobWatch()
         self._history = JobHistory(clock.mono_us())
         self._keeping = Keeping(history_file(target_key), clock)
+        self._looking = Looking(clock)
+        self._newest: Look | None = None
+        self._told: dict[Owner, Told] = {}
+        self._mine: frozenset[int] = frozenset()
+        """Sessions of jobs, as last seen."""
         self._sessions: Sessions | None = None
         self._changed = True
         """Since the part was last given."""
@@ -34,18 +49,24 @@ class JobSide:
         self._trouble: str | None = None
         self._events: list[Event] = []
 
+    @property
+    def stuck(self) -> int:
+        """Threads that hang with a program's files."""
+        return self._looking.stuck
+
     def tick(self) -> list[Part]:
-        """Look at what was read; the part, where it is due or something changed."""
+        """Look at what was read; the parts, where they are due or something changed."""
         wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
+        parts = self._look_at_programs()
         self._look(wall_us, mono_us)
         if self._sessions is None:
-            return []
+            return parts
         self._attend(wall_us, mono_us)
         if not self._changed and mono_us - self._told_us < PARTS[PART].every_s * 1_000_000:
-            return []
+            return parts
         self._changed, self._told_us = False, mono_us
         jobs = Jobs(wall_us, self._history.past(wall_us, mono_us), self._watch.running(mono_us))
-        return [make_part(PART, jobs, at_us=mono_us, note=self._trouble)]
+        return [*parts, make_part(PART, jobs, at_us=mono_us, note=self._trouble)]
 
     def events(self) -> list[Event]:
         """What happened since last asked."""
@@ -54,7 +75,48 @@ class JobSide:
 
     def close(self) -> None:
         """Write what is known; a disk that does not answer is waited for a second."""
+        self._looking.close()
         self._keeping.close(self._kept() if self._history else None)
+
+    def _look_at_programs(self) -> list[Part]:
+        """Take what a look found, and begin the next one where a session may be that of a job."""
+        sessions, trouble = self._server.sessions, self._looking.trouble
+        rows = [] if sessions is None or not self._server.connected else sessions.rows
+        operations = self._server.operations
+        mine = may_be_job(rows, [] if operations is None else operations.rows)
+        if mine != self._mine:
+            self._looking.hurry()
+        self._mine = mine
+        look = self._looking.tick(self._question, wanted=bool(mine))
+        if look is not None:
+            self._newest = look
+            self._told = dict([*self._told.items(), *look.ended.items()][-TOLD:])
+            return [look.part]
+        if self._looking.trouble is not None and self._looking.trouble != trouble:
+            return [
+                make_part("jobs.now", None, at_us=self._clock.mono_us(), status="error", note=self._looking.trouble)
+            ]
+        return []
+
+    def _question(self) -> Question:
+        assert self._server.sessions is not None
+        operations, locality = self._server.operations, self._server.locality
+        return Question(
+            self._server.sessions,
+            () if operations is None else tuple(operations.rows),
+            self._server.server,
+            self._server.conninfo,
+            here=locality is not None and locality.local is True,
+            wall_us=self._clock.wall_us(),
+            mono_us=self._clock.mono_us(),
+            runs={key: tuple(self._history.runs(key)) for key in self._running()},
+            before=None if self._newest is None else self._newest.now,
+        )
+
+    @property
+    def _programs(self) -> Programs:
+        newest = self._newest
+        return NONE if newest is None or self._clock.mono_us() - newest.at_us > OLD_US else newest.programs
 
     def _look(self, wall_us: int, mono_us: int) -> None:
         if not self._server.connected:
@@ -64,7 +126,7 @@ class JobSide:
             return
         self._sessions = sessions
         version = self._watch.version
-        ended, hole = self._watch.see(sessions, mono_us)
+        ended, hole = self._watch.see(sessions, mono_us, self._programs)
         if hole is not None:
             self._history.hole(*hole, [one.key for one in ended])
             self._changed = True
@@ -74,9 +136,10 @@ class JobSide:
             self._changed = self._unsaved = True
 
     def _ended(self, one: Ended, wall_us: int, mono_us: int) -> None:
-        self._events.append(ended_event(one, self._history.usual_s(one.key), wall_us, mono_us))
+        told = None if one.owner is None else self._told.pop(one.owner, None)
+        self._events.append(ended_event(one, self._history.usual_s(one.key), wall_us, mono_us, told))
         if one.seconds is not None:
-            self._history.ended(one.key, one.seconds, one.last_us, wall_us, mono_us)
+            self._history.ended(one.key, one.seconds, one.last_us, wall_us, mono_us, told)
 
     def _attend(self, wall_us: int, mono_us: int) -> None:
         """See to the file: read it first, then keep it."""
@@ -95,5 +158,5 @@ class JobSide:
     def _kept(self) -> KeptHistory:
         return self._history.kept(self._running(), self._clock.wall_us(), self._clock.mono_us())
 
-    def _running(self) -> list[tuple[str, str | None, str | None]]:
+    def _running(self) -> list[JobKey]:
         return [job.key for job in self._watch.running(self._clock.mono_us())]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
+from dba_console.agent.jobs.runs import Told
 from dba_console.agent.jobs.watch import Ended
 from dba_console.frames.jobs import job_name
 from dba_console.harmless import clean
@@ -10,10 +13,11 @@ from dba_console.samples.event import Event
 from dba_console.units import human_duration
 
 
-def ended_event(one: Ended, usual_s: float | None, wall_us: int, mono_us: int) -> Event:
+def ended_event(one: Ended, usual_s: float | None, wall_us: int, mono_us: int, told: Told | None = None) -> Event:
     """The event of a job's end. Whether it succeeded is not known to who only saw its sessions: `ok` is None.
 
-    Times in the details are host wall times; None where the beginning or the end was not seen.
+    Times in the details are host wall times; None where the beginning or the end was not seen. `told` is what its
+    program was seen to do.
     """
     kind, database, user = one.key
     last_us = wall_us - (mono_us - one.last_us)
@@ -25,10 +29,17 @@ def ended_event(one: Ended, usual_s: float | None, wall_us: int, mono_us: int) -
         "started_us": started_us,
         "ended_us": None if one.broken else last_us,
         "seconds": None if one.seconds is None else round(one.seconds, 3),
-        "ok": None,
+        "ok": None if told is None else told.whole,
+        **({} if told is None else _details(told)),
     }
-    text = redact(_sentence(one, usual_s, (mono_us - one.last_us) / 1e6))
+    text = redact(_sentence(one, usual_s, (mono_us - one.last_us) / 1e6, told))
     return Event(wall_us=wall_us, mono_us=mono_us, kind="job.ended", text=text, details=details)
+
+
+def _details(told: Told) -> dict[str, object]:
+    known = {name: value for name, value in structs.asdict(told).items() if value is not None and name != "whole"}
+    known["phases"] = {phase.name: round(phase.wall_s, 3) for phase in told.phases}
+    return known
 
 
 def trouble_event(text: str, wall_us: int, mono_us: int) -> Event:
@@ -36,11 +47,33 @@ def trouble_event(text: str, wall_us: int, mono_us: int) -> Event:
     return Event(wall_us=wall_us, mono_us=mono_us, kind="job.history", severity="warning", text=redact(clean(text)))
 
 
-def _sentence(one: Ended, usual_s: float | None, unseen_s: float) -> str:
+def _sentence(one: Ended, usual_s: float | None, unseen_s: float, told: Told | None) -> str:
     name = job_name(one.key[0], one.key[1])
     if one.broken:
         return f"{name} is gone: when it ended is not known, for nothing was seen for {human_duration(unseen_s)}"
     if one.seconds is None:
         return f"{name} ended; when it began is not known"
     usual = "" if usual_s is None else f", usual {human_duration(usual_s)}"
-    return f"{name} ended after {human_duration(one.seconds)}{usual}; whether it succeeded is not known here"
+    return f"{name} ended after {human_duration(one.seconds)}{usual}{_phases(told)}; {_outcome(told)}"
+
+
+def _phases(told: Told | None) -> str:
+    """Wall time of each phase that took any."""
+    took = [] if told is None else [phase for phase in told.phases if phase.wall_s > 0]
+    words = ", ".join(f"{phase.name} {human_duration(phase.wall_s)}" for phase in took)
+    return f" ({words})" if words else ""
+
+
+def _outcome(told: Told | None) -> str:
+    if told is None or (told.whole is None and not told.errors):
+        return "whether it succeeded is not known here"
+    if told.whole is None:
+        return f"{_errors(told)}, whether it went on is not known here"
+    if not told.whole:
+        ended = "" if told.exit is None else f", exit {told.exit}"
+        return f"it failed{ended}" + (f": {clean(told.last_error)}" if told.last_error else "")
+    return f"it went through, with {_errors(told)}" if told.errors else "it succeeded"
+
+
+def _errors(told: Told) -> str:
+    return f"{told.errors} error{'' if told.errors == 1 else 's'}"

@@ -7,12 +7,13 @@ is not "finished".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dba_console.frames.connections import ACTIVE
 from dba_console.frames.jobs import JOBS, Job, Owner, find_jobs
 from dba_console.samples.jobs import JobKey, RunningJob
-from dba_console.samples.postgres import Activity, Sessions
+from dba_console.samples.postgres import Activity, Operation, Sessions
 
 PROGRAMS = frozenset(JOBS)
 RECONNECTING = frozenset({"pg_restore", "pgcopydb", "vacuumdb", "reindexdb", "clusterdb"})
@@ -176,6 +177,24 @@ def any_job(rows: list[Activity]) -> bool:
     # Asked of every session each second: the names first, of which there are few.
     names = {row.application for row in rows}
     return not names.isdisjoint(PROGRAMS) or any(name.startswith("pgcopydb[") for name in names)
+
+
+def may_be_job(rows: list[Activity], operations: Sequence[Operation]) -> frozenset[int]:
+    """Sessions that may be those of a job: of a program known by its name, of one that copies under whatever name, and
+    of psql while it works.
+    """
+    names = {row.application for row in rows}
+    copying = {row.pid for row in operations if row.kind in ("copy", "basebackup")}
+    if not copying and names.isdisjoint(PROGRAMS) and "psql" not in names and not any_job(rows):
+        return frozenset()
+    return frozenset(
+        row.pid
+        for row in rows
+        if row.pid in copying
+        or row.application in PROGRAMS
+        or (row.application == "psql" and row.state in ACTIVE)
+        or row.application.startswith("pgcopydb[")
+    )
 
 
 def _goes_on(known: Watched, job: Job, broken: bool) -> bool:

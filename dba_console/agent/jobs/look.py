@@ -1,0 +1,46 @@
+"""A look at the programs behind the sessions: what the tick asks, and what the lane answers. Declarations only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dba_console.agent.jobs.runs import Run, Told
+from dba_console.agent.jobs.watch import Programs
+from dba_console.frames.jobs import Owner
+from dba_console.samples.jobs import JobKey, JobsNow
+from dba_console.samples.postgres import Operation, Server, Sessions
+from dba_console.samples.sample import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the tick knows; nothing in it is changed any more."""
+
+    sessions: Sessions
+    operations: tuple[Operation, ...]
+    server: Server | None
+    conninfo: str
+    here: bool
+    """The server runs on this host: its sessions' processes are ours to see."""
+    wall_us: int
+    mono_us: int
+    runs: Mapping[JobKey, tuple[Run, ...]] = field(default_factory=dict)
+    """Runs before, of the jobs that are under way."""
+    before: JobsNow | None = None
+    """What was last said of them: no share goes back, whoever looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found."""
+
+    at_us: int
+    """Monotonic time at which it began."""
+    took_us: int
+    now: JobsNow
+    part: Part
+    programs: Programs
+    """Programs under way, with their sessions."""
+    ended: Mapping[Owner, Told]
+    """Programs that are gone since the look before, with what was known of them."""

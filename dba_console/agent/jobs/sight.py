@@ -1,0 +1,149 @@
+"""What a job is seen to work on: statements of its sessions, the server's progress views, files its processes read.
+
+Pure. What a session does is looked up in the plan; where there is none, objects are called by their names.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dba_console.agent.jobs.statements import Named, statement_object
+from dba_console.archives.entries import Entry, Plan
+from dba_console.frames.connections import ACTIVE
+from dba_console.frames.sessions import wait_text
+from dba_console.probes.jobs.pipeline import Reading
+from dba_console.samples.postgres import Activity, Operation
+
+_SUFFIXES = (".gz", ".lz4", ".zst")
+
+
+class Sight(NamedTuple):
+    """One object that is being worked on."""
+
+    named: Named
+    entry: Entry | None
+    """Of the plan; None where there is none, or it is not in it."""
+    done: float | None
+    total: float | None
+    unit: str | None
+    """bytes, rows."""
+    measured: bool
+    """done and total are what the kernel says of the file, not an estimate."""
+    pid: int
+    started_us: int | None
+    """Server's clock."""
+    note: str | None
+    """What it waits for, the phase of an index build."""
+
+
+class Index:
+    """A plan to look things up in. Built once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._names: dict[tuple[str, str | None, str], Entry] = {}
+        self._bare: dict[tuple[str, str], Entry | None] = {}
+        self._files: dict[str, Entry] = {}
+        self.order: dict[int, int] = {}
+        """Dump id -> place in the archive's order."""
+        offsets: list[tuple[int, Entry]] = []
+        for place, entry in enumerate(plan.entries):
+            self.order[entry.dump_id] = place
+            self._names.setdefault((entry.desc, entry.schema, entry.tag), entry)
+            bare = (entry.desc, entry.tag)
+            self._bare[bare] = None if bare in self._bare else entry
+            if entry.file is not None:
+                self._files[entry.file] = entry
+            if entry.offset is not None:
+                offsets.append((entry.offset, entry))
+        offsets.sort(key=lambda one: one[0])
+        self._offsets = [one[0] for one in offsets]
+        self._at = [one[1] for one in offsets]
+
+    def named(self, named: Named) -> Entry | None:
+        """The entry of that name; None where there is none, or several could be meant."""
+        if named.schema is None:
+            return self._bare.get((named.desc, named.tag))
+        return self._names.get((named.desc, named.schema, named.tag))
+
+    def file(self, path: str) -> Entry | None:
+        """The entry whose data that file of a directory archive has."""
+        name = posixpath.basename(path)
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
+        return self._files.get(name)
+
+    def offset(self, place: int) -> Entry | None:
+        """The entry whose data lies there in a custom archive."""
+        at = bisect_right(self._offsets, place)
+        return self._at[at - 1] if at else None
+
+
+class World(NamedTuple):
+    """What there is to be seen of one job."""
+
+    rows: list[Activity]
+    operations: Mapping[int, Operation]
+    """Session -> its row of a progress view."""
+    worker: Mapping[int, int]
+    """Session -> process of the program."""
+    readings: Iterable[Reading] = ()
+
+
+def sights(world: World, index: Index | None) -> list[Sight]:
+    """Every object one of the sessions works on."""
+    of_process = {one.pid: one for one in world.readings}
+    found = []
+    for row in world.rows:
+        if row.state not in ACTIVE:
+            continue
+        named = statement_object(row.query)
+        reading = of_process.get(world.worker.get(row.pid, 0))
+        entry = None if index is None else _entry(named, reading, index)
+        if named is None and entry is not None:
+            named = Named(entry.desc, entry.schema, entry.tag)
+        if named is not None:
+            found.append(_sight(named, entry, row, reading, world.operations.get(row.pid)))
+    return found
+
+
+def _entry(named: Named | None, reading: Reading | None, index: Index) -> Entry | None:
+    known = None if named is None else index.named(named)
+    if known is None and reading is not None and (named is None or named.desc in ("TABLE DATA", "BLOBS")):
+        return index.file(reading.path)
+    return known
+
+
+def _sight(
+    named: Named, entry: Entry | None, row: Activity, reading: Reading | None, operation: Operation | None
+) -> Sight:
+    done, total, unit, measured = _amount(named, entry, reading, operation)
+    note = wait_text(row)
+    if operation is not None and operation.kind == "create_index" and operation.phase:
+        share = f" {100 * operation.done / operation.total:.0f}%" if operation.done and operation.total else ""
+        note = f"{operation.phase}{share}" + (f", waits for {note}" if note else "")
+    elif note:
+        note = f"waits for {note}"
+    return Sight(named, entry, done, total, unit, measured, row.pid, row.query_start, note)
+
+
+def _amount(
+    named: Named, entry: Entry | None, reading: Reading | None, operation: Operation | None
+) -> tuple[float | None, float | None, str | None, bool]:
+    """How much of it is done: of its data file where one is read, else in rows of what the server estimated."""
+    if named.desc not in ("TABLE DATA", "BLOBS", "MATERIALIZED VIEW DATA"):
+        return None, None, None, False
+    if entry is not None and reading is not None:
+        if entry.file is not None and posixpath.basename(reading.path).startswith(entry.file):
+            return float(reading.pos), float(reading.size), "bytes", True
+        if entry.offset is not None and entry.weight and reading.pos >= entry.offset:
+            return min(float(reading.pos - entry.offset), entry.weight), entry.weight, "bytes", True
+    if operation is None or operation.kind != "copy":
+        return None, None, None, False
+    rows = operation.detail.get("tuples_processed")
+    if isinstance(rows, int) and entry is not None and entry.rows:
+        return float(rows), max(entry.rows, float(rows)), "rows", False
+    return (None, None, None, False) if operation.done is None else (float(operation.done), None, "bytes", False)

@@ -1,0 +1,73 @@
+"""The disk a job writes to: where it is mounted, what is free there. May hang with the disk: called in a lane only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Space(NamedTuple):
+    """A file system as who runs the job may use it."""
+
+    mount: str
+    free_bytes: int
+
+
+def space_at(path: str) -> Space | None:
+    """Of the file or directory, or of the nearest directory above it that is there; None where nothing tells."""
+    at = path
+    while not os.path.lexists(at) and at not in ("", "/"):
+        at = os.path.dirname(at)
+    try:
+        device, told = os.stat(at).st_dev, os.statvfs(at)
+    except OSError:
+        return None
+    return Space(_mount(at, device), told.f_bavail * told.f_frsize)
+
+
+def _mount(path: str, device: int) -> str:
+    at = os.path.realpath(path)
+    while at != "/":
+        above = os.path.dirname(at)
+        try:
+            if os.stat(above).st_dev != device:
+                return at
+        except OSError:
+            return at
+        at = above
+    return "/"
+
+
+class Growth:
+    """Bytes written and how fast, from one look to the next; what shrinks or is replaced begins anew."""
+
+    WINDOW_US = 60_000_000
+    SPAN_US = 5_000_000
+    """A rate is told from so long a time on."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, int]] = []
+
+    def add(self, mono_us: int, amount: int) -> None:
+        """What there is at this moment."""
+        if self._seen and amount < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen = [one for one in self._seen if mono_us - one[0] <= self.WINDOW_US]
+        self._seen.append((mono_us, amount))
+
+    @property
+    def per_s(self) -> float | None:
+        """Over the last minute; None before five seconds were seen."""
+        return rate(self._seen, self.SPAN_US)
+
+
+def rate(seen: Sequence[tuple[int, int]], span_us: int) -> float | None:
+    """Per second from the first to the last of (moment, amount).
+
+    >>> rate([(0, 0), (10_000_000, 50)], 5_000_000), rate([(0, 0), (1_000_000, 50)], 5_000_000)
+    (5.0, None)
+    """
+    if len(seen) < 2 or seen[-1][0] - seen[0][0] < span_us:
+        return None
+    return (seen[-1][1] - seen[0][1]) / ((seen[-1][0] - seen[0][0]) / 1e6)
