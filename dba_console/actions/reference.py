@@ -49,8 +49,8 @@ for words to be typed (`confirm=type:"…"`).
 
 A parameter that a run sets with `temporary = true` is owed from before it is set until the server has been seen to be
 as it was. Each debt is a file of its own in `debts/` of the state directory, written and synced first: parameter,
-place, what was set there exactly (or that nothing was), what is set instead, run, person, time, server. Where that file cannot
-be written nothing is set. It is removed only after the old state was read back from the server.
+place, what was set there exactly (or that nothing was), what is set instead, run, person, time, server. Where that file
+cannot be written nothing is set. It is removed only after the old state was read back from the server.
 
 So whatever ends the run (a failure, an abort, `kill -9` of the agent, a reboot), the next agent on that server finds
 what is owed without a run that goes on, and says so until it is put back: finding `settings-left`, runbook and action
@@ -58,9 +58,9 @@ what is owed without a run that goes on, and says so until it is put back: findi
 a person decides.
 
 - **Parameters that need a restart** (`restart = true`) are pending until then. Put back, they are owed until the server
-  goes by the old value again. `wal_level = minimal` is set only where the server could start with it:
-  max_wal_senders 0, archive_mode off, no standby and no slot; it is set last and put back first, so that the server would start after any
-  of the steps.
+  goes by the old value again. `wal_level = minimal` is set only where the server could start with it: max_wal_senders
+  0, archive_mode off, no standby and no slot; it is set last and put back first, so that the server would start after
+  any of the steps.
 - **fsync and full_page_writes off** are refused unless they are temporary and nobody else uses the cluster: no other
   database but `for_database` with sessions or objects in it (postgres: objects). Put back, a checkpoint is made and the
   host's kernel told to write what it holds, which the server does not do by itself. If the server went down meanwhile

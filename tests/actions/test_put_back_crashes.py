@@ -1,0 +1,75 @@
+"""Durability given up for a time: whose cluster that may be, and what is said where the server went down meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting
+from tests.actions.owing import Books
+from tests.conftest import binaries_of
+
+UNSAFE: dict[str, Any] = {"settings": {"fsync": False, "full_page_writes": False}, "temporary": True}
+RESTART: dict[str, Any] = {
+    "settings": {"wal_level": "minimal", "max_wal_senders": 0}, "restart": True, "temporary": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[14, 16, 18])
+def durable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A server that cares for its data until it is told otherwise."""
+    with Cluster(binaries_of(request.param)) as made:
+        yield made
+
+
+def unsafe(cluster: Cluster, directory: Path) -> None:
+    with acting(cluster) as link:
+        done = Books(link, directory).perform("set-parameters", **UNSAFE)
+        assert done.state == "ok", done.text
+    assert cluster.psql("show fsync") == "off"
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [("none", ""), ("fast", ""), ("kill", "cannot be trusted, restore it anew"), ("immediate", "cannot be trusted")],
+)
+def test_it_is_told_how_the_server_went_down_while_fsync_was_off(
+    durable: Cluster, tmp_path: Path, end: str, said: str
+) -> None:
+    unsafe(durable, tmp_path / "debts")
+    if end == "kill":
+        durable.kill()
+        durable.start()
+    elif end != "none":
+        durable.restart(mode=end)
+    with acting(durable) as link:
+        later = Books(link, tmp_path / "debts").later
+        shown = later.look("put-back").text
+        assert ("trusted" in shown) == bool(said) and said in shown
+        done = later.perform("put-back")
+        assert done.state == "ok" and "a checkpoint was made" in done.text
+        assert ("trusted" in done.text) == bool(said) and said in done.text
+        assert later.debts == []
+    assert durable.psql("show fsync") + durable.psql("show full_page_writes") == "onon"
+
+
+def test_what_was_begun_anew_with_it_is_owed_until_it_was_begun_anew_without(durable: Cluster, tmp_path: Path) -> None:
+    with acting(durable) as link:
+        assert Books(link, tmp_path / "debts").perform("set-parameters", **RESTART).state == "ok"
+    durable.restart()
+    assert durable.psql("show wal_level") == "minimal"
+    with acting(durable) as link:
+        later = Books(link, tmp_path / "debts").later
+        done = later.perform("put-back")
+        assert done.state == "ok" and "owed until a restart" in done.text
+        assert set(later.owed) == {"wal_level", "max_wal_senders"}
+        sight = later.look("put-back")
+        assert sight.done and "counts from the next restart" in sight.text
+    durable.restart()
+    with acting(durable) as link:
+        later = Books(link, tmp_path / "debts").later
+        assert later.perform("put-back").state == "ok" and later.debts == []
