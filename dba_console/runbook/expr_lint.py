@@ -31,6 +31,8 @@ class Reading:
     findings: set[str] = field(default_factory=set)
     wrong: list[tuple[str, str]] = field(default_factory=list)
     """Sentence and hint."""
+    fields: bool = False
+    """It names something of a frame: else it holds or does not hold whatever is read."""
 
 
 def read_expression(text: str, known: Collection[str], *, verdict: bool = True) -> Reading:
@@ -53,6 +55,16 @@ def read_expression(text: str, known: Collection[str], *, verdict: bool = True) 
         )
     _walk(tree.body, reading, known)
     return reading
+
+
+def reads_the_world(text: str, known: Collection[str]) -> bool:
+    """Whether it speaks of anything but these inputs and results; what cannot be read does.
+
+    >>> reads_the_world("jobs > 4", {"jobs"}), reads_the_world("io.iowait_pct > jobs", {"jobs"})
+    (False, True)
+    """
+    reading = read_expression(text, known, verdict=False)
+    return reading.fields or bool(reading.findings) or bool(reading.wrong)
 
 
 def _unreadable(text: str) -> tuple[str, str]:
@@ -111,6 +123,7 @@ def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: Reading, know
     if root in known:
         reading.names.add(root)
         return
+    reading.fields = reading.fields or root not in ("true", "false")
     if root in ("true", "false"):
         return
     if root not in ROOTS:

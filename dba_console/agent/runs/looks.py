@@ -21,7 +21,8 @@ from dba_console.errors import ConsoleError
 from dba_console.plans.plan import Block
 from dba_console.plans.view import Table
 from dba_console.redact import redact
-from dba_console.runbook.expr import Scope, ask, measured
+from dba_console.runbook.expr import Scope, ask, measure_lines, measured
+from dba_console.runbook.expr_lint import reads_the_world
 from dba_console.runbook.fold_state import RunState
 from dba_console.runbook.fold_tables import table_of
 from dba_console.runbook.requests import Look, Seen
@@ -88,16 +89,20 @@ class Looks:
             return self._shell(wanted, text)
         return Seen(error=f"{block.id}: there is nothing to look at in {language}")
 
-    def scope(self) -> Scope:
-        """What an expression sees now. Raises ConsoleError where nothing was read lately."""
+    def scope(self, *, framed: bool = True) -> Scope:
+        """What an expression sees now; not `framed`: of inputs and results alone, which nothing has to be waited for.
+        Raises ConsoleError where nothing was read lately."""
         results = {name: _counted(value) for name, value in self._state.values.items() if isinstance(value, Mapping)}
         plain = {name: value for name, value in self._state.values.items() if not isinstance(value, Mapping)}
-        frame = self._around.frame(self.acted_us)
+        frame = self._around.frame(self.acted_us) if framed else None
         return Scope(frame=frame, inputs={**plain, **self._inputs}, results=results, secrets=self.secrets)
 
     def _expression(self, purpose: str, text: str) -> Seen:
-        scope = self.scope()
-        if scope.frame is None:
+        said = [one for _, one in measure_lines(text)] if purpose == "measure" else [text]
+        known = {*self._state.values, *self._inputs}
+        framed = any(reads_the_world(one, known) for one in said)
+        scope = self.scope(framed=framed)
+        if framed and scope.frame is None:
             return Seen(error="the agent has read nothing since: what it would say is of before")
         if purpose == "measure":
             values, said = measured(text, scope)
