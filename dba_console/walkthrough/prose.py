@@ -13,7 +13,12 @@ from dba_console.panels.wrapping import wrap, wrap_line
 _ITEM = re.compile(r"^(\s*)([-*+]|\d{1,3}[.)])\s+(.*)$")
 _HEADING = re.compile(r"^#{1,6}\s+(.*)$")
 _FENCE = re.compile(r"^\s*(```|~~~)")
-_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+"""A span of code: what stands in it is meant as it is written."""
+_HIDE, _SHOW = str.maketrans("*_", "\x01\x02"), str.maketrans("\x01\x02", "*_")
+_STRONG = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_EMPHASIS = re.compile(r"(?<![\w*\\])([*_])(?=[\w\"'(`])((?:(?!\1).)+?)(?<=\S)\1(?![\w*])")
+"""One sign around words, as Markdown reads it: not in `a * b`, `count(*)`, `pg_dump_all`."""
 
 
 def prose_lines(markdown: str, cells: int) -> list[Line]:
@@ -42,7 +47,9 @@ def _hanging(text: str, lead: str, cells: int) -> list[Line]:
 
 
 def _plain(text: str) -> str:
-    return clean(_EMPHASIS.sub(r"\2", text))
+    """Without the signs of emphasis, which mean nothing here; spans of code as they stand."""
+    hidden = _CODE.sub(lambda code: code[0].translate(_HIDE), text)
+    return clean(_EMPHASIS.sub(r"\2", _STRONG.sub(r"\2", hidden)).translate(_SHOW))
 
 
 def _pieces(markdown: str) -> list[tuple[str, str]]:

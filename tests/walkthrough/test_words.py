@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dba_console.panels.cells import plain
 from dba_console.plans.view import Option, Question, Table, Waiting
 from dba_console.walkthrough.prose import prose_lines
@@ -51,3 +53,16 @@ def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
     assert text(prose_lines(markdown, 30)) == [
         "One sentence with weight.", "", "· an item that goes on", "1. first", "", "  $ kept  as is",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a *very* important (*this*) and **that**", "a very important (this) and that"),
+        ("**`a*b` in bold** and `count(*)`, _so_", "`a*b` in bold and `count(*)`, so"),
+        ("5 * 3 * 2, count(*), sum(*), rm *.gz *.lz4", "5 * 3 * 2, count(*), sum(*), rm *.gz *.lz4"),
+        ("pg_dump_all, pg_stat_*, a*b*c, *unclosed", "pg_dump_all, pg_stat_*, a*b*c, *unclosed"),
+    ],
+)
+def test_prose_is_read_without_the_signs_of_emphasis_and_with_all_others(written: str, read: str) -> None:
+    assert text(prose_lines(written, 80)) == [read]
