@@ -1,0 +1,167 @@
+"""The database a job works at, asked for its tables and what was made in it: over a short connection of its own.
+
+The pinned connection is to another database. So one is opened for the question and closed after it, seldom enough to
+cost the server next to nothing, and never in one of the last slots. No relation is opened, so nothing waits for the
+locks a restore holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.probes.postgres.connection import Connection, connect
+from dba_console.probes.postgres.conninfo import monitor_conninfo
+from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.loaders import Row
+from dba_console.probes.postgres.names import decode_name
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.segment import Command
+from dba_console.probes.postgres.statements import statement
+
+EVERY_US = 20_000_000
+"""Between two questions, at least: each is a connection, and perhaps a line in the server's log."""
+SHARE = 50
+"""A question may take at most so-and-so-manieth part of the time: 2 %."""
+REFUSED_US = 300_000_000
+"""After a refusal."""
+STATEMENT_S = 5.0
+_FREE = "regular"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSeen:
+    """A table, or a materialized view, of the job's database."""
+
+    oid: int
+    schema: str
+    name: str
+    view: bool
+    """Materialized: a dump does not read it, a restore fills it anew."""
+    bytes: int
+    """Pages of the table and of its TOAST as last estimated (VACUUM, ANALYZE, a build of an index)."""
+    rows: float | None
+    """As last estimated; None where it never was."""
+    inserted: int
+    """Rows inserted by transactions that have ended, since the statistics were last reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An index or constraint that is there."""
+
+    kind: str
+    """index, constraint (primary key, unique, exclusion), foreign key, check."""
+    schema: str
+    table: str
+    name: str
+    valid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSeen:
+    """One answer."""
+
+    database: str
+    at_us: int
+    """Monotonic."""
+    tables: tuple[TableSeen, ...] = ()
+    made: tuple[Made, ...] = ()
+    unknown: str | None = None
+    """Why it was not answered, a sentence."""
+
+
+class Catalog:
+    """Asks one database again and again. Used by one thread, in a lane."""
+
+    def __init__(
+        self, conninfo: str, database: str, *, made: bool, options: MonitorOptions | None = None, clock: Clock = SYSTEM
+    ) -> None:
+        """`conninfo`: of the target, any database of it. `made`: a restore, so ask what there is beside tables."""
+        self._conninfo, self._database, self._made, self._clock = conninfo, database, made, clock
+        usual = options or MonitorOptions()
+        self._options = MonitorOptions(
+            statement_timeout_s=STATEMENT_S,
+            lock_timeout_s=usual.lock_timeout_s,
+            connect_timeout_s=usual.connect_timeout_s,
+            host_panels=usual.host_panels,
+        )
+        self._due_us = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether it may be asked now."""
+        return self._clock.mono_us() >= self._due_us
+
+    def look(self) -> CatalogSeen:
+        """Ask, whether due or not. Never raises: what was refused is told."""
+        begun_us = self._clock.mono_us()
+        try:
+            seen = self._ask()
+            pause_us = EVERY_US
+        except (ConnectFailed, ConnectionLost) as error:
+            seen = self._unknown(error.message)
+            pause_us = REFUSED_US
+        ended_us = self._clock.mono_us()
+        self._due_us = ended_us + max(pause_us, (ended_us - begun_us) * SHARE)
+        return seen
+
+    def _ask(self) -> CatalogSeen:
+        connection = connect(_for_database(self._conninfo, self._database), self._options, self._clock)
+        try:
+            if connection.through is not None:
+                return self._unknown(f"{connection.through} is between, which lends sessions to others")
+            if connection.hello.seat != _FREE:
+                return self._unknown("only reserved connection slots are left")
+            names = ["job_tables", "job_made"] if self._made else ["job_tables"]
+            rows = self._rows(connection, names)
+        finally:
+            connection.wire.close()
+        codec = connection.names.codec
+        tables = tuple(_table(row, codec) for row in rows[0])
+        made = tuple(_made(row, codec) for row in rows[1]) if self._made else ()
+        return CatalogSeen(self._database, self._clock.mono_us(), tables, made)
+
+    def _rows(self, connection: Connection, names: Sequence[str]) -> list[list[Row]]:
+        """Rows of each statement. Raises ConnectionLost where the server refuses one, or does not answer in time."""
+        version = connection.hello.version_num
+        connection.wire.send(
+            [connection.segment(name, Command(name, statement(name, version) or b"")) for name in names]
+        )
+        answers = connection.wire.collect(self._clock.mono_us() + int(2 * STATEMENT_S * 1e6))
+        if len(answers) < len(names):
+            raise ConnectionLost(f"no answer within {2 * STATEMENT_S:g} s")
+        for answer in answers:
+            if answer.error is not None:
+                raise ConnectionLost(answer.error.message)
+        return [connection.strip(answer.rows)[0] for answer in answers]
+
+    def _unknown(self, why: str) -> CatalogSeen:
+        text = f"the catalog of {self._database} was not asked: {why}"
+        return CatalogSeen(self._database, self._clock.mono_us(), unknown=text)
+
+
+def _for_database(conninfo: str, database: str) -> str:
+    """The target's connection string with another database. Raises ConnectFailed without repeating it."""
+    from psycopg import pq
+
+    try:
+        options = pq.Conninfo.parse(conninfo.encode())
+    except Exception:
+        raise ConnectFailed("other", "not a connection string that libpq can read") from None
+    given = {option.keyword.decode(): option.val.decode() for option in options if option.val is not None}
+    return monitor_conninfo(given, dbname=database)
+
+
+def _table(row: Row, codec: str) -> TableSeen:
+    oid, schema, name, kind, pages, toast_pages, rows, inserted, block = row
+    return TableSeen(
+        oid, decode_name(schema, codec), decode_name(name, codec), kind == b"m", (pages + toast_pages) * block,
+        rows if rows > 0 or (rows == 0 and pages == 0 and inserted == 0) else None, inserted,
+    )  # fmt: skip
+
+
+def _made(row: Row, codec: str) -> Made:
+    kind, schema, table, name, valid = row
+    return Made(kind.decode(), decode_name(schema, codec), decode_name(table, codec), decode_name(name, codec), valid)

@@ -1,0 +1,338 @@
+"""What programs say while they run, where it can be read from outside: a log file, or the log of one of our keepers.
+
+The file behind a program's standard error is read on from a place that is kept. A log that others write to as well
+(`>> backup.log` of a whole script) is read from the words every verbose run begins with; where there are none it is
+read from where it was when the program was first seen, for what stands before may be another run's. A terminal, a pipe into somebody's program or the journal cannot be read, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.harmless import clean
+from dba_console.keeping.tail import Tail
+from dba_console.probes.host.files import read_once
+from dba_console.probes.host.procstat import stat_of
+from dba_console.probes.jobs.descriptors import Link, OpenFile, file_of, links_of, pipe_key
+from dba_console.probes.jobs.ends import Ends, name_of
+from dba_console.probes.jobs.programs import Program
+from dba_console.redact import redact
+
+CHUNK = 1 << 20
+"""Bytes of one log read in one look."""
+LONGEST = 4000
+"""Characters of a line that are kept."""
+PATIENCE = 30
+"""Looks for which the log of a program that is gone is kept for `last`."""
+_BACK = 16 * CHUNK
+"""Bytes before its end in which the beginning of a run is looked for."""
+_FIRST_WORDS = {
+    "pg_dump": b"pg_dump: last built-in OID is ",
+    "pg_restore": b"pg_restore: connecting to database for restore",
+}
+"""What a program says first with -v, in every version from 13 to 18 and once in a run."""
+_KEEPER = b"dba_console.keeper"
+_ANCESTORS = 4
+_COPYING = frozenset(("tee",))
+"""Programs that write what they read into files as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line of a program's messages, redacted."""
+
+    wall_us: int
+    text: str
+    stream: str
+    """o or e where a keeper kept them apart; e else."""
+    stamped: bool
+    """A keeper took the time when the line came; else it is that of the look that found it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What was said since the look before."""
+
+    lines: tuple[Said, ...] = ()
+    source: str | None = None
+    """Where it was read: `stderr in /var/log/r.log`, `keeper in /…`; None where it cannot be."""
+    run: str | None = None
+    """Id of the run of a runbook that started it."""
+    from_start: bool = False
+    """Nothing was said before the first line of the first look."""
+    old: bool = False
+    """These lines were there when the program was first seen: when they came is not known."""
+    dropped: int = 0
+    """Lines, or bytes of a log that was cut, that cannot be read any more."""
+    unknown: str | None = None
+    """Why it cannot be read, a sentence."""
+
+
+@dataclass(slots=True)
+class _LogFile:
+    """A regular file somebody's messages go to."""
+
+    path: str
+    root: str
+    device: int
+    inode: int
+    offset: int
+    from_start: bool
+    rest: bytes = b""
+    looks: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The log of a keeper."""
+
+    directory: str
+    tail: Tail
+    dropped: int = 0
+
+
+class Logs:
+    """The messages of programs, look by look. Used by one thread."""
+
+    def __init__(self, proc: str = "/proc", clock: Clock = SYSTEM) -> None:
+        self._proc, self._clock = proc, clock
+        self._ends = Ends(proc)
+        self._files: dict[tuple[int, int], _LogFile] = {}
+        self._tails: dict[tuple[int, int], _Kept] = {}
+        self._gone: dict[tuple[int, int], int] = {}
+        self._alone: frozenset[str] = frozenset()
+        """Kinds of which but one program runs: what such a program says is that one's."""
+
+    def look(self, programs: Iterable[Program]) -> dict[int, Words]:
+        """pid of each program -> what it said since the look before."""
+        self._ends.begin()
+        found, keys = {}, set()
+        programs = list(programs)
+        kinds = Counter(program.kind for program in programs)
+        self._alone = frozenset(kind for kind, count in kinds.items() if count == 1)
+        for program in programs:
+            key = (program.pid, program.start_ticks)
+            keys.add(key)
+            try:
+                found[program.pid] = self._of(program, key)
+            except OSError as error:
+                found[program.pid] = Words(unknown=f"its messages cannot be read: {error.strerror or error}")
+        self._forget(keys)
+        return found
+
+    def last(self, program: Program) -> Words:
+        """What was said up to the end of a program that is gone; its log is forgotten then."""
+        key = (program.pid, program.start_ticks)
+        tail, file = self._tails.pop(key, None), self._files.pop(key, None)
+        try:
+            if tail is not None:
+                return self._kept(tail)
+            if file is not None:
+                return self._read(file, file.root + file.path, ended=True)
+        except OSError as error:
+            return Words(unknown=f"the end of its messages cannot be read: {error.strerror or error}")
+        return Words()
+
+    def _forget(self, keys: set[tuple[int, int]]) -> None:
+        """Let go of programs whose end nobody asked for."""
+        absent = (self._files.keys() | self._tails.keys()) - keys
+        self._gone = {key: self._gone.get(key, 0) + 1 for key in absent}
+        for key in [key for key, looks in self._gone.items() if looks > PATIENCE]:
+            self._files.pop(key, None)
+            self._tails.pop(key, None)
+
+    def _of(self, program: Program, key: tuple[int, int]) -> Words:
+        if key in self._tails:
+            return self._kept(self._tails[key])
+        if key in self._files:
+            known = self._files[key]
+            return self._read(known, known.root + known.path)
+        try:
+            links = links_of(self._proc, program.pid)
+        except PermissionError:
+            return Words(unknown=f"the messages of process {program.pid} can be read by its user and root only")
+        link = next((link for link in links if link.fd == 2), None)
+        if link is None:
+            return Words(unknown="it has no standard error")
+        file = file_of(self._proc, program.pid, link)
+        if file is not None:
+            return self._begin(program, key, file)
+        pipe = pipe_key(self._proc, program.pid, link)
+        return Words(unknown=_unreadable(link)) if pipe is None else self._piped(program, key, pipe)
+
+    def _begin(self, program: Program, key: tuple[int, int], file: OpenFile) -> Words:
+        """A log found now: of this program alone it is read from its beginning, else from its end."""
+        if file.deleted:
+            return Words(unknown=f"its messages go to {clean(file.path)}, which was removed")
+        start = 0 if not file.appends and not self._shared(program, file) else None
+        if start is None and program.arguments.verbose and program.kind in self._alone:
+            start = _beginning(program.root + file.path, file, _FIRST_WORDS.get(program.kind))
+        at = file.size if start is None else start
+        known = _LogFile(file.path, program.root, file.device, file.inode, at, start is not None)
+        self._files[key] = known
+        return self._read(known, known.root + known.path)
+
+    def _shared(self, program: Program, file: OpenFile) -> bool:
+        """Whether who started it has the file open too: then others' messages are in it."""
+        try:
+            links = links_of(self._proc, program.ppid)
+        except OSError:
+            return True
+        files = (file_of(self._proc, program.ppid, link) for link in links)
+        return any(one is not None and (one.device, one.inode) == (file.device, file.inode) for one in files)
+
+    def _piped(self, program: Program, key: tuple[int, int], pipe: str) -> Words:
+        for pid in self._readers(program, pipe):
+            directory = self._keeper_directory(pid)
+            if directory is not None:
+                self._tails[key] = _Kept(directory, Tail(directory))
+                return self._kept(self._tails[key])
+            stat_ = stat_of(self._proc, pid)
+            if stat_ is not None and stat_.command in _COPYING and (file := self._copy_of(pid)) is not None:
+                known = _LogFile(file.path, program.root, file.device, file.inode, *_from(file))
+                self._files[key] = known
+                return self._read(known, known.root + known.path)
+            return Words(unknown=f"its messages go to {clean(name_of(self._proc, pid))}, which cannot be read")
+        return Words(unknown="who reads its messages cannot be seen")
+
+    def _readers(self, program: Program, pipe: str) -> list[int]:
+        """Who reads its messages: its keeper first, which is above it, then whoever holds the pipe."""
+        ancestor, found = program.ppid, []
+        for _ in range(_ANCESTORS):
+            above = stat_of(self._proc, ancestor)
+            if above is None or ancestor <= 1:
+                break
+            if self._keeper_directory(ancestor) is not None and self._reads(ancestor, pipe):
+                found.append(ancestor)
+                break
+            ancestor = above.parent
+        return found or list(self._ends.holders(pipe, writing=False, near=program.pid))
+
+    def _reads(self, pid: int, pipe: str) -> bool:
+        try:
+            return any(link.pipe == pipe for link in links_of(self._proc, pid))
+        except OSError:
+            return False
+
+    def _keeper_directory(self, pid: int) -> str | None:
+        """Where a keeper of ours writes its log; None for any other process."""
+        try:
+            if _KEEPER not in read_once(f"{self._proc}/{pid}/cmdline", 4096):
+                return None
+            links = links_of(self._proc, pid)
+        except OSError:
+            return None
+        logs = (link.target for link in links if link.target.endswith((".log", ".tail")))
+        return next((posixpath.dirname(path) for path in logs), None)
+
+    def _copy_of(self, pid: int) -> OpenFile | None:
+        files = (file_of(self._proc, pid, link) for link in links_of(self._proc, pid) if link.fd > 2)
+        return next((one for one in files if one is not None and one.writes), None)
+
+    def _kept(self, kept: _Kept) -> Words:
+        lines = kept.tail.read(CHUNK)
+        said = tuple(
+            Said(line.wall_us, _text(line.text), line.stream, True)
+            for line in lines
+            if line.whole and line.stream != "k"
+        )
+        dropped, kept.dropped = kept.tail.dropped_lines - kept.dropped, kept.tail.dropped_lines
+        source = f"keeper in {clean(kept.directory)}"
+        return Words(said, source, run_of(kept.directory), from_start=True, dropped=dropped)
+
+    def _read(self, file: _LogFile, path: str, *, ended: bool = False) -> Words:
+        """Whole lines from its place on. Opened only once it is known to be the very file, a regular one."""
+        source = f"stderr in {clean(file.path)}"
+        descriptor = _opened(path, file.device, file.inode)
+        if descriptor is None:
+            return Words(source=source, unknown=f"{clean(file.path)} is another file now: it was rotated")
+        dropped = 0
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < file.offset:
+                dropped, file.offset, file.rest = file.offset - size, 0, b""
+            raw = os.pread(descriptor, CHUNK, file.offset)
+        finally:
+            os.close(descriptor)
+        file.offset += len(raw)
+        *whole, file.rest = (file.rest + raw).split(b"\n")
+        if ended and file.rest:
+            whole, file.rest = [*whole, file.rest], b""
+        file.rest = file.rest[-CHUNK:]
+        file.looks += 1
+        now_us = self._clock.wall_us()
+        said = tuple(Said(now_us, _text(line.decode("utf-8", "surrogateescape")), "e", False) for line in whole)
+        return Words(said, source, None, file.from_start, file.looks == 1, dropped)
+
+
+def run_of(directory: str) -> str | None:
+    """The id of the run in whose directory a keeper writes, None where it is of none.
+
+    >>> run_of("/s/db1/runs/20261122T091500Z-dump-1a2b/steps/take.1"), run_of("/tmp/x")
+    ('20261122T091500Z-dump-1a2b', None)
+    """
+    before, found, after = directory.rpartition("/runs/")
+    return after.split("/")[0] if found and before else None
+
+
+def _opened(path: str, device: int, inode: int) -> int | None:
+    """A descriptor of that very regular file, None where another one is there now. Raises OSError.
+
+    Looked at before it is opened: opening a pipe would wait, or take from it.
+    """
+    at = os.stat(path)
+    if (at.st_dev, at.st_ino) != (device, inode) or not stat.S_ISREG(at.st_mode):
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    opened = os.fstat(descriptor)
+    if (opened.st_dev, opened.st_ino) == (device, inode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _beginning(path: str, file: OpenFile, words: bytes | None) -> int | None:
+    """Where the last run in a log begins, None where that is not found. Raises OSError."""
+    descriptor = None if words is None else _opened(path, file.device, file.inode)
+    if words is None or descriptor is None:
+        return None
+    try:
+        end = file.size
+        while end > max(0, file.size - _BACK):
+            begin = max(0, end - CHUNK)
+            # The words may stand across two pieces.
+            found = os.pread(descriptor, end - begin + len(words), begin).rfind(words)
+            if found >= 0:
+                return begin + found
+            end = begin
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _from(file: OpenFile) -> tuple[int, bool]:
+    """Where a copy is read from: one that is appended to may hold others' messages."""
+    return (file.size, False) if file.appends else (0, True)
+
+
+def _text(line: str) -> str:
+    """Redacted; what is no UTF-8 is replaced, as names in a table of contents are."""
+    if not line.isascii():
+        line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return redact(line[:LONGEST].rstrip("\r"))
+
+
+def _unreadable(link: Link) -> str:
+    if link.socket is not None:
+        return "its messages go to a socket, as of a service into the journal, and cannot be read"
+    if link.target.startswith(("/dev/pts", "/dev/tty", "/dev/console")):
+        return f"its messages go to a terminal ({link.target}) and cannot be read"
+    if link.target.startswith("/dev/null"):
+        return "its messages are thrown away"
+    return f"its messages go to {clean(link.target)}, which cannot be read"

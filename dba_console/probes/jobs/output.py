@@ -1,0 +1,196 @@
+"""How a dump grows on its disk: of a directory each data file, of a file its size.
+
+A directory of 50,000 files is not looked at whole: its names are listed again only after it changed, and seldom where
+listing is dear; a file is looked at while it grows and once at its end. What was not looked at yet is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.probes.host.files import readable
+
+STATS = 5000
+"""New files looked at in one look; some 20 ms."""
+SHARE = 50
+"""Listing takes at most so-and-so-manieth part of the time."""
+MOST_FILES = 500_000
+"""Beyond these, files of a directory are not followed: large objects may be millions."""
+COARSE_NS = 1_000_000_000
+"""A directory changed so shortly before it was listed may have changed once more within the same tick of its clock."""
+QUIET_US = 10_000_000
+"""Where nobody tells which files are open: one that has not changed for so long is taken for finished."""
+_DATA = re.compile(r"(\d+)\.dat(?:\.(?:gz|lz4|zst))?")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file of a directory dump."""
+
+    dump_id: int
+    name: str
+    size: int
+    """Bytes so far."""
+    seen_us: int | None
+    """Host wall time of the look that first found it; None where it was there at the first look."""
+    changed_us: int
+    """Host wall time at which it was last written to: of a finished one its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The output at one look."""
+
+    exists: bool
+    size: int = 0
+    """Bytes of everything in it that was looked at."""
+    allocated: int = 0
+    """Bytes it takes on its disk."""
+    files: int = 0
+    behind: int = 0
+    """Files listed and not looked at yet."""
+    finished: tuple[DataFile, ...] = ()
+    """Since the look before: whole now."""
+    running: tuple[DataFile, ...] = ()
+    """Being written."""
+    sure: bool = True
+    """False: which are finished was judged by their quiet, for the files its processes have open cannot be seen."""
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    name: str
+    seen_us: int | None
+    looks: int = 0
+    size: int = 0
+    allocated: int = 0
+    changed_us: int = 0
+
+
+class Output:
+    """One output, look by look. Used by one thread."""
+
+    def __init__(self, path: str, root: str = "", clock: Clock = SYSTEM) -> None:
+        """`root`: prefix under which the paths of its process are found (`Program.root`)."""
+        self.path = path
+        self._place = root + path
+        self._clock = clock
+        self._names: set[str] = set()
+        self._listed_ns = -1
+        self._again = True
+        self._next_us = 0
+        self._first = True
+        self._new: deque[_Known] = deque()
+        self._open: dict[str, _Known] = {}
+        self._size = self._allocated = 0
+        self._overfull = False
+
+    def look(self, open_names: Collection[str] | None = None, jobs: int = 1) -> Grown:
+        """How far it is. `open_names`: base names of the files its processes have open now (taken before this look),
+        None where that cannot be seen; then the `jobs` files last written to count as under way."""
+        try:
+            at = os.stat(self._place)
+        except FileNotFoundError:
+            return Grown(False)
+        except OSError as error:
+            return Grown(False, note=f"{readable(self.path)} cannot be seen: {error.strerror}")
+        if stat.S_ISREG(at.st_mode):
+            return Grown(True, at.st_size, at.st_blocks * 512, 1)
+        if not stat.S_ISDIR(at.st_mode):
+            return Grown(True, note=f"{readable(self.path)} is neither a file nor a directory: its size says nothing")
+        try:
+            self._list(at.st_mtime_ns)
+        except OSError as error:
+            return Grown(True, note=f"{readable(self.path)} cannot be listed: {error.strerror}")
+        self._stat()
+        finished = self._finish(open_names, jobs)
+        note = f"of its files only {MOST_FILES:,} are followed" if self._overfull else None
+        running = tuple(one for known in self._open.values() if (one := _data_file(known)) is not None)
+        return Grown(
+            True, self._size, self._allocated, len(self._names), len(self._new), finished, running,
+            open_names is not None, note,
+        )  # fmt: skip
+
+    def _list(self, changed_ns: int) -> None:
+        """Take new names in, where there may be some and it is not too soon."""
+        now_us = self._clock.mono_us()
+        if (changed_ns == self._listed_ns and not self._again) or now_us < self._next_us:
+            return
+        seen_us = None if self._first else self._clock.wall_us()
+        for name in os.listdir(self._place):
+            if name in self._names:
+                continue
+            if len(self._names) >= MOST_FILES:
+                self._overfull = True
+                break
+            self._names.add(name)
+            self._new.append(_Known(name, seen_us))
+        self._again = self._clock.wall_us() * 1000 - changed_ns < COARSE_NS
+        self._listed_ns, self._first = changed_ns, False
+        self._next_us = now_us + (self._clock.mono_us() - now_us) * SHARE
+
+    def _stat(self) -> None:
+        """Look at the files that may grow, and at new ones as far as this look reaches."""
+        for known in list(self._open.values()):
+            self._measure(known)
+        for _ in range(min(len(self._new), STATS)):
+            self._measure(self._new.popleft())
+
+    def _measure(self, known: _Known) -> None:
+        try:
+            at = os.lstat(os.path.join(self._place, known.name))
+        except OSError:
+            # Removed, as a dump that starts anew does.
+            self._open.pop(known.name, None)
+            self._names.discard(known.name)
+            at = None
+        size, allocated = (0, 0) if at is None or stat.S_ISDIR(at.st_mode) else (at.st_size, at.st_blocks * 512)
+        self._size += size - known.size
+        self._allocated += allocated - known.allocated
+        known.size, known.allocated = size, allocated
+        if at is not None and stat.S_ISREG(at.st_mode):
+            known.looks += 1
+            known.changed_us = at.st_mtime_ns // 1000
+            self._open[known.name] = known
+
+    def _finish(self, open_names: Collection[str] | None, jobs: int) -> tuple[DataFile, ...]:
+        if open_names is None:
+            done = self._quiet(jobs)
+        else:
+            # One found in this very look may have been opened after its processes were looked at.
+            old_us = self._clock.wall_us() - QUIET_US
+            done = [
+                known
+                for name, known in self._open.items()
+                if name not in open_names and (known.looks > 1 or known.changed_us < old_us)
+            ]
+        for known in done:
+            del self._open[known.name]
+        return tuple(one for known in done if (one := _data_file(known)) is not None)
+
+    def _quiet(self, jobs: int) -> list[_Known]:
+        newest_first = sorted(self._open.values(), key=lambda known: known.changed_us, reverse=True)
+        old_us = self._clock.wall_us() - QUIET_US
+        return [known for at, known in enumerate(newest_first) if at >= max(1, jobs) and known.changed_us < old_us]
+
+
+def _data_file(known: _Known) -> DataFile | None:
+    number = dump_id_of(known.name)
+    return None if number is None else DataFile(number, known.name, known.size, known.seen_us, known.changed_us)
+
+
+def dump_id_of(name: str) -> int | None:
+    """The dump id a data file of a directory archive is named after; None for any other file.
+
+    >>> dump_id_of("3358.dat.gz"), dump_id_of("/backup/d/3359.dat"), dump_id_of("toc.dat"), dump_id_of("blobs.toc")
+    (3358, 3359, None, None)
+    """
+    found = _DATA.fullmatch(name.rpartition("/")[2])
+    return None if found is None else int(found[1])

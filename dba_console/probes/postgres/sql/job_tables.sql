@@ -1,0 +1,14 @@
+-- What a dump of this database has to read: its tables with their pages and rows as last estimated. Opens no relation.
+-- Rows inserted are counted when their transaction ends: a table a restore has filled has some, one it is filling none.
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpages::pg_catalog.int8,
+       coalesce(t.relpages, 0)::pg_catalog.int8, c.reltuples::pg_catalog.float8,
+       coalesce(pg_catalog.pg_stat_get_tuples_inserted(c.oid), 0),
+       pg_catalog.current_setting('block_size')::pg_catalog.int8
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_class t ON t.oid = c.reltoastrelid
+ WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't'
+   AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d
+                    WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')
+ LIMIT 200000
