@@ -1,0 +1,218 @@
+"""The objects of a job as they come and go, with the sums over them that nobody has to count again."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from dba_console.archives.entries import PHASES, Entry, Phase
+
+State = Literal["waiting", "running", "done", "failed", "unknown"]
+_BARE = frozenset({"SEQUENCE SET", "BLOB METADATA", "BLOB"})
+"""What pg_restore calls by its name without the schema."""
+LONGEST = 20
+"""Objects of a summary."""
+
+
+class Item(Struct, kw_only=True, gc=False):
+    """One object of a job. Only the ledger changes it."""
+
+    entry: Entry
+    state: State = "waiting"
+    """unknown: it was running when the program went, nobody knows how."""
+    started_us: int | None = None
+    """Host wall time."""
+    ended_us: int | None = None
+    exact: bool = False
+    """Both times were told by messages, not seen from outside or taken from the next one's start."""
+    done: float | None = None
+    """Of total, in unit: bytes, rows or blocks, as last seen from outside."""
+    total: float | None = None
+    unit: str | None = None
+    rate: float | None = None
+    """Units a second."""
+    pid: int | None = None
+    error: str | None = None
+    seen_us: int | None = None
+    """When it was last looked at from outside."""
+
+    @property
+    def seconds(self) -> float | None:
+        """What it took; None while it runs or where one of its times is not known."""
+        if self.started_us is None or self.ended_us is None:
+            return None
+        return max(0, self.ended_us - self.started_us) / 1e6
+
+    @property
+    def share(self) -> float | None:
+        """How far it is, 0 to 1; None where nobody knows."""
+        if self.state in ("done", "failed"):
+            return 1.0
+        if self.done is None or not self.total:
+            return None
+        return min(1.0, max(0.0, self.done / self.total))
+
+
+class Sums(Struct, kw_only=True, gc=False):
+    """Of one phase, kept up to date."""
+
+    items: int = 0
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    """With those whose end nobody knows."""
+    weight: float = 0.0
+    """Bytes, of what is known."""
+    unweighed: int = 0
+    """Objects whose weight is not known."""
+    weight_done: float = 0.0
+    busy_us: int = 0
+    """Of those that ended."""
+    timed: int = 0
+    """Ended with both times known."""
+    timed_weight: float = 0.0
+    started_us: int | None = None
+    ended_us: int | None = None
+
+
+class Items:
+    """All objects by dump id, in the plan's order; sums by phase; the running ones at hand."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.by_id: dict[int, Item] = {}
+        self.sums: dict[Phase, Sums] = {phase: Sums() for phase in PHASES}
+        self.running: dict[int, Item] = {}
+        self.failed: dict[int, Item] = {}
+        self.classes: dict[str, Sums] = {}
+        """Sums by kind of object (`desc`): of those that ended, what they took and weighed."""
+        self._named: dict[tuple[str, str], list[int]] = {}
+        self._longest: list[tuple[float, int]] = []
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> Item:
+        """A new object, waiting."""
+        item = Item(entry=entry)
+        self.by_id[entry.dump_id] = item
+        sums = self.sums[entry.phase]
+        sums.items += 1
+        sums.waiting += 1
+        _weigh(sums, entry, 1)
+        for name in {_first_line(entry), entry.tag.partition("\n")[0]} if entry.desc in _BARE else {_first_line(entry)}:
+            self._named.setdefault((entry.desc, name), []).append(entry.dump_id)
+        if entry.desc == "BLOBS" and entry.tag:
+            self._named.setdefault((entry.desc, ""), []).append(entry.dump_id)
+        return item
+
+    def drop(self, item: Item) -> None:
+        """An object that is not wanted after all; only one that waits."""
+        if item.state != "waiting":
+            return
+        del self.by_id[item.entry.dump_id]
+        sums = self.sums[item.entry.phase]
+        sums.items -= 1
+        sums.waiting -= 1
+        _weigh(sums, item.entry, -1)
+
+    def named(self, desc: str, name: str) -> Item | None:
+        """The object a message calls so: the first of that name that has not ended, else the last."""
+        numbers = self._named.get((desc, name))
+        if not numbers:
+            return None
+        while len(numbers) > 1 and (numbers[0] not in self.by_id or self.by_id[numbers[0]].state != "waiting"):
+            if numbers[0] in self.running:
+                break
+            numbers.pop(0)
+        return self.by_id.get(numbers[0])
+
+    def begin(self, item: Item, at_us: int | None) -> None:
+        """From waiting to running."""
+        if item.state != "waiting":
+            return
+        sums = self.sums[item.entry.phase]
+        sums.waiting -= 1
+        sums.running += 1
+        item.state, item.started_us = "running", at_us
+        self.running[item.entry.dump_id] = item
+        if at_us is not None and (sums.started_us is None or at_us < sums.started_us):
+            sums.started_us = at_us
+
+    def end(self, item: Item, at_us: int | None, state: State = "done") -> None:
+        """From waiting or running to its end."""
+        self.begin(item, None)
+        if item.state != "running":
+            return
+        sums = self.sums[item.entry.phase]
+        sums.running -= 1
+        del self.running[item.entry.dump_id]
+        item.state, item.ended_us, item.rate = state, at_us, None
+        if state == "done":
+            sums.done += 1
+        else:
+            sums.failed += 1
+            self.failed[item.entry.dump_id] = item
+        sums.weight_done += item.entry.weight or 0.0
+        if at_us is not None and (sums.ended_us is None or at_us > sums.ended_us):
+            sums.ended_us = at_us
+        self._time(sums, item, 1)
+
+    def reopen(self, item: Item) -> None:
+        """An end that was inferred and turns out wrong: it runs on."""
+        if item.state != "done":
+            return
+        sums = self.sums[item.entry.phase]
+        self._time(sums, item, -1)
+        sums.done -= 1
+        sums.running += 1
+        sums.weight_done -= item.entry.weight or 0.0
+        item.state, item.ended_us = "running", None
+        self.running[item.entry.dump_id] = item
+
+    def retime(self, item: Item, at_us: int) -> None:
+        """An end that was seen from outside, or inferred, and is now told."""
+        sums = self.sums[item.entry.phase]
+        self._time(sums, item, -1)
+        item.ended_us = at_us
+        sums.ended_us = max(at_us, sums.ended_us or at_us)
+        self._time(sums, item, 1)
+
+    def longest(self) -> list[Item]:
+        """Those that took longest, longest first."""
+        return [self.by_id[dump_id] for _, dump_id in sorted(self._longest, reverse=True) if dump_id in self.by_id]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.by_id.values())
+
+    def _time(self, sums: Sums, item: Item, sign: int) -> None:
+        seconds = item.seconds
+        if seconds is None:
+            return
+        for one in (sums, self.classes.setdefault(item.entry.desc, Sums())):
+            one.busy_us += sign * round(seconds * 1e6)
+            one.timed += sign
+            one.timed_weight += sign * (item.entry.weight or 0.0)
+        dump_id = item.entry.dump_id
+        if sign < 0:
+            self._longest = [one for one in self._longest if one[1] != dump_id]
+            heapq.heapify(self._longest)
+        elif len(self._longest) < LONGEST:
+            heapq.heappush(self._longest, (seconds, dump_id))
+        else:
+            heapq.heappushpop(self._longest, (seconds, dump_id))
+
+
+def _weigh(sums: Sums, entry: Entry, sign: int) -> None:
+    if entry.weight is None:
+        sums.unweighed += sign
+    else:
+        sums.weight += sign * entry.weight
+
+
+def _first_line(entry: Entry) -> str:
+    """Its name as a message has it, the first line of it: that is where a message's line ends."""
+    name = f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag
+    return name.partition("\n")[0]
