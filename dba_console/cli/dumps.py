@@ -8,6 +8,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -150,3 +152,82 @@ def _window(text: str) -> float:
     if seconds < 1:
         raise UsageError(f"a trial of {human_duration(seconds)} tells nothing", hint="--window 1s is the least")
     return seconds
+
+
+@app.command("estimate")
+def estimate_command(
+    dsn: Dsn = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DIR", help="Where the dump is to lie.", show_default=False)
+    ] = None,
+    number: Annotated[bool, typer.Option("--bytes", help="One number: bytes to have room for.")] = False,
+    json: Json = False,
+) -> int:
+    """How large a dump will be, and whether it fits there. Exit code 7: it does not."""
+    from dba_console.dumping.estimate import estimate, estimate_words
+    from dba_console.dumping.server import connected
+
+    target = _target(dsn)
+    with connected(target.conninfo) as server:
+        found = estimate(server, target.key, None if to is None else Path(to).absolute())
+    if json:
+        put_json(msgspec.to_builtins(found))
+    elif number:
+        put(str(found.at_most_bytes))
+    else:
+        put("\n".join(estimate_words(found)))
+    return ExitCode.RUNBOOK_FAILED if found.fits is False else ExitCode.OK
+
+
+Archive = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Directory or file of a dump.", show_default=False)]
+
+
+@app.command("list")
+def list_command(archive: Archive, json: Json = False) -> int:
+    """What an archive holds: objects, sizes, phases, what a restore waits for. Exit code 7: something is missing."""
+    from dba_console.dumping.listing import listing_of, listing_words
+    from dba_console.units import human_bytes
+
+    found = listing_of(archive.absolute())
+    if json:
+        put_json(msgspec.to_builtins(found))
+    else:
+        put("\n".join(listing_words(found)))
+        if found.biggest:
+            put("")
+            put(columns(("table", "size"), [(name, human_bytes(size)) for name, size in found.biggest], right=(1,)))
+    return ExitCode.RUNBOOK_FAILED if found.problems else ExitCode.OK
+
+
+@app.command("verify")
+def verify_command(
+    archive: Archive,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, metavar="N", help="Tables whose rows are compared with the database.")
+    ] = 0,
+    dsn: Annotated[
+        str | None, typer.Option("--dsn", metavar="DSN", help="The database to compare with.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Choose the tables of an earlier one.", show_default=False)
+    ] = None,
+    bindir: Bindir = None,
+    json: Json = False,
+) -> int:
+    """Read an archive to its end, and compare the rows of some tables. Exit code 7: it cannot be relied on."""
+    from dba_console.dumping.server import connected
+    from dba_console.dumping.verify import verdict_words, verify
+
+    tell = _teller()
+
+    def told(text: str) -> None:
+        tell(Step(kind="progress", text=text))
+
+    with ExitStack() as stack:
+        server = stack.enter_context(connected(_target(dsn).conninfo)) if sample else None
+        found = verify(archive.absolute(), server, sample, seed, bindir=bindir, told=told)
+    if json:
+        put_json({**msgspec.to_builtins(found), "good": found.good})
+    else:
+        put("\n".join(verdict_words(found)))
+    return ExitCode.OK if found.good else ExitCode.RUNBOOK_FAILED

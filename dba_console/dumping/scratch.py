@@ -27,6 +27,8 @@ MEMORY = ("/dev/shm", "/run", "/tmp")
 """Where memory is usually mounted as a file system."""
 MEMORY_ROOM = 256 << 20
 """Bytes free there, so that several jobs can write between two looks."""
+KEEP_FREE = 0.05
+"""Of a file system that is written to: a dump ends before it fills a disk others use."""
 _KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 """fallocate(2): the blocks go, the size stays."""
 _KEPT = ("toc.dat", ".toc")

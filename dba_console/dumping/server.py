@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+import psycopg.sql
 from psycopg.rows import tuple_row
 
 from dba_console.agent.runs.environment import server_environment
@@ -46,6 +47,18 @@ class Server:
             return self._connection.execute(sql.encode(), params).fetchall()
         except psycopg.Error as error:
             raise ConsoleError(f"the server refused a question: {said(error)}") from error
+
+    def count(self, schema: str, table: str, seconds: float) -> int:
+        """Rows of a table, counted. Raises ConsoleError where that takes longer, or cannot be done."""
+        query = psycopg.sql.SQL("select count(*) from only {}").format(psycopg.sql.Identifier(schema, table))
+        try:
+            with self._connection.transaction():
+                self._connection.execute(
+                    "select set_config('statement_timeout', %s, true)", (f"{round(seconds * 1000)}ms",)
+                )
+                return int(self._connection.execute(query).fetchall()[0][0])
+        except psycopg.Error as error:
+            raise ConsoleError(f"the rows of {clean(table)} cannot be counted: {said(error)}") from error
 
     def one(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Row:
         """The first row of what has one."""

@@ -16,11 +16,11 @@ from dba_console.dumping.fresh import forget
 from dba_console.dumping.kept import Kept, Row
 from dba_console.dumping.limits import Largest, limit_of, notes_of
 from dba_console.dumping.programs import Program, find_program
-from dba_console.dumping.scratch import nowhere, room_of, scratch
+from dba_console.dumping.scratch import KEEP_FREE, nowhere, room_of, scratch
 from dba_console.dumping.server import Server, client_environment, connected
 from dba_console.dumping.slots import SPARE, require_slots, slots_of
 from dba_console.dumping.tables import chosen, tables_of
-from dba_console.dumping.trial import KEEP_FREE, Way, trial
+from dba_console.dumping.trial import Way, trial
 from dba_console.errors import Refused, Unsupported, UsageError
 from dba_console.target import Target
 from dba_console.units import human_bytes

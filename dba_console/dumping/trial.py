@@ -22,7 +22,7 @@ from dba_console.clock import SYSTEM, Clock
 from dba_console.dumping.curve import Run
 from dba_console.dumping.meter import HostMeter, Times
 from dba_console.dumping.progress import Progress, watched
-from dba_console.dumping.scratch import Output, room_of
+from dba_console.dumping.scratch import KEEP_FREE, Output, room_of
 from dba_console.dumping.server import Server
 from dba_console.dumping.tables import Table
 from dba_console.errors import ConsoleError, RunbookFailed
@@ -35,8 +35,6 @@ PATIENCE_S = 2.0
 """How long somebody may wait behind the trial's locks before it gives way."""
 KILL_S = 10.0
 """From being asked to end to being killed."""
-KEEP_FREE = 0.05
-"""Of the file system that is written to: a trial ends before it fills a disk others use."""
 _PR_SET_PDEATHSIG = 1
 _LINES_KEPT = 50
 _LOST_LOCK = re.compile(r"could not obtain lock on relation \"(.+?)\"")

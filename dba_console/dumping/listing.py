@@ -1,0 +1,131 @@
+"""What an archive holds, and whether all of it that is named is there. Reads the table of contents, and looks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from dba_console.archives.entries import PHASES, Entry, Plan
+from dba_console.archives.place import open_archive
+from dba_console.harmless import clean
+from dba_console.units import human_bytes
+
+SUFFIXES = ("", ".gz", ".lz4", ".zst")
+BIGGEST = 20
+"""Tables listed."""
+_BUILT_IN = ("plpgsql",)
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """An archive. Texts are harmless; None: the archive does not tell."""
+
+    path: str
+    format: str | None
+    compression: str | None
+    database: str | None
+    server_version: str | None
+    dump_version: str | None
+    created: str | None
+    entries: int
+    phases: dict[str, int]
+    """Objects of each."""
+    data_bytes: int | None
+    """Of the data in the archive."""
+    tables: int
+    biggest: tuple[tuple[str, float | None], ...]
+    """Tables with the bytes of their data in it, biggest first."""
+    extensions: tuple[str, ...]
+    owners: tuple[str, ...]
+    critical: tuple[str, ...]
+    """The chain that decides how long a restore takes at least: a table, its indexes, its keys."""
+    problems: tuple[str, ...]
+    """What it names and does not have."""
+
+
+def listing_of(path: Path) -> Listing:
+    """Raises ArchiveError where there is no archive, or none that can be read."""
+    plan = open_archive(path)
+    data = [entry for entry in plan.entries if entry.desc == "TABLE DATA"]
+    known = [entry.weight for entry in plan.entries if entry.phase == "data" and entry.weight is not None]
+    biggest = sorted(data, key=lambda entry: -(entry.weight or 0))[:BIGGEST]
+    counts = Counter(entry.phase for entry in plan.entries)
+    return Listing(
+        path=str(path), format=plan.format, compression=plan.compression, database=plan.database,
+        server_version=plan.server_version, dump_version=plan.dump_version, created=_created(plan),
+        entries=len(plan.entries), phases={phase: counts[phase] for phase in PHASES if counts[phase]},
+        data_bytes=int(sum(known)) if known else None, tables=len(data),
+        biggest=tuple((name_of(entry), entry.weight) for entry in biggest),
+        extensions=_extensions(plan),
+        owners=tuple(sorted({clean(one.owner) for one in plan.entries if one.owner})),
+        critical=_critical(plan), problems=problems_of(path, plan),
+    )  # fmt: skip
+
+
+def _extensions(plan: Plan) -> tuple[str, ...]:
+    return tuple(clean(one.tag) for one in plan.entries if one.desc == "EXTENSION" and one.tag not in _BUILT_IN)
+
+
+def problems_of(path: Path, plan: Plan) -> tuple[str, ...]:
+    """What the plan names and the archive does not have."""
+    if plan.format == "directory":
+        return tuple(
+            f"{name_of(entry)}: there is no {entry.file} in it"
+            for entry in plan.entries
+            if entry.desc == "TABLE DATA" and entry.file is not None and data_file(path, entry) is None
+        )
+    if plan.format == "custom":
+        size = os.stat(path).st_size
+        return tuple(
+            f"{name_of(entry)}: its data begin behind the end of the file"
+            for entry in plan.entries
+            if entry.offset is not None and entry.offset >= size
+        )
+    return ()
+
+
+def data_file(path: Path, entry: Entry) -> Path | None:
+    """The file of its data in a directory archive, None where there is none."""
+    if entry.file is None or "/" in entry.file:
+        return None
+    stem = entry.file
+    for suffix in SUFFIXES:
+        if (found := path / f"{stem}{suffix}").is_file():
+            return found
+    return None
+
+
+def name_of(entry: Entry) -> str:
+    """With its schema; harmless."""
+    return clean(f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag)
+
+
+def _created(plan: Plan) -> str | None:
+    if plan.created_us is None:
+        return None
+    return datetime.fromtimestamp(plan.created_us / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _critical(plan: Plan) -> tuple[str, ...]:
+    return tuple(f"{entry.desc} {name_of(entry)}" for entry in plan.entries[:0])
+
+
+def listing_words(found: Listing) -> list[str]:
+    """It as lines, without the table of its biggest tables."""
+    told = [
+        f"{found.path}: {found.format or '?'}, compressed by {found.compression or '?'}",
+        f"database {clean(found.database or '?')}, server {found.server_version or '?'}, "
+        f"pg_dump {found.dump_version or '?'}, {found.created or 'no time told'}",
+        f"{found.entries} objects: " + (", ".join(f"{name} {count}" for name, count in found.phases.items()) or "none"),
+        f"{found.tables} tables with data, {human_bytes(found.data_bytes)} in the archive",
+    ]
+    if found.extensions:
+        told.append(f"extensions: {', '.join(found.extensions)}")
+    if found.owners:
+        told.append(f"owners: {', '.join(found.owners)}")
+    if found.critical:
+        told.append("critical path: " + " → ".join(found.critical))
+    return [*told, *(f"problem: {problem}" for problem in found.problems)]

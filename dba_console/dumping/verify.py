@@ -1,0 +1,241 @@
+"""Whether an archive can be restored from, as far as reading it tells; and a sample of its rows beside the database's.
+
+A dump that was never read is a hope. What is read here: its table of contents by us and by pg_restore, every data file
+to its end. What only a restore tells, whether the server takes it all, is not promised.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from dba_console.archives.entries import Entry, Plan
+from dba_console.archives.place import open_archive
+from dba_console.dumping.listing import data_file, name_of, problems_of
+from dba_console.dumping.programs import find_program
+from dba_console.dumping.reading import Counted, Damaged, count_rows, output_of, read_to_end
+from dba_console.dumping.server import Server
+from dba_console.errors import ConsoleError, Unsupported
+from dba_console.harmless import clean
+
+COUNT_S = 120.0
+"""For the rows of one table in the database; beyond it they are not known."""
+_PLAIN_END = b"PostgreSQL database dump complete"
+
+Told = Callable[[str], None]
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """The rows of one table. None: not known."""
+
+    table: str
+    dumped: int | None
+    now: int | None
+    sentence: str
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What came of it. `problems` empty: it reads to its end."""
+
+    path: str
+    format: str | None
+    entries: int
+    files: int
+    """Data files, or data of tables, read to their end."""
+    bytes: int
+    """Decompressed."""
+    problems: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """What could not be looked at, and why."""
+    seed: int | None = None
+    rows: tuple[Compared, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return not self.problems
+
+
+def verify(
+    path: Path, server: Server | None, sample: int, seed: int | None, *, bindir: str | None, told: Told
+) -> Verdict:
+    """Read all of it, and compare `sample` tables with the server's database. Raises ArchiveError, ConsoleError."""
+    plan = open_archive(path)
+    if plan.format == "plain":
+        return _plain(path, plan)
+    problems, unknown = list(problems_of(path, plan)), list[str]()
+    environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
+    restore = _restore_program(plan, bindir, unknown)
+    if restore is not None:
+        problems += _run([restore, "-l", str(path)], environment, "pg_restore -l")
+    counts: dict[int, Counted] = {}
+    if plan.format == "directory":
+        problems += _files(path, plan, counts, unknown, told)
+    if restore is not None and (plan.format != "directory" or unknown):
+        told("pg_restore reads all of it")
+        problems += _run([restore, "-f", "/dev/null", str(path)], environment, "pg_restore")
+    elif plan.format != "directory":
+        unknown.append("its data were not read: there is no pg_restore here that can")
+    chosen, used = picked(plan, sample, seed)
+    rows = []
+    for entry in chosen if server is not None else ():
+        told(f"rows of {name_of(entry)}")
+        counted = counts.get(entry.dump_id)
+        if counted is None and restore is not None and not problems:
+            counted = _by_restore(restore, path, entry, environment)
+        rows.append(compared(entry, None if counted is None else counted.rows, _now(server, entry), plan))
+    return Verdict(
+        path=str(path), format=plan.format, entries=len(plan.entries), files=len(counts),
+        bytes=sum(one.bytes for one in counts.values()), problems=tuple(problems), unknown=tuple(unknown),
+        seed=used if rows else None, rows=tuple(rows),
+    )  # fmt: skip
+
+
+def picked(plan: Plan, sample: int, seed: int | None) -> tuple[list[Entry], int]:
+    """Tables at random, the likelier the more data they have, none twice; and the seed that picks them again."""
+    used = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    chance = random.Random(used)
+    left = [entry for entry in plan.entries if entry.desc == "TABLE DATA"]
+    # Efraimidis and Spirakis 2006: the largest of u^(1/weight) are a weighted sample without replacement.
+    keys = {entry.dump_id: chance.random() ** (1 / max(1.0, entry.weight or 1.0)) for entry in left}
+    return sorted(left, key=lambda entry: -keys[entry.dump_id])[:sample], used
+
+
+def compared(entry: Entry, dumped: int | None, now: int | None, plan: Plan) -> Compared:
+    """What the two numbers mean beside each other."""
+    if dumped is None:
+        sentence = "the dump holds it in a form in which rows are not counted"
+    elif now is None:
+        sentence = (
+            "the database's rows are not known: the table is gone, locked, not readable, or too large to count now"
+        )
+    elif now == dumped:
+        sentence = "as many as in the database now"
+    else:
+        since = "" if plan.created_us is None else " of that time"
+        sentence = f"the database has {now - dumped:+,} since the dump{since}: it has gone on, which is no fault of it"
+    return Compared(table=name_of(entry), dumped=dumped, now=now, sentence=sentence)
+
+
+def _files(path: Path, plan: Plan, counts: dict[int, Counted], unknown: list[str], told: Told) -> Iterator[str]:
+    for entry in plan.entries:
+        file = data_file(path, entry) if entry.desc == "TABLE DATA" else None
+        if file is None:
+            continue
+        told(f"reading {name_of(entry)}")
+        try:
+            counts[entry.dump_id] = count_rows(read_to_end(file))
+        except Damaged as error:
+            yield f"{name_of(entry)} ({file.name}): {error}"
+        except OSError as error:
+            yield f"{name_of(entry)} ({file.name}): it cannot be read: {error.strerror}"
+        except Unsupported as error:
+            if error.message not in unknown:
+                unknown.append(error.message)
+    for blob in sorted(path.glob("blob_*")):
+        try:
+            for _ in read_to_end(blob):
+                pass
+        except Damaged as error:
+            yield f"large object ({blob.name}): {error}"
+        except (OSError, Unsupported) as error:
+            unknown.append(f"{blob.name}: {error}")
+
+
+def _plain(path: Path, plan: Plan) -> Verdict:
+    """A script: it reads to its end, and its last words are those of a whole one."""
+    size, tail, problems = 0, b"", []
+    try:
+        for piece in read_to_end(path):
+            size, tail = size + len(piece), (tail + piece)[-4096:]
+        if _PLAIN_END not in tail and b"PostgreSQL database cluster dump complete" not in tail:
+            problems.append("its last words are missing: it was cut short")
+    except Damaged as error:
+        problems.append(str(error))
+    return Verdict(
+        path=str(path), format="plain", entries=0, files=1, bytes=size, problems=tuple(problems),
+        unknown=("a plain dump has no table of contents: only that it reads to its end was looked at",),
+    )  # fmt: skip
+
+
+def _restore_program(plan: Plan, bindir: str | None, unknown: list[str]) -> str | None:
+    major = int((plan.dump_version or "0").split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+    try:
+        return find_program("pg_restore", at_least=min(major, 99), bindir=bindir).path
+    except ConsoleError as error:
+        unknown.append(error.message)
+        return None
+
+
+def _run(command: list[str], environment: dict[str, str], what: str) -> Sequence[str]:
+    try:
+        for _ in output_of(command, environment):
+            pass
+    except Damaged as error:
+        return [f"{what} says: {clean(str(error))}"]
+    return []
+
+
+def _by_restore(program: str, path: Path, entry: Entry, environment: dict[str, str]) -> Counted | None:
+    """The rows of one table as pg_restore prints them, picked by its dump id: names may be of several tables."""
+    with tempfile.NamedTemporaryFile("w", prefix="dba-console-list-") as chosen:
+        chosen.write(f"{entry.dump_id}; 0 0 TABLE DATA x x x\n")
+        chosen.flush()
+        try:
+            return count_rows(_copied(output_of([program, "-L", chosen.name, "-f", "-", str(path)], environment)))
+        except Damaged:
+            return None
+
+
+def _copied(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    r"""What stands between COPY … FROM stdin; and its end.
+
+    >>> b"".join(_copied(iter([b"SET a;\nCOPY t (a) FROM ", b"stdin;\n1\n2\n\\.\n", b"\n\n--\n"])))
+    b'1\n2\n\\.\n'
+    """
+    rest, inside = b"", False
+    for piece in pieces:
+        rest += piece
+        if not inside:
+            at = rest.find(b" FROM stdin;\n")
+            if at < 0:
+                continue
+            rest, inside = rest[at + len(b" FROM stdin;\n") :], True
+        end = 0 if rest.startswith(b"\\.\n") else rest.find(b"\n\\.\n")
+        if end >= 0:
+            yield rest[: end + (3 if end == 0 and rest.startswith(b"\\.\n") else 4)]
+            return
+        yield rest[:-3]
+        rest = rest[-3:]
+
+
+def _now(server: Server | None, entry: Entry) -> int | None:
+    """Rows of the table in the database, None where that cannot be had."""
+    if server is None or entry.schema is None:
+        return None
+    try:
+        return server.count(entry.schema, entry.tag, COUNT_S)
+    except ConsoleError:
+        return None
+
+
+def verdict_words(found: Verdict) -> list[str]:
+    """It as lines."""
+    from dba_console.units import human_bytes
+
+    how = f"{found.files} data files, {human_bytes(found.bytes)} decompressed" if found.files else "by pg_restore"
+    lines = [f"{found.path}: {found.format or '?'}, {found.entries} objects, read to its end: {how}"]
+    if found.problems:
+        lines = [f"{found.path}: it cannot be relied on", *(f"problem: {problem}" for problem in found.problems)]
+    lines += [f"not looked at: {one}" for one in found.unknown]
+    lines += [f"{row.table}: {_count(row.dumped)} rows in the dump; {row.sentence}" for row in found.rows]
+    if found.seed is not None:
+        lines.append(f"tables chosen at random, the likelier the larger: --seed {found.seed} chooses them again")
+    return lines
+
+
+def _count(rows: int | None) -> str:
+    return "?" if rows is None else f"{rows:,}"
