@@ -6,29 +6,21 @@ among the arguments is None.
 
 from __future__ import annotations
 
-import posixpath
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 
 from dba_console.harmless import clean
+from dba_console.probes.jobs.argv import Read, read_words
 from dba_console.probes.jobs.connstring import parse_connection, without_secrets
-from dba_console.probes.jobs.optstrings import LONG, SHORT
-from dba_console.redact import MASK
+from dba_console.probes.jobs.optstrings import SHORT
 
 COMMAND_LIMIT = 1000
 """Characters of a command line that are told."""
 _WORD_LIMIT = 300
-_TABLES = 1000
-"""Names of tables that are kept; a generated command line may list more."""
 _FORMATS = {"c": "custom", "d": "directory", "t": "tar", "p": "plain", "a": "plain"}
 """By the first letter; `a` is what pg_dumpall gives its pg_dumps, which append to one script."""
 _METHODS = ("gzip", "lz4", "zstd", "none")
-_OPEN_SETTINGS = frozenset(
-    ("ON_ERROR_STOP", "ON_ERROR_ROLLBACK", "VERBOSITY", "SHOW_CONTEXT", "AUTOCOMMIT", "FETCH_COUNT", "ECHO", "QUIET")
-)
-"""Variables of psql's own; any other may be a script's password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +68,6 @@ class Arguments:
     """Options nobody here knows, of another version: what stands behind them may be misunderstood."""
 
 
-@dataclass(slots=True)
-class _Read:
-    """Options in their order as letters or long names, operands, and which word holds what."""
-
-    options: list[tuple[str, str]] = field(default_factory=list)
-    operands: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    shown: list[str] = field(default_factory=list)
-    """The words as they may be shown."""
-
-    def value(self, *names: str) -> str | None:
-        """The last value given, as getopt loops leave it."""
-        return next((value for name, value in reversed(self.options) if name in names), None)
-
-    def values(self, name: str) -> tuple[str, ...]:
-        return tuple(value for key, value in self.options[: 4 * _TABLES] if key == name)[:_TABLES]
-
-    def given(self, *names: str) -> bool:
-        return any(name in names for name, _ in self.options)
-
-
 def parse_arguments(kind: str, words: Sequence[str]) -> Arguments:
     """The arguments of a program (`words` begins with its own name); of a program not known here nothing is told.
 
@@ -106,7 +77,7 @@ def parse_arguments(kind: str, words: Sequence[str]) -> Arguments:
     """
     if kind not in SHORT:
         return Arguments()
-    read = _read(kind, words)
+    read = read_words(kind, words)
     place = _place(kind, read)
     return Arguments(
         format=_format(kind, read),
@@ -147,7 +118,7 @@ def command_text(kind: str, words: Sequence[str]) -> str:
     "psql -v 'pw=********' -d 'host=h password=********' -W '********'"
     """
     if kind in SHORT:
-        shown = _read(kind, words).shown
+        shown = read_words(kind, words).shown
     else:
         shown = [without_secrets(word) for word in words]
     cut = [word if len(word) <= _WORD_LIMIT else word[: _WORD_LIMIT - 1] + "…" for word in shown]
@@ -155,119 +126,7 @@ def command_text(kind: str, words: Sequence[str]) -> str:
     return text if len(text) <= COMMAND_LIMIT else text[: COMMAND_LIMIT - 1] + "…"
 
 
-@cache
-def _letters(kind: str) -> dict[str, bool]:
-    """Letter -> whether it takes a value."""
-    text = SHORT[kind]
-    return {sign: text[at + 1 : at + 2] == ":" for at, sign in enumerate(text) if sign != ":"}
-
-
-@cache
-def _longs(kind: str) -> dict[str, tuple[str, bool]]:
-    """Long name -> the letter or name it is read as, and whether it takes a value."""
-    found, letters = {}, _letters(kind)
-    for word in LONG[kind].split():
-        name, _, letter = word.partition("=")
-        if letter:
-            found[name] = letter, letters.get(letter, False)
-        else:
-            found[name.rstrip(":")] = name.rstrip(":"), name.endswith(":")
-    return found
-
-
-def _read(kind: str, words: Sequence[str]) -> _Read:
-    """As getopt_long reads it: options and operands in any order, up to `--`."""
-    read = _Read(shown=[posixpath.basename(word) for word in words[:1]])
-    left = list(words[:0:-1])
-    doubtful = False
-    while left:
-        word = left.pop()
-        if word == "--":
-            read.shown.append(word)
-            for operand in reversed(left):
-                _operand(kind, read, operand, doubtful=False)
-            break
-        if word.startswith("--"):
-            doubtful = _long(kind, read, word, left)
-        elif word.startswith("-") and word != "-":
-            doubtful = _cluster(kind, read, word, left)
-        else:
-            _operand(kind, read, word, doubtful=doubtful)
-            doubtful = False
-    return read
-
-
-def _long(kind: str, read: _Read, word: str, left: list[str]) -> bool:
-    """One long option, perhaps abbreviated. True: an operand that follows may be no operand."""
-    name, equals, value = word[2:].partition("=")
-    known = _longs(kind)
-    fitting = [name] if name in known else [one for one in known if one.startswith(name)]
-    meanings = {known[one] for one in fitting}
-    if len(meanings) != 1:
-        read.unknown.append(without_secrets(f"--{name}"))
-        read.shown.append(without_secrets(word))
-        return not equals
-    [(key, takes)] = meanings
-    if takes and not equals:
-        read.shown.append(f"--{name}")
-        _taken(read, kind, key, left)
-        return False
-    read.options.append((key, value))
-    if equals:
-        read.shown.append(f"--{name}={_shown_value(kind, key, value)}" if takes else f"--{name}={MASK}")
-    else:
-        read.shown.append(word)
-    return key == "W"
-
-
-def _cluster(kind: str, read: _Read, word: str, left: list[str]) -> bool:
-    """Letters behind one dash: the first that takes a value takes the rest of the word, or the next one."""
-    letters = _letters(kind)
-    for at, letter in enumerate(word[1:], 1):
-        rest = word[at + 1 :]
-        if letter not in letters:
-            read.unknown.append(f"-{letter}")
-        elif letters[letter]:
-            if rest:
-                read.options.append((letter, rest))
-                read.shown.append(word[: at + 1] + _shown_value(kind, letter, rest))
-            else:
-                read.shown.append(word)
-                _taken(read, kind, letter, left)
-            return False
-        else:
-            read.options.append((letter, ""))
-            if letter == "W" and rest:
-                # People write their password there; getopt reads it as letters.
-                read.shown.append(word[: at + 1] + MASK)
-                return True
-    read.shown.append(word)
-    return word.endswith("W") or word[-1] not in letters
-
-
-def _taken(read: _Read, kind: str, key: str, left: list[str]) -> None:
-    value = left.pop() if left else ""
-    read.options.append((key, value))
-    read.shown.append(_shown_value(kind, key, value))
-
-
-def _operand(kind: str, read: _Read, word: str, *, doubtful: bool) -> None:
-    """`doubtful`: it stands behind -W, or behind an option nobody knows, and may be a secret or that option's value."""
-    if doubtful or len(read.operands) >= (2 if kind == "psql" else 1):
-        read.shown.append(MASK)
-        return
-    read.operands.append(word)
-    read.shown.append(without_secrets(word))
-
-
-def _shown_value(kind: str, key: str, value: str) -> str:
-    if kind == "psql" and key == "v":
-        name, equals, _ = value.partition("=")
-        return value if name in _OPEN_SETTINGS or not equals else f"{name}={MASK}"
-    return without_secrets(value)
-
-
-def _place(kind: str, read: _Read) -> dict[str, str]:
+def _place(kind: str, read: Read) -> dict[str, str]:
     """Where it connects to: options of their own win over what stands in a connection string, as in the programs."""
     name = read.value("maintenance-db") if read.given("a") and kind.endswith("db") else None
     name = name or read.value("target", "source") if kind == "pgcopydb" else name or read.value("d")
@@ -286,7 +145,7 @@ def _place(kind: str, read: _Read) -> dict[str, str]:
     return {key: clean(value) for key, value in place.items()}
 
 
-def _format(kind: str, read: _Read) -> str | None:
+def _format(kind: str, read: Read) -> str | None:
     if kind not in ("pg_dump", "pg_restore", "pg_basebackup", "pg_dumpall"):
         return None
     told = (read.value("F") or "").lower()[:1]
@@ -295,7 +154,7 @@ def _format(kind: str, read: _Read) -> str | None:
     return _FORMATS.get(told) if told or kind == "pg_restore" else "plain"
 
 
-def _compression(kind: str, read: _Read) -> str | None:
+def _compression(kind: str, read: Read) -> str | None:
     """`-Z 5` is gzip:5, `-Z 0` none, `-Z zstd:3` as told; else what a dump does untold (pg_dump.c, main)."""
     if kind not in ("pg_dump", "pg_basebackup"):
         return None
@@ -313,7 +172,7 @@ def _compression(kind: str, read: _Read) -> str | None:
     return f"{method}:{clean(detail)[:40]}" if detail else method
 
 
-def _output(kind: str, read: _Read) -> str | None:
+def _output(kind: str, read: Read) -> str | None:
     if kind == "pg_basebackup":
         return read.value("D")
     if kind == "pgcopydb":
@@ -324,7 +183,7 @@ def _output(kind: str, read: _Read) -> str | None:
     return None
 
 
-def _input(kind: str, read: _Read) -> str | None:
+def _input(kind: str, read: Read) -> str | None:
     told = None
     if kind == "pg_restore" and read.operands:
         told = read.operands[0]
@@ -345,7 +204,7 @@ _SELECTING = {
 }  # fmt: skip
 
 
-def _selected(kind: str, read: _Read) -> bool:
+def _selected(kind: str, read: Read) -> bool:
     return read.given(*_SELECTING.get(kind, ()))
 
 

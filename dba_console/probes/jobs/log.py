@@ -2,14 +2,13 @@
 
 The file behind a program's standard error is read on from a place that is kept. A log that others write to as well
 (`>> backup.log` of a whole script) is read from the words every verbose run begins with; where there are none it is
-read from where it was when the program was first seen, for what stands before may be another run's. A terminal, a pipe into somebody's program or the journal cannot be read, and that is said.
+read from where it was when the program was first seen, for what stands before may be another run's. A terminal, a pipe
+into somebody's program or the journal cannot be read, and that is said.
 """
 
 from __future__ import annotations
 
-import os
 import posixpath
-import stat
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,17 +20,14 @@ from dba_console.probes.host.files import read_once
 from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.jobs.descriptors import Link, OpenFile, file_of, links_of, pipe_key
 from dba_console.probes.jobs.ends import Ends, name_of
+from dba_console.probes.jobs.logfile import CHUNK, LogFile, beginning
 from dba_console.probes.jobs.programs import Program
 from dba_console.redact import redact
 
-CHUNK = 1 << 20
-"""Bytes of one log read in one look."""
 LONGEST = 4000
 """Characters of a line that are kept."""
 PATIENCE = 30
 """Looks for which the log of a program that is gone is kept for `last`."""
-_BACK = 16 * CHUNK
-"""Bytes before its end in which the beginning of a run is looked for."""
 _FIRST_WORDS = {
     "pg_dump": b"pg_dump: last built-in OID is ",
     "pg_restore": b"pg_restore: connecting to database for restore",
@@ -75,20 +71,6 @@ class Words:
 
 
 @dataclass(slots=True)
-class _LogFile:
-    """A regular file somebody's messages go to."""
-
-    path: str
-    root: str
-    device: int
-    inode: int
-    offset: int
-    from_start: bool
-    rest: bytes = b""
-    looks: int = 0
-
-
-@dataclass(slots=True)
 class _Kept:
     """The log of a keeper."""
 
@@ -103,7 +85,7 @@ class Logs:
     def __init__(self, proc: str = "/proc", clock: Clock = SYSTEM) -> None:
         self._proc, self._clock = proc, clock
         self._ends = Ends(proc)
-        self._files: dict[tuple[int, int], _LogFile] = {}
+        self._files: dict[tuple[int, int], LogFile] = {}
         self._tails: dict[tuple[int, int], _Kept] = {}
         self._gone: dict[tuple[int, int], int] = {}
         self._alone: frozenset[str] = frozenset()
@@ -134,7 +116,7 @@ class Logs:
             if tail is not None:
                 return self._kept(tail)
             if file is not None:
-                return self._read(file, file.root + file.path, ended=True)
+                return self._read(file, ended=True)
         except OSError as error:
             return Words(unknown=f"the end of its messages cannot be read: {error.strerror or error}")
         return Words()
@@ -152,7 +134,7 @@ class Logs:
             return self._kept(self._tails[key])
         if key in self._files:
             known = self._files[key]
-            return self._read(known, known.root + known.path)
+            return self._read(known)
         try:
             links = links_of(self._proc, program.pid)
         except PermissionError:
@@ -172,11 +154,11 @@ class Logs:
             return Words(unknown=f"its messages go to {clean(file.path)}, which was removed")
         start = 0 if not file.appends and not self._shared(program, file) else None
         if start is None and program.arguments.verbose and program.kind in self._alone:
-            start = _beginning(program.root + file.path, file, _FIRST_WORDS.get(program.kind))
+            start = beginning(program.root + file.path, file, _FIRST_WORDS.get(program.kind))
         at = file.size if start is None else start
-        known = _LogFile(file.path, program.root, file.device, file.inode, at, start is not None)
+        known = LogFile(file, program.root, at, start is not None)
         self._files[key] = known
-        return self._read(known, known.root + known.path)
+        return self._read(known)
 
     def _shared(self, program: Program, file: OpenFile) -> bool:
         """Whether who started it has the file open too: then others' messages are in it."""
@@ -195,9 +177,9 @@ class Logs:
                 return self._kept(self._tails[key])
             stat_ = stat_of(self._proc, pid)
             if stat_ is not None and stat_.command in _COPYING and (file := self._copy_of(pid)) is not None:
-                known = _LogFile(file.path, program.root, file.device, file.inode, *_from(file))
+                known = LogFile(file, program.root, *_from(file))
                 self._files[key] = known
-                return self._read(known, known.root + known.path)
+                return self._read(known)
             return Words(unknown=f"its messages go to {clean(name_of(self._proc, pid))}, which cannot be read")
         return Words(unknown="who reads its messages cannot be seen")
 
@@ -246,29 +228,14 @@ class Logs:
         source = f"keeper in {clean(kept.directory)}"
         return Words(said, source, run_of(kept.directory), from_start=True, dropped=dropped)
 
-    def _read(self, file: _LogFile, path: str, *, ended: bool = False) -> Words:
-        """Whole lines from its place on. Opened only once it is known to be the very file, a regular one."""
+    def _read(self, file: LogFile, *, ended: bool = False) -> Words:
         source = f"stderr in {clean(file.path)}"
-        descriptor = _opened(path, file.device, file.inode)
-        if descriptor is None:
+        got = file.read(ended=ended)
+        if got is None:
             return Words(source=source, unknown=f"{clean(file.path)} is another file now: it was rotated")
-        dropped = 0
-        try:
-            size = os.fstat(descriptor).st_size
-            if size < file.offset:
-                dropped, file.offset, file.rest = file.offset - size, 0, b""
-            raw = os.pread(descriptor, CHUNK, file.offset)
-        finally:
-            os.close(descriptor)
-        file.offset += len(raw)
-        *whole, file.rest = (file.rest + raw).split(b"\n")
-        if ended and file.rest:
-            whole, file.rest = [*whole, file.rest], b""
-        file.rest = file.rest[-CHUNK:]
-        file.looks += 1
         now_us = self._clock.wall_us()
-        said = tuple(Said(now_us, _text(line.decode("utf-8", "surrogateescape")), "e", False) for line in whole)
-        return Words(said, source, None, file.from_start, file.looks == 1, dropped)
+        said = tuple(Said(now_us, _text(line.decode("utf-8", "surrogateescape")), "e", False) for line in got.lines)
+        return Words(said, source, None, file.from_start, file.looks == 1, got.dropped)
 
 
 def run_of(directory: str) -> str | None:
@@ -279,41 +246,6 @@ def run_of(directory: str) -> str | None:
     """
     before, found, after = directory.rpartition("/runs/")
     return after.split("/")[0] if found and before else None
-
-
-def _opened(path: str, device: int, inode: int) -> int | None:
-    """A descriptor of that very regular file, None where another one is there now. Raises OSError.
-
-    Looked at before it is opened: opening a pipe would wait, or take from it.
-    """
-    at = os.stat(path)
-    if (at.st_dev, at.st_ino) != (device, inode) or not stat.S_ISREG(at.st_mode):
-        return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    opened = os.fstat(descriptor)
-    if (opened.st_dev, opened.st_ino) == (device, inode):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _beginning(path: str, file: OpenFile, words: bytes | None) -> int | None:
-    """Where the last run in a log begins, None where that is not found. Raises OSError."""
-    descriptor = None if words is None else _opened(path, file.device, file.inode)
-    if words is None or descriptor is None:
-        return None
-    try:
-        end = file.size
-        while end > max(0, file.size - _BACK):
-            begin = max(0, end - CHUNK)
-            # The words may stand across two pieces.
-            found = os.pread(descriptor, end - begin + len(words), begin).rfind(words)
-            if found >= 0:
-                return begin + found
-            end = begin
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _from(file: OpenFile) -> tuple[int, bool]:

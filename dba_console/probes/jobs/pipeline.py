@@ -15,7 +15,10 @@ from dba_console.probes.host.files import read_once
 from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.jobs.descriptors import Link, OpenFile, file_of, links_of, pipe_key
 from dba_console.probes.jobs.ends import Ends, name_of
+from dba_console.probes.jobs.flow import Flow, Reading, Writing
 from dba_console.probes.jobs.programs import KINDS, Program
+
+__all__ = ["Flow", "Pipelines", "Reading", "Writing", "sources"]
 
 DEEPEST = 8
 """Programs between a job and the file at the far end."""
@@ -27,61 +30,6 @@ _CONCATENATING = frozenset(
 )  # fmt: skip
 """Programs that read all files named among their arguments, one after the other."""
 _OVER_THE_NETWORK = frozenset(("ssh", "scp", "sftp", "curl", "wget", "aws", "gsutil", "rclone", "nc", "socat", "mc"))
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A file being read for a job. Workers of a pg_restore have each their own place in one custom archive, which they
-    read by its offsets: there `read` says nothing of the whole."""
-
-    path: str
-    """As the process that reads it sees it; harmless."""
-    pid: int
-    program: str
-    """Name of the process that reads it."""
-    fd: int
-    pos: int
-    size: int
-    """Of this file, bytes; compressed where it is."""
-    before: int = 0
-    """Bytes of the files of the same command read before this one (`cat part1 part2`)."""
-    total: int = 0
-    """Bytes of all of them; the size where there is but one."""
-    deleted: bool = False
-
-    @property
-    def read(self) -> int:
-        """Bytes read so far, of all of them."""
-        return self.before + min(self.pos, self.size)
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """A file being written for a job."""
-
-    path: str
-    pid: int
-    program: str
-    fd: int
-    size: int
-    allocated: int
-    deleted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """Where a program's bytes come from and where they go."""
-
-    readings: tuple[Reading, ...] = ()
-    writings: tuple[Writing, ...] = ()
-    through: tuple[str, ...] = ()
-    """Programs between, as sentences name them: `gzip (process 812)`."""
-    source_program: int | None = None
-    """pid of a dump whose output it reads."""
-    sink_program: int | None = None
-    """pid of a restore that reads its output."""
-    unknown: tuple[str, ...] = ()
-    """What cannot be told and why, in sentences."""
 
 
 @dataclass(slots=True)
