@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -11,10 +13,13 @@ import typer
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.output import columns, put_json
+from dba_console.cli.session_dumps import positive_window, report_dumps
 from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
 from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode, Unsupported
+from dba_console.cli.targeting import resolve_target
+from dba_console.errors import ExitCode, SessionError, Unsupported, UsageError
+from dba_console.frames.outgrowing import windows_of
 from dba_console.session.layout import require_readable
 from dba_console.session.listing import list_sessions, pin, row_of
 from dba_console.session.recording import Recording
@@ -25,7 +30,7 @@ from dba_console.session.runplaces import run_directories
 from dba_console.session.verify import verify
 from dba_console.units import parse_duration, parse_size
 
-app = new_app("What was recorded: list, show, verify, pin, unpin, prune.")
+app = new_app("What was recorded: list, show, report, verify, pin, unpin, prune.")
 
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or its unique beginning, or last.")]
 
@@ -123,10 +128,51 @@ def _pruned(removed: list[Candidate], failed: list[str], verb: str) -> int:
     return ExitCode.SESSION if failed else ExitCode.OK
 
 
-@app.command("report", hidden=True)
-def report(name: Name = "last") -> int:
-    """Kept for a later version."""
-    raise Unsupported("session report is not part of this version", hint="session show and session.log have the events")
+@app.command("report")
+def report(
+    name: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session whose target is meant.")] = None,
+    dumps: Annotated[bool, typer.Option("--dumps", help="Every dump and restore known on the target.")] = False,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="DSN", help="The target that is meant: connection string or name.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="TIME", help="How long a job may take, as 8h; else as configured.")
+    ] = None,
+    json: Json = False,
+    sessions: SessionsOption = None,
+) -> int:
+    """Dumps and restores that ended: durations, phases, trend, and when they outgrow their window."""
+    if not dumps:
+        raise Unsupported(
+            "session report without --dumps is not part of this version",
+            hint="session show and session.log have the events; --dumps tells the history of dumps and restores",
+        )
+    if name is not None and target is not None:
+        raise UsageError("a session and --target both name a target", hint="give one of them")
+    loaded = _loaded(sessions)
+    windows = windows_of(loaded.config.jobs, positive_window(window))
+    if name is None:
+        meant = resolve_target(target, loaded)
+        key, title = meant.key, meant.name
+    else:
+        key, title = _target_of(resolve(name, sessions_directory(loaded.config)))
+    return report_dumps(key, title, windows, json=json, width=_width())
+
+
+def _width() -> int:
+    """Columns of the terminal; where there is none, room for every column of the tables."""
+    return max(80, shutil.get_terminal_size((160, 24)).columns)
+
+
+def _target_of(path: Path) -> tuple[str, str]:
+    """Key and name of the target a session is of."""
+    recording = Recording.open(path)
+    try:
+        if recording.meta is None:
+            raise SessionError(f"{path.name} does not say what it is a recording of", hint="name it: --target DSN")
+        return recording.meta.target_key, recording.meta.target
+    finally:
+        recording.close()
 
 
 @app.command("export", hidden=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from dba_console.frames.model import ObjectRow, PhaseRow, ProgressRow
 from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut
-from dba_console.panels.phrases import bar, name_of, said
+from dba_console.panels.phrases import bar, integer, name_of, said
 from dba_console.panels.progress_words import amount, grade_words, left_words, per_s
 from dba_console.panels.tables import table_lines
-from dba_console.units import human_bytes, human_count, human_duration, human_pct
+from dba_console.units import human_bytes, human_duration, human_pct
 
 _BAR = 12
 _MOST = {"running": 64, "failed": 12, "waiting": 12, "done": 8}
@@ -18,7 +18,7 @@ _TITLES = {"running": "running", "failed": "failed", "waiting": "waiting, larges
 
 _PHASES = (
     Column("name", "phase", 11),
-    Column("objects", "objects", 15, right=True),
+    Column("objects", "objects", 18, right=True),
     Column("bar", "", _BAR, spare=4),
     Column("pct", "share", 6, right=True),
     Column("grade", "known by", 8),
@@ -76,7 +76,7 @@ def _phase(one: PhaseRow) -> Row:
 def _objects(one: PhaseRow) -> str:
     """`180 of 214, 4▶`: done of all there are, and how many are under way."""
     running = f", {one.items_running}▶" if one.items_running else ""
-    return f"{human_count(one.items_done)} of {human_count(one.items)}{running}"
+    return f"{one.items_done} of {integer(one.items)}{running}"
 
 
 def object_lines(row: ProgressRow, width: int) -> list[Line]:
@@ -92,7 +92,7 @@ def object_lines(row: ProgressRow, width: int) -> list[Line]:
         lines += [(), (Span(_TITLES[state], style), Span(f"  {total} of them" if total > 1 else "", "dim"))]
         lines += _group(told[:most], width)
         if total > len(told[:most]):
-            lines.append(said(f"… and {human_count(total - len(told[:most]))} more", "dim"))
+            lines.append(said(f"… and {total - len(told[:most])} more", "dim"))
     return lines
 
 

@@ -47,7 +47,7 @@ def _line(row: ProgressRow, width: int) -> Line:
         line = _worded(row, width, bar_cells, short=short, least=least)
         if line is not None:
             return line
-    return _joined(title_words(row), "", share(row, named=False), _tail(row, short=True), width, 0) or ()
+    return _narrow(row, width)
 
 
 def _worded(row: ProgressRow, width: int, cells: int, *, short: bool, least: int) -> Line | None:
@@ -61,6 +61,15 @@ def _worded(row: ProgressRow, width: int, cells: int, *, short: bool, least: int
         return _joined(name, "", middle, tail, width, least)
     beside = _joined(name, phase, _middle(row, cells, named=True), tail, width, least)
     return beside or _joined(name, "", _middle(row, cells, named=False), tail, width, least)
+
+
+def _narrow(row: ProgressRow, width: int) -> Line:
+    """Where nothing fits: what it is, how far, and of the rest what must not be overlooked as far as there is room."""
+    middle, tail = share(row, named=False), _tail(row, short=True)
+    if width - line_width(middle) - line_width(tail) < 10:
+        tail = join(trouble(row), ", ")
+    room = width - line_width(middle) - line_width(tail) - 4
+    return (Span(fit(title_words(row), max(6, room))), Span("  "), *middle, Span("  "), *tail)
 
 
 def _joined(name: str, phase: str, middle: Line, tail: Line, width: int, least: int) -> Line | None:

@@ -1,0 +1,57 @@
+"""`session report --dumps`: the history an agent kept, read without one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dba_console.agent.jobs.history import KeptHistory, KeptJob
+from dba_console.agent.jobs.runs import Run, RunPhase
+from dba_console.target import make_target
+from tests.cli.console import Console
+from tests.jobs import DAY_US, NOW_US
+
+DSN = "host=/nowhere port=5999 dbname=app user=alice"
+
+
+def keep(console: Console) -> None:
+    """A file as the agent of that target keeps it: thirty nights, one of them with errors, and two restores."""
+    nights = [
+        Run(NOW_US - (31 - night) * DAY_US, 3600.0 + 60 * night, True, 100 << 30, 40 << 30, 2e6, "directory", "15.18",
+            4, 0, 0, (RunPhase("data", 3600.0, 14_000.0, 40 << 30),))
+        for night in range(30)
+    ]  # fmt: skip
+    nights.append(Run(NOW_US - DAY_US, 900.0, True, exit=1, errors=2, last_error='no table "a\nb"'))
+    restores = [Run(NOW_US - day * DAY_US, 60.0, False) for day in (2, 1)]
+    jobs = [KeptJob("pg_dump", "app", "alice", 1, nights), KeptJob("pg_restore", "copy", None, 1, restores)]
+    path = console.home / "state" / "dba-console" / "jobs" / f"{make_target(DSN, environ={}).key}.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(msgspec.json.encode(KeptHistory(NOW_US, jobs)))
+
+
+def test_every_job_is_told_with_its_trend_and_the_day_it_outgrows_its_window(console: Console) -> None:
+    keep(console)
+    console.write_config('[jobs]\nwindow = "9h"\n[jobs.windows]\n"pg_dump of app" = "2h"\n')
+    done = console.run("session", "report", "--dumps", "--target", DSN)
+    assert done.code == 0, done.err
+    assert "pg_dump of app" in done.out and "pg_restore of copy" in done.out and "2 errors" in done.out
+    assert "it no longer fits its window of 2h00 from about 2026-12-" in done.out
+    assert "2 runs over 1 day tell nothing" in done.out and "not seen" in done.out
+    again = console.run("session", "report", "--dumps", "--target", DSN, "--json", "--window", "1h")
+    dump, restore = again.objects()
+    assert dump["job"] == "pg_dump of app" and len(dump["runs"]) == 31 and dump["window"]["seconds"] == 7200.0
+    assert dump["trend"]["verdict"] == "grows" and dump["window"]["outgrown_at"].startswith("2026-12-")
+    assert dump["runs"][0]["phases"][0]["busy_s"] == 14_000.0 and dump["runs"][-1]["ending"] == "failed"
+    assert restore["window"]["seconds"] == 3600.0 and restore["window"]["outgrown"] is None
+    assert restore["usual_s"] is None and restore["runs"][0]["ending"] == "unknown"
+
+
+def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_is(console: Console) -> None:
+    done = console.run("session", "report", "--dumps", "--target", DSN)
+    assert done.code == 0 and "no dump or restore of this target is known" in done.out
+    keep(console)
+    (path,) = (console.home / "state" / "dba-console" / "jobs").iterdir()
+    path.write_text("{")
+    assert "is no history of jobs" in console.run("session", "report", "--dumps", "--target", DSN).out
+    assert path.read_text() == "{"
+    refused = console.run("session", "report", "--dumps", "--window", "soon")
+    assert refused.code == 2 and "not a duration" in refused.err and "Traceback" not in refused.err

@@ -1,0 +1,116 @@
+"""One job in full, and the history of all: laid out for a tired reader, at any width, whatever the tables' names."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.outgrowing import Windows
+from dba_console.frames.past_jobs import Past
+from dba_console.panels import progress
+from dba_console.panels.cells import Detail, line_width, plain
+from dba_console.panels.job_history import history, runs_of
+from dba_console.panels.job_page import find_row, job_page
+from dba_console.panels.progress_words import row_key
+from dba_console.panels.tables import table_lines
+from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
+from tests.panels.anything import anything
+from tests.panels.golden import assert_golden, text_of
+
+WINDOWS = Windows(3 * 3600.0, {"pg_dump of short": 600.0})
+PAST = Past(
+    jobs=(
+        job(),
+        job("short", nights(3)),
+        job(HOSTILE[2], nights(30, grows_s=0.0)),
+        job("bad", (*nights(9), structs.replace(nights(1)[0], exit=1, errors=3, last_error="no such role"))),
+    ),
+    until_us=NOW_US,
+)
+
+
+def page(row: ProgressRow, width: int, frame: Frame | None = None) -> str:
+    return text_of(job_page(frame or frame_of(row), row, width))
+
+
+def told(detail: Detail, width: int) -> str:
+    (table,) = detail.tables
+    return text_of([*detail.head, (), *table_lines(table.columns, table.rows, width)])
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_job_in_full_reads_as_in_its_golden_text(width: int) -> None:
+    assert_golden(f"job_page_{width}", page(dump_row(), width))
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_history_reads_as_in_its_golden_text(width: int) -> None:
+    assert_golden(f"job_history_{width}", told(history(PAST, WINDOWS, width), width))
+    assert_golden(f"job_runs_{width}", told(runs_of(PAST.jobs[3], WINDOWS, width), width))
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_hostile_names_are_shown_harmless_and_move_no_column(width: int) -> None:
+    row = dump_row(names=HOSTILE[:4])
+    lines = job_page(frame_of(row), row, width)
+    shown = [plain(one) for one in lines if "table data" in plain(one) or "▇" in plain(one)]
+    assert all(line_width(one) == width for one in lines)
+    assert all(text.isprintable() for text in shown) and shown
+    running = [one for one in shown if "≈9m" in one]
+    assert len(running) == 4 or width < 60
+
+
+def test_ten_thousand_tables_make_no_longer_page_and_those_running_stand_first() -> None:
+    text = page(dump_row(10_000), 80)
+    assert "8000 of 10000, 4▶" in text and "… and 1983 more" in text
+    assert len(text.splitlines()) < 120
+    assert text.index("running") < text.index("waiting, largest first") < text.index("done, last first")
+
+
+def test_errors_and_a_disk_that_will_not_do_stand_first_and_in_the_overview() -> None:
+    row = structs.replace(dump_row(), fits=False, need_bytes=90e9, late_s=600.0)
+    first = page(row, 80).splitlines()[:6]
+    assert "! 1 error so far" in first[0] and "will be full before it ends" in first[1]
+    assert any("late by 10m" in one for one in first)
+    (line,) = progress.compact(frame_of(row), 80, 1, History())
+    assert "1 error, disk will not do" in plain(line) and line_width(line) <= 80
+
+
+def test_what_is_not_known_is_said_and_never_a_number() -> None:
+    row = ProgressRow(
+        kind="pg_restore", pid=7, process=9, scope="whole", mount="/data", unknown=["its archive: denied"]
+    )
+    text = page(row, 80)
+    assert "share unknown" in text and "time left unknown" in text and "whether it suffices is not known" in text
+    assert "its archive: denied" in text and "0%" not in text
+
+
+def test_a_share_of_a_phase_is_never_told_as_one_of_all() -> None:
+    row = ProgressRow(kind="create_index", pid=7, object="i", phase="loading tuples", pct=41.0, grade="measured",
+                      elapsed_s=60.0, eta_s=90.0)  # fmt: skip
+    text = page(row, 80)
+    assert "41% of phase loading tuples, measured" in text and "left of this phase 1m30s" in text
+    for width in (40, 60, 80, 120):
+        (line,) = progress.compact(frame_of(row), width, 1, History())
+        assert "loading" in plain(line) or "of phase" in plain(line)
+        assert "phase left" in plain(line) or width == 40
+        assert line_width(line) <= width
+
+
+def test_a_row_is_found_again_when_its_process_becomes_known() -> None:
+    young = ProgressRow(kind="pg_dump", pid=8001, started="2026-11-20T14:10:03Z")
+    found = find_row(frame_of(dump_row()), row_key(young), 8002)
+    assert found is not None and found.process == 812
+    assert find_row(frame_of(), row_key(young), 8001) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_row_holds_its_page_is_harmless_and_fits(seed: int) -> None:
+    frame = anything(seed)
+    for row in frame.progress.operations:
+        for width in (20, 40, 80, 200):
+            lines = job_page(frame, row, width)
+            assert all(line_width(one) <= max(21, width) for one in lines)
+            assert all(plain(one).isprintable() for one in lines)
