@@ -26,18 +26,17 @@ class PastView(DetailView):
     def __init__(self, name: str, read: ReadPast, windows: Windows) -> None:
         super().__init__(name)
         self._read, self._windows = read, windows
-        self._laid: tuple[object, ...] = ()
-        self._past: Past | None = None
+        self._arrived: PastArrived | None = None
+        self._laid: tuple[int | None, int] | None = None
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         arrived = self._read()
         if arrived is None:
             return [(), line(Span(" reading the history …", "dim"))]
         at_us = None if scene.live or scene.frame is None else scene.frame.at_us
-        if self._laid != (laid := (id(arrived), at_us, width)):
-            self._past = arrived.past if at_us is None else before(arrived.past, at_us)
-            self._show(self._past, width)
-            self._laid = laid
+        if arrived is not self._arrived or self._laid != (at_us, width):
+            self._arrived, self._laid = arrived, (at_us, width)
+            self._show(arrived.past if at_us is None else before(arrived.past, at_us), width)
         return self._drawn(width, height)
 
     def _show(self, past: Past, width: int) -> None:

@@ -46,6 +46,13 @@ class JobShelf:
         if self._read_us is None or self._clock.mono_us() - self._read_us >= AGAIN_US:
             self.want()
 
+    def settled(self, seconds: float) -> bool:
+        """Wait until what is being read has been read; False where that takes longer."""
+        if not self._reading.acquire(timeout=seconds):
+            return False
+        self._reading.release()
+        return True
+
     def _read(self) -> None:
         try:
             past = self._load()

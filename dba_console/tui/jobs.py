@@ -53,7 +53,8 @@ class JobPage(Page):
         self._row = row
         self._key = row_key(row)
         self._seen_us: int | None = None
-        self._laid: tuple[object, ...] = ()
+        self._frame: Frame | None = None
+        self._width = 0
         self._lines: list[Line] = []
 
     @property
@@ -69,8 +70,8 @@ class JobPage(Page):
         frame = scene.frame
         if frame is None:
             return [(), line(Span(f" {scene.waiting_for}", "dim"))]
-        if self._laid != (laid := (id(frame), width)):
-            self._laid, self._lines = laid, self._lay_out(frame, width)
+        if frame is not self._frame or width != self._width:
+            self._frame, self._width, self._lines = frame, width, self._lay_out(frame, width)
         return [self._lines[0], *self.scrolled(self._lines[1:], height - 1)]
 
     def _lay_out(self, frame: Frame, width: int) -> list[Line]:

@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
+from dba_console.frames.past_jobs import Past
 from dba_console.panels.cells import plain
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
@@ -80,11 +81,13 @@ async def screen(
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
     books: Sequence[Book] | Callable[[], Sequence[Book]] = (),
+    history: Callable[[], Past] = Past,
 ) -> AsyncIterator[Screen]:
     feed = HandFeed(past, has_present=has_present)
     app = ConsoleApp(
-        feed, options or ScreenOptions(), "16", books=lambda: BooksArrived(tuple(books() if callable(books) else books))
-    )
+        feed, options or ScreenOptions(), "16", history=history,
+        books=lambda: BooksArrived(tuple(books() if callable(books) else books)),
+    )  # fmt: skip
     feed.start()
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

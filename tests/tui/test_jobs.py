@@ -1,0 +1,122 @@
+"""Dumps and restores on the screen: one in full, until after its end; and the history of all of them."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.config import JobsConfig
+from dba_console.frames.history import History
+from dba_console.frames.model import EventRow, Events, Frame
+from dba_console.frames.past_jobs import Past
+from dba_console.panels.cells import line_width, plain
+from dba_console.samples.postgres import Activity, Operations, Sessions
+from dba_console.samples.sample import Sample
+from dba_console.tui.job_shelf import JobShelf, PastArrived
+from dba_console.tui.jobs import JobPage, JobsView
+from dba_console.tui.terminal import ScreenOptions
+from dba_console.tui.view import Scene
+from tests import build
+from tests.clocks import HeldClock
+from tests.jobs import NOW_US, dump_row, frame_of, job, nights
+from tests.tui.scenes import BOOT, START_US, S
+from tests.tui.test_console import screen
+
+PAST = Past(jobs=(job(), job("other", nights(3))), until_us=NOW_US)
+
+
+def shown(view: JobPage | JobsView, frame: Frame | None, height: int = 22, *, live: bool = True) -> str:
+    lines = view.lines(Scene(frame, History(), "", live=live), 80, height)
+    assert len(lines) <= height and all(line_width(one) <= 80 for one in lines)
+    return "\n".join(plain(one) for one in lines)
+
+
+def dumping(second: int, *, ended: bool = False) -> Sample:
+    """The sample of a second in which pg_dump has a session, or has none any more."""
+    now_us = START_US + second * S
+    row = Activity(
+        8001, START_US - 9 * S, "client backend", "appdb", "backup", "pg_dump", "[local]", "active", START_US - 9 * S,
+        START_US - S, START_US - S, None, None, None, None, None, None, "COPY public.orders (id) TO stdout;",
+    )  # fmt: skip
+    parts = [
+        build.part("pg.activity", Sessions(now_us, [] if ended else [row]), at_s=1000 + second),
+        build.part("pg.progress", Operations([]), at_s=1000 + second),
+    ]
+    return build.sample(*parts, at_s=1000 + second, seq=second + 1, boot=BOOT, wall_us=now_us)
+
+
+async def test_enter_opens_the_job_and_d_its_history_and_escape_goes_back_step_by_step() -> None:
+    options = ScreenOptions(jobs=JobsConfig(window="3h"))
+    async with screen(options=options, history=lambda: PAST) as one:
+        await one.press("d")
+        await one.until("pg_dump of appdb")
+        assert "until ≈2027-" in one.text and "it no longer fits its window of 3h00" in one.text
+        await one.press("down", "enter")
+        await one.until("3 runs over 2 days tell nothing")
+        await one.press("escape", "escape")
+        one.feed.give(dumping(0), dumping(1))
+        await one.press("5", "enter")
+        await one.until("time left unknown")
+        assert "pg_dump appdb" in one.lines[1] and "backend 8001" in one.text
+        await one.press("d")
+        await one.until("2026-11-19")
+        assert "pg_dump of appdb as backup" in one.lines[1] and "directory -j4" not in one.lines[1]
+        await one.press("escape")
+        one.feed.give(dumping(2, ended=True))
+        await one.until("how it ended is not known here")
+        assert "COPY" not in one.lines[1] and "backend 8001" in one.text
+        await one.press("escape")
+        await one.until("no dump, restore, vacuum")
+
+
+def test_a_job_that_ended_is_shown_as_it_was_with_what_is_known_of_its_end() -> None:
+    row = dump_row()
+    view = JobPage(row)
+    assert "68% of all, estimated" in shown(view, frame_of(row))
+    over = structs.replace(frame_of(), at_us=NOW_US + S)
+    over.events = Events(rows=[
+        EventRow(at="2026-11-20T14:57:30Z", kind="job.ended", tag="x", text="pg_dump of appdb ended: exit 1, 2 errors"),
+    ])  # fmt: skip
+    text = shown(view, over)
+    assert "exit 1, 2 errors. Below as it was last seen at" in text and "68% of all" in text
+    assert "is not under way at this moment" in shown(view, structs.replace(frame_of(), at_us=NOW_US - S))
+    assert shown(view, None)
+
+
+def test_a_job_whose_panel_could_not_be_read_is_not_called_over() -> None:
+    view = JobPage(dump_row())
+    shown(view, frame_of(dump_row()))
+    silent = frame_of()
+    silent.progress.status = "timeout"
+    assert "whether it goes on is not known" in shown(view, silent)
+
+
+def test_the_page_is_scrolled_and_stays_where_it_is_when_a_new_sample_comes() -> None:
+    view = JobPage(dump_row(10_000))
+    assert "more lines" in shown(view, frame_of(dump_row(10_000)), 12)
+    view.do_page_down()
+    first = shown(view, frame_of(dump_row(10_000)), 12).splitlines()[1]
+    assert first == shown(view, frame_of(dump_row(10_000)), 12).splitlines()[1] != ""
+
+
+def test_enter_on_a_job_that_is_gone_opens_nothing_else() -> None:
+    view = JobsView()
+    shown(view, frame_of(dump_row()))
+    assert view.chosen is not None and view.chosen.process == 812
+    shown(view, frame_of(structs.replace(dump_row(), process=900, pid=1, backends=[1])))
+    assert view.chosen is None
+
+
+def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
+    clock, arrived = HeldClock(), list[PastArrived]()
+
+    def broken() -> Past:
+        raise OSError("the disk is gone")
+
+    shelf = JobShelf(broken, arrived.append, clock)
+    for _ in range(3):
+        shelf.keep()
+        assert shelf.settled(60.0)
+    clock.advance(31.0)
+    shelf.keep()
+    assert shelf.settled(60.0)
+    assert len(arrived) == 2 and "the disk is gone" in (arrived[0].past.note or "")
