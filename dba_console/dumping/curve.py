@@ -160,26 +160,31 @@ class Curve:
     def next(self) -> int | None:
         """The number of jobs to try next, None where it is known well enough.
 
-        First as many as there are processors; then twice as many as long as that helps, or could by the processor time
-        they took; then fewer, halving the distance; at last one alone, for comparison.
+        First as many as there are processors. Twice as many as long as that helps, or could by the processor time they
+        took. Then what the rates promise to be better: with ten equal tables, five jobs are done in two rounds where
+        four need three. Then fewer, halving the distance; at last one alone, for comparison.
         """
         if not self.runs:
             return min(self.cpus, self.most)
         highest, knee = max(self.runs), self.knee()
         if knee == highest and highest < self.most and self._room_above(highest):
             return min(self.most, highest * 2)
+        return self._promising() or self._fewer(knee) or (1 if 1 not in self.runs else None)
+
+    def _promising(self) -> int | None:
+        """What has not been tried and should be quicker than the best by more than NEAR."""
+        others = [jobs for jobs in range(1, self.most + 1) if jobs not in self.runs]
+        if not others:
+            return None
+        jobs = min(others, key=lambda one: (self.seconds(one), one))
+        return jobs if self.seconds(jobs) < self.seconds(self.best()) * (1 - NEAR) else None
+
+    def _fewer(self, knee: int) -> int | None:
+        """Fewer jobs that may do as well as the knee."""
         fewer = max((jobs for jobs in self.runs if jobs < knee), default=0)
-        if knee - fewer > 1:
-            half = max(1, (fewer + knee) // 2)
-            if self.may_do(half):
-                return half
-            between = next((jobs for jobs in range(half + 1, knee) if self.may_do(jobs)), None)
-            if between is not None and fewer > 0:
-                return between
-        above = [jobs for jobs in self.runs if jobs > knee]
-        if above and min(above) - knee > 1 and self.seconds(min(above)) < self.seconds(knee) * (1 - NEAR):
-            return (knee + min(above)) // 2
-        return 1 if 1 not in self.runs and self.most > 1 else None
+        half = (fewer + knee) // 2
+        order = (half, *range(half + 1, knee), *range(half - 1, fewer, -1))
+        return next((jobs for jobs in order if fewer < jobs < knee and self.may_do(jobs)), None)
 
     def _room_above(self, jobs: int) -> bool:
         """Whether more jobs could make it quicker by more than NEAR, for all that processors tell."""
