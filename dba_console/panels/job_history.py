@@ -20,17 +20,17 @@ _LAST = 5
 """Runs in the pane below the list of jobs."""
 
 _JOBS = (
-    Column("job", "job", 30, help="Program and database", grow=True, sort_key="J"),
+    Column("job", "job", 22, help="Program and database", grow=True, sort_key="J"),
     Column("user", "user", 12, sort_key="U", spare=6),
     Column("runs", "runs", 4, right=True, help="That are known", sort_key="R", descending=True, spare=2),
     Column("last", "last", 16, help="Start of the last one", sort_key="L", descending=True, spare=3),
-    Column("took", "took", 8, right=True, help="The last one", sort_key="T", descending=True),
-    Column("ended", "ended", 8, help="good, failed, or ? where nobody saw how", sort_key="E"),
-    Column("usual", "usual", 8, right=True, help="Median of the runs that count", sort_key="M", descending=True),
+    Column("took", "took", 7, right=True, help="The last one", sort_key="T", descending=True),
+    Column("ended", "ended", 7, help="good, failed, or ? where nobody saw how", sort_key="E"),
+    Column("usual", "usual", 7, right=True, help="Median of the runs that count", sort_key="M", descending=True),
     Column("size", "size", 9, right=True, help="Of what was dumped or restored, last time", sort_key="S",
            descending=True, spare=5),
     Column("rate", "rate", 10, right=True, help="Of bytes written or read, last time", spare=7),
-    Column("trend", "trend", 14, right=True, help="How much longer it takes each day", sort_key="D", descending=True,
+    Column("trend", "trend", 13, right=True, help="How much longer it takes each day", sort_key="D", descending=True,
            spare=1),
     Column("fits", "fits window", 18, help="Until when it fits its window", sort_key="W"),
 )  # fmt: skip

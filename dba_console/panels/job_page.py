@@ -94,6 +94,7 @@ def _warned(text: str, cells: int, style: Style) -> list[Line]:
 def _facts(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
     facts = [
         ("done", _how_far(row)),
+        ("works on", said(name_of(row.object, 400)) if row.object and not row.objects else ()),
         ("what", _what(row)),
         ("since", _since(row)),
         ("command", said(clean(row.command[:2000])) if row.command else ()),
@@ -126,7 +127,7 @@ def _how_far(row: ProgressRow) -> Line:
         of = f" of phase {name_of(row.phase, 40)}" if of_phase(row) else " of all" if is_job(row) else ""
         known = {"estimated": ", estimated", "measured": ", measured"}.get(row.grade, f", {clean(row.grade[:12])}")
         facts.append((Span(bar(row.pct, _BAR), "bar"), Span(f" {human_pct(row.pct)}{of}"), Span(known, "dim")))
-    if row.scope == "whole" and row.phase:
+    if row.phase and (row.scope == "whole" or row.pct is None):
         facts.append(said(f"in {name_of(row.phase, 40)}"))
     if row.done is not None:
         whole = "" if row.total is None else f" of {amount(row.total, row.unit)}"
@@ -218,7 +219,7 @@ def _disk(row: ProgressRow) -> Line:
 def _horizon(row: ProgressRow) -> Line:
     if row.xid_age is None:
         return ()
-    return said(f"held back {xids(row.xid_age)} transactions: vacuum removes nothing newer, in no table")
+    return said(f"held back by {xids(row.xid_age)} transactions: what died since then no vacuum removes")
 
 
 # Who waits
