@@ -199,9 +199,11 @@ def _outcome(reply: object) -> Outcome:
 def _ended(
     course: Course, kind: str, block: Block, number: int, outcome: Outcome, *, who: str | None = None
 ) -> Turn[None]:
+    # A program that went on over errors has come to its end, and that is all that is well with it.
+    how = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
     yield from course.write(
         kind,
-        f"{block.id}: {outcome.state}, {outcome.text}",
+        f"{block.id}: {how}, {outcome.text}",
         block=block,
         state=outcome.state,
         execution=number,

@@ -185,7 +185,7 @@ class Attendance:
         took_s = (self._clock.mono_us() - self._begun_us) / 1e6
         if standing.exit is not None:
             outcome = outcome_of(standing.exit, self._exits, self._first, self._last)
-            return outcome if self._reading is None else self._reading.ended(outcome)
+            return outcome if self._reading is None else self._reading.ended(outcome, standing.exit.ended_us)
         alive = standing.child_alive
         what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
         text = f"its keeper was lost, so how it ended is not known; the command {what}"

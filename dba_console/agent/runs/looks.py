@@ -98,9 +98,9 @@ class Looks:
         return Scope(frame=frame, inputs={**plain, **self._inputs}, results=results, secrets=self.secrets)
 
     def _expression(self, purpose: str, text: str) -> Seen:
-        said = [one for _, one in measure_lines(text)] if purpose == "measure" else [text]
+        expressions = [one for _, one in measure_lines(text)] if purpose == "measure" else [text]
         known = {*self._state.values, *self._inputs}
-        framed = any(reads_the_world(one, known) for one in said)
+        framed = any(reads_the_world(one, known) for one in expressions)
         scope = self.scope(framed=framed)
         if framed and scope.frame is None:
             return Seen(error="the agent has read nothing since: what it would say is of before")

@@ -1,0 +1,93 @@
+"""The runbook `dump`, walked on a database with awkward names: begun where it may be, whole where it has its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.background import Session, waiting_for_lock
+from tests.runbooks.dumping import DATABASE, TABLES, Ground, ground, hushed, table_of, then, values_of
+from tests.runbooks.walking import Says
+
+BOOK = "dump"
+MOMENT = "is-it-the-moment"
+DUMP = "dump-it/run"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground(tmp_path_factory.mktemp("dumps")) as made:
+        yield made
+
+
+def test_a_dump_has_its_name_once_it_is_whole_and_its_times_are_told(here: Ground) -> None:
+    to = here.place / "nightly 'one'"
+    walk = here.headless(BOOK, database=DATABASE, to=str(to), jobs="2", same_disk="yes", verify="read")
+    assert walk.code == 0, walk.text
+    assert (to / "toc.dat").exists() and not to.with_name(to.name + ".partial").exists()
+    assert f"the data of {TABLES + 2} tables" in walk.output
+    assert values_of(walk, DUMP)["errors"] == 0
+    told = "\n".join(" ".join(row) for row in table_of(walk, DUMP))
+    assert "data" in told and "items_1" in told, told
+    assert hushed(here.scene.console.home), "the password is written down"
+
+
+@pytest.mark.parametrize("format", ["custom", "plain"])
+def test_a_dump_is_one_file_where_that_is_wanted(here: Ground, format: str) -> None:
+    to = here.place / format
+    walk = here.headless(BOOK, database=DATABASE, to=str(to), format=format, compression="gzip", same_disk="yes")
+    assert walk.code == 0, walk.text
+    assert to.is_file() and to.stat().st_mode & 0o077 == 0, "others may read it"
+
+
+def test_it_is_not_begun_where_it_would_harm_or_be_harmed(here: Ground) -> None:
+    to = here.place / "never"
+    beside = here.cluster.data_directory.parent / "never"
+    assert refused(here, to=str(beside)) == [f"{MOMENT}/disk"], "beside the data, and nobody said that this is meant"
+    to.with_name("never.partial").mkdir()
+    assert refused(here, to=str(to), same_disk="yes") == [f"{MOMENT}/place"]
+    to.with_name("never.partial").rmdir()
+    assert refused(here, to="/nowhere/at/all", same_disk="yes")[0] == f"{MOMENT}/place"
+    here.cluster.psql(f'alter database "{DATABASE}" connection limit 1')
+    assert refused(here, to=str(to), same_disk="yes") == [f"{MOMENT}/slots"]
+    here.cluster.psql(f'alter database "{DATABASE}" connection limit -1')
+    here.cluster.psql("create table wanted (i int)")
+    with here.session("postgres") as holder:
+        holder.execute("begin")
+        holder.execute("select * from wanted")
+        with waiting_for_lock(here.cluster, "alter table wanted add x int"):
+            assert refused(here, database="postgres", to=str(to), same_disk="yes") == [f"{MOMENT}/locks"]
+    assert not to.exists() and not to.with_name("never.partial").exists()
+
+
+def test_what_a_failure_leaves_is_named_and_goes_only_when_a_person_says_so(here: Ground) -> None:
+    to = here.place / "cut short"
+    partial = to.with_name(to.name + ".partial")
+    inputs = {"database": DATABASE, "to": str(to), "jobs": "2", "same_disk": "yes", "lock_wait": "1s"}
+    with here.session(DATABASE) as holder:
+        answers: dict[str, Says] = {"start": "yes", DUMP: then(lambda: held(holder), "y"), "failed": "abort"}
+        walk = here.person(BOOK, {**answers, "undo": "none"}, **inputs)
+        assert walk.code == 7, walk.text
+        assert partial.exists() and not to.exists()
+        assert "statement timeout" in walk.ending and "left as it is: dump-it" in walk.ending
+        assert values_of(walk, DUMP)["errors"] == 1
+        assert "items_2" in walk.output, "which table it was"
+        partial.rename(partial.with_name("set aside"))
+        holder.execute("rollback")
+        walk = here.person(BOOK, {**answers, "undo": "all", "yes": "yes"}, **inputs)
+    assert walk.code == 7, walk.text
+    assert not partial.exists() and not to.exists(), "it was to be removed, and is there still"
+
+
+def held(session: Session) -> None:
+    session.execute("begin")
+    session.execute("lock table items_2 in access exclusive mode")
+
+
+def refused(here: Ground, **inputs: str) -> list[str]:
+    """The checks that did not hold; nothing was begun."""
+    walk = here.headless(BOOK, **{"database": DATABASE, **inputs})
+    assert walk.code == 7, walk.text
+    assert walk.records("run.started") == [] and walk.done() == []
+    return walk.red()
