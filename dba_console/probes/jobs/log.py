@@ -21,7 +21,7 @@ from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.jobs.descriptors import Link, OpenFile, file_of, links_of, pipe_key
 from dba_console.probes.jobs.ends import Ends, name_of
 from dba_console.probes.jobs.logfile import CHUNK, LogFile, beginning
-from dba_console.probes.jobs.programs import Program
+from dba_console.probes.jobs.programs import Program, writes_files
 from dba_console.redact import redact
 
 LONGEST = 4000
@@ -143,6 +143,8 @@ class Logs:
         if link is None:
             return Words(unknown="it has no standard error")
         file = file_of(self._proc, program.pid, link)
+        if file is not None and _is_output(program, file, links):
+            return Words(unknown="its messages go into the very file it writes its output to, and are not read there")
         if file is not None:
             return self._begin(program, key, file)
         pipe = pipe_key(self._proc, program.pid, link)
@@ -236,6 +238,17 @@ class Logs:
         now_us = self._clock.wall_us()
         said = tuple(Said(now_us, _text(line.decode("utf-8", "surrogateescape")), "e", False) for line in got.lines)
         return Words(said, source, None, file.from_start, file.looks == 1, got.dropped)
+
+
+def _is_output(program: Program, file: OpenFile, links: list[Link]) -> bool:
+    """Whether a dump's data lie where its messages go: `pg_dump > all 2>&1`, or started without a standard error."""
+    if not writes_files(program):
+        return False
+    output = program.arguments.output
+    if output is None:
+        return any(link.fd == 1 and link.target == f"{file.path}" for link in links)
+    place = program.path(output)
+    return place is None or file.path == place or file.path.startswith(f"{place}/")
 
 
 def run_of(directory: str) -> str | None:

@@ -16,7 +16,7 @@ from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.jobs.descriptors import Link, OpenFile, file_of, links_of, pipe_key
 from dba_console.probes.jobs.ends import Ends, name_of
 from dba_console.probes.jobs.flow import Flow, Reading, Writing
-from dba_console.probes.jobs.programs import KINDS, Program
+from dba_console.probes.jobs.programs import KINDS, Program, writes_files
 
 __all__ = ["Flow", "Pipelines", "Reading", "Writing", "sources"]
 
@@ -93,7 +93,7 @@ class Pipelines:
                 continue  # ended meanwhile
             if _reads(program):
                 self._inputs(program, pid, links, found)
-            if _writes(program):
+            if writes_files(program):
                 self._outputs(program, pid, links, found)
         return found
 
@@ -235,13 +235,6 @@ def sources(program: Program, proc: str = "/proc") -> Flow:
 
 def _reads(program: Program) -> bool:
     return program.kind in ("pg_restore", "psql")
-
-
-def _writes(program: Program) -> bool:
-    """What writes files itself. A pg_restore without a database writes a script; psql writes what it is asked for."""
-    if program.kind == "pg_restore":
-        return not program.arguments.to_database and not program.arguments.lists
-    return program.kind in ("pg_dump", "pg_dumpall", "pg_basebackup")
 
 
 def _is_input(file: OpenFile) -> bool:

@@ -265,3 +265,10 @@ def wall_of(start_ticks: int) -> int:
 def all_pids(programs: Iterable[Program]) -> frozenset[int]:
     """Every process of these programs."""
     return frozenset(pid for program in programs for pid in program.pids)
+
+
+def writes_files(program: Program) -> bool:
+    """What writes files itself. A pg_restore without a database writes a script; psql writes what it is asked for."""
+    if program.kind == "pg_restore":
+        return not program.arguments.to_database and not program.arguments.lists
+    return program.kind in ("pg_dump", "pg_dumpall", "pg_basebackup")
