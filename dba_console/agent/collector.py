@@ -12,6 +12,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dba_console.agent.connect_options import monitor_options
+from dba_console.agent.debt_side import DebtSide
 from dba_console.agent.host_side import HOST_PARTS, HostSide
 from dba_console.agent.own_cost import OwnCost
 from dba_console.agent.schedule import due
@@ -42,6 +43,7 @@ class Collector:
         options = monitor_options(config.agent, target.host_panels)
         self.server = ServerSide(target.conninfo, options, clock, self.interval_s)
         self.host = HostSide(target, clock)
+        self.debts = DebtSide(target, self.server, clock)
         self._own = OwnCost(clock)
         self._seq = 0
         self._tick = 0
@@ -68,6 +70,7 @@ class Collector:
             parts += self.server.finish(until)
         parts += self.host.finish(until)
         self._tick += 1
+        parts += self.debts.tick()
         parts += self.more()
         parts.append(self._own_part(late_us))
         return self._sample(parts)
@@ -76,11 +79,14 @@ class Collector:
         """Give back the connection and end idle lanes."""
         self.server.close()
         self.host.close()
+        self.debts.close()
 
     def _own_part(self, late_us: int) -> Part:
         lanes = list(self.host.stuck)
         if self.server.stuck:
             lanes.append("postgres")
+        if self.debts.stuck:
+            lanes.append("debts")
         # Elsewhere the pid is another process of this host, or none.
         backend = self.server.backend_pid if self.host.is_here else None
         own = self._own.read(self.server.counters(), backend, lanes, late_us)

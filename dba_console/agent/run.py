@@ -73,6 +73,7 @@ class Agent:
         self._started_us = clock.wall_us()
         self._collector = Collector(target, config, clock=clock)
         self._collector.extend_own = self._extend_own
+        self._collector.debts.strikes = True
         self._jobs = JobSide(target.key, self._collector.server, clock)
         self._collector.more = self._jobs.tick
         self._watcher = Watcher(self._collector)
@@ -138,7 +139,7 @@ class Agent:
         encoded = encode_sample(sample)
         self._listener.broadcast(pack_sample(encoded), sample=True)
         self._recording.put_sample(sample, encoded, self._concluding.point)
-        for event in (*self._watcher.events(sample), *self._jobs.events(), *concluded):
+        for event in (*self._watcher.events(sample), *self._jobs.events(), *self._collector.debts.events(), *concluded):
             self._emit(event)
 
     def _frame(self, after_us: int) -> Frame | None:

@@ -10,6 +10,7 @@ from dba_console.findings.server_news import (
     settings_changed,
     version_changed,
 )
+from dba_console.findings.settings_left import settings_left
 
 _NEWS = ("server.news_s",)
 
@@ -70,5 +71,14 @@ RULES: tuple[Rule, ...] = (
         look=settings_changed,
         clear_after_s=0.0,
         settings=_NEWS,
+    ),
+    Rule(
+        name="settings-left",
+        title="Settings that a run changed for a time were not put back",
+        parts=("debts",),
+        look=settings_left,
+        clear_after_s=0.0,
+        source="dba-console: docs/actions.md; PostgreSQL: fsync, full_page_writes (runtime-config-wal)",
+        runbook="put-back",
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.samples import findings, host, jobs, own, postgres
+from dba_console.samples import debts, findings, host, jobs, own, postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ _KINDS = (
     PartKind("findings", findings.Conclusions, 10, "what is wrong, as the rules see it"),
     PartKind("jobs", jobs.Jobs, 30, "long jobs: which run, and what is known of the ones before"),
     PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
+    PartKind("debts", debts.DebtsNow, 30, "settings that runs have changed for a time, until they are put back"),
     PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs under way, in detail"),
 )
 

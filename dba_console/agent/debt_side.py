@@ -1,0 +1,145 @@
+"""The debts' side of the agent: what runs have set for a time on this server, and whether it is back.
+
+The directory is looked at in a lane, every other second by its time alone. The server is asked only about debts whose
+run is over, over a connection of its own that is given back at once; a debt that turns out to be paid is struck out.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from dba_console import paths
+from dba_console.agent.server_side import ServerSide
+from dba_console.clock import Clock
+from dba_console.probes.lane import Lane, LaneTimeout, Pending
+from dba_console.redact import redact
+from dba_console.samples.debts import DebtNow, DebtsNow
+from dba_console.samples.event import Event
+from dba_console.samples.registry import PARTS
+from dba_console.samples.sample import Part, make_part
+from dba_console.target import Target
+
+PART = DEBTS = "debts"
+LOOK_US = 2_000_000
+"""Between two looks at the directory: a run that has ended is told so soon."""
+SLOW_US = 60_000_000
+"""A look that takes longer is given up: its disk or its server does not answer."""
+
+Signs = tuple[object, ...]
+"""What a reading depends on: the same signs, the same reading, for a while."""
+NOTHING: Signs = ("nothing is owed by anybody",)
+
+
+class Known(NamedTuple):
+    """What is known of the server without asking it."""
+
+    system_identifier: str | None
+    data_directory: str | None
+    start_us: int
+    connected: bool
+
+
+class Reading(NamedTuple):
+    """What was found in one look."""
+
+    signs: Signs
+    debts: tuple[DebtNow, ...]
+    struck: tuple[str, ...]
+    """Debts that turned out to be paid, in sentences."""
+    trouble: str | None
+
+
+class DebtSide:
+    """Used by the tick alone. `strikes` is the agent's: a command that looks once leaves everything as it is."""
+
+    def __init__(self, target: Target, server: ServerSide, clock: Clock, directory: Path | None = None) -> None:
+        self._target, self._server, self._clock = target, server, clock
+        self._directory = directory or paths.state_dir() / DEBTS
+        self._lane = Lane(PART, clock)
+        self._job: Pending[Reading | None] | None = None
+        self._begun_us = self._read_us = self._told_us = 0
+        self._reading: Reading | None = None
+        self._events: list[Event] = []
+        self.strikes = False
+
+    @property
+    def stuck(self) -> int:
+        return self._lane.stuck
+
+    def tick(self) -> list[Part]:
+        """Look, where it is time to; the part, where it is due or something changed."""
+        now_us = self._clock.mono_us()
+        changed = self._take(now_us)
+        if self._job is None and (self._reading is None or now_us - self._begun_us >= LOOK_US):
+            self._begin(now_us)
+        reading = self._reading
+        if reading is None or not (changed or now_us - self._told_us >= PARTS[PART].every_s * 1_000_000):
+            return []
+        self._told_us = now_us
+        told = DebtsNow(self._clock.wall_us(), reading.debts)
+        return [make_part(PART, told, at_us=now_us, note=reading.trouble)]
+
+    def events(self) -> list[Event]:
+        """What happened since last asked."""
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        self._lane.close()
+
+    def _begin(self, now_us: int) -> None:
+        last = self._reading
+        due = last is None or now_us - self._read_us >= PARTS[PART].every_s * 1_000_000
+        signs, known = None if last is None or due else last.signs, self._known()
+        directory, target, strikes = self._directory, self._target, self.strikes
+        try:
+            self._job = self._lane.start(lambda: _look(directory, target, known, signs, strikes))
+        except LaneTimeout:
+            return
+        self._begun_us = now_us
+
+    def _take(self, now_us: int) -> bool:
+        """Whether there is another reading than before."""
+        if self._job is None:
+            return False
+        if not self._job.ready(0):
+            if now_us - self._begun_us > SLOW_US:
+                self._lane.abandon()
+                self._job = None
+            return False
+        job, self._job = self._job, None
+        try:
+            found = job.result(0)
+        except Exception as error:  # a disk, or a defect of ours: it costs this part, and not the tick
+            found = Reading((), (), (), f"what has to be put back cannot be read: {redact(str(error))}")
+        if found is None:
+            return False
+        before, self._reading, self._read_us = self._reading, found, now_us
+        self._events += [self._event(text) for text in found.struck]
+        return before is None or (before.debts, before.trouble) != (found.debts, found.trouble)
+
+    def _known(self) -> Known:
+        server, connected = self._server.server, self._server.connected
+        if server is None:
+            return Known(None, None, 0, connected)
+        return Known(server.system_identifier, server.data_directory, server.start_us, connected)
+
+    def _event(self, text: str) -> Event:
+        clock = self._clock
+        return Event(wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="setting.returned", text=text)
+
+
+def _look(directory: Path, target: Target, server: Known, known: Signs | None, strikes: bool) -> Reading | None:
+    """The reading; None where it would be the one whose signs are known. Raises OSError."""
+    try:
+        with os.scandir(directory) as entries:
+            owed = any(entry.name.endswith(".json") for entry in entries)
+    except FileNotFoundError:
+        owed = False
+    if not owed:
+        return None if known == NOTHING else Reading(NOTHING, (), (), None)
+    from dba_console.agent.debt_look import look  # loads the actions, which an agent without a run does without
+
+    return look(directory, target, server, known, strikes)

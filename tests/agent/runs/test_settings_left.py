@@ -1,0 +1,187 @@
+"""Settings of a run whose agent, server or operator went away: found, told by every command, and put back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.client import ConnectionLost
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConnectError
+from dba_console.frames.model import Finding, Frame
+from dba_console.runbook.library import SHIPPED
+from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.books import book
+from tests.agent.runs.mortal import DIES
+from tests.agent.runs.operator import PATIENCE_S, WILLING, Operator
+from tests.conftest import binaries_of
+
+MORTAL = "tests.agent.runs.mortal"
+RULE = "settings-left"
+_HOLD = """
+## Load
+
+```toml {manual}
+text = "The work they are set for."
+evidence = "that it is done"
+```
+
+## Put back
+
+```toml {action put-back confirm=ack undo=none}
+of = "run"
+```
+"""
+TUNED = book(
+    "tuned",
+    """## Set
+
+```toml {action set-parameters confirm=ack}
+temporary = true
+settings = { maintenance_work_mem = "77MB", max_wal_size = "2GB" }
+```
+"""
+    + _HOLD,
+)
+UNSAFE = book(
+    "unsafe",
+    """## Set
+
+```toml {action set-parameters confirm=type:"lose everything"}
+temporary = true
+settings = { fsync = "off", full_page_writes = "off" }
+```
+"""
+    + _HOLD,
+)
+BY_LETTER = UNSAFE.replace('type:"lose everything"', "ack")
+PUT_BACK = (SHIPPED / "put-back.md").read_text()
+AUTO = "select count(*) from pg_file_settings where sourcefile like '%auto.conf'"
+
+
+@pytest.fixture(scope="module", params=[14, 18])
+def durable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(binaries_of(request.param)) as made:
+        yield made
+
+
+def die(cluster: Cluster, place: Path, text: str, dies: str) -> None:
+    """An agent that begins the run and is killed in it."""
+    with agent(cluster.dsn(), place, extra={DIES: dies}, program=MORTAL) as running:
+        operator = Operator.of(running)
+        with pytest.raises((ConnectionLost, ConnectError)):
+            operator.begin(text)
+            operator.walk(WILLING)
+
+
+def found(running: RunningAgent, severity: str) -> Finding:
+    """The finding, once it is that grave."""
+
+    def there(frame: Frame) -> list[Finding]:
+        return [one for one in frame.findings if one.rule == RULE and one.severity == severity]
+
+    return there(running.watch().until(there, PATIENCE_S, what=f"{RULE}, {severity}"))[0]
+
+
+def cleared(running: RunningAgent) -> None:
+    def gone(frame: Frame) -> bool:
+        return frame.judged and all(one.rule != RULE for one in frame.findings)
+
+    running.watch().until(gone, PATIENCE_S, what=f"the end of {RULE}")
+
+
+def put_back(running: RunningAgent) -> str:
+    """By the shipped runbook; what its action said."""
+    operator = Operator.of(running)
+    operator.begin(PUT_BACK)
+    view = operator.walk(WILLING)
+    assert view.state == "done", view
+    return next(event.text for event in operator.events if event.kind == "block.result")
+
+
+def said(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command beside which no agent runs."""
+    return subprocess.run(
+        [sys.executable, "-m", "dba_console", *arguments], capture_output=True, text=True, check=False, timeout=300,
+        env=dict(os.environ),
+    )  # fmt: skip
+
+
+def owed(place: Path) -> list[Path]:
+    return list((place / "state" / "dba-console" / "debts").glob("*.json"))
+
+
+def test_what_a_killed_agent_left_is_found_and_put_back(durable: Cluster, tmp_path: Path) -> None:
+    """Killed when the settings were made and no record said so yet."""
+    die(durable, tmp_path, TUNED, "before:block.result")
+    assert durable.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
+    with agent(durable.dsn(dbname="template1"), tmp_path) as running:  # another spelling of the same server
+        one = found(running, "warning")
+        assert "maintenance_work_mem (77MB), max_wal_size (2GB) are not as before run" in one.text
+        assert one.runbook == "put-back" and any("was not set" in told for told in one.evidence["settings"])
+        put_back(running)
+        cleared(running)
+    assert durable.psql(AUTO) == "0" and durable.psql("show maintenance_work_mem") == "64MB" and owed(tmp_path) == []
+
+
+def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tmp_path: Path) -> None:
+    die(durable, tmp_path, UNSAFE, "before:block.result")
+    assert durable.psql("show fsync") == "off"
+    durable.kill()
+    durable.start()
+    if durable.major == 18:
+        checked = said("check", durable.dsn())
+        assert checked.returncode == 2 and "fsync (off), full_page_writes (off) are not as before" in checked.stdout
+        shown = said("show", "findings", durable.dsn())
+        assert "fsync (off)" in shown.stdout, shown
+    with agent(durable.dsn(), tmp_path) as running:
+        one = found(running, "critical")
+        assert "the data of this cluster cannot be trusted, restore it anew" in one.text
+        assert "cannot be trusted, restore it anew" in put_back(running)
+        cleared(running)
+    assert durable.psql(AUTO) == "0" and durable.psql("show fsync") == "on" and owed(tmp_path) == []
+
+
+@pytest.fixture
+def one(cluster: Cluster) -> Iterator[Cluster]:
+    """The shared server; not durable from the beginning."""
+    yield cluster
+    cluster.psql("alter system reset all")
+    cluster.psql("select pg_reload_conf()")
+
+
+def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path) -> None:
+    """Killed after the debts were written and before anything was set."""
+    die(one, tmp_path, TUNED, "before:block.mark")
+    assert one.psql(AUTO) == "0" and len(owed(tmp_path)) == 2
+    with agent(one.dsn(), tmp_path) as running:
+        assert "as it was again" in running.watch().event("setting.returned", PATIENCE_S).text
+    assert owed(tmp_path) == []
+
+
+def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_finding(
+    one: Cluster, tmp_path: Path
+) -> None:
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        operator.begin(BY_LETTER)
+        operator.walk({"ack": "y", "start": "yes", "failed": "abort", "undo": "none"})
+        refused = [one.text for one in operator.events if one.kind == "block.result"]
+        assert "nobody was asked to type words" in " ".join(refused), "a letter does not confirm it"
+        assert one.psql(AUTO) == "0"
+        operator.begin(UNSAFE)
+        operator.answer(operator.question("start"), "yes")
+        operator.answer(operator.question("type"), "lose everything")
+        operator.question("manual")
+        assert "costs the whole cluster" in found(running, "info").text
+        operator.control("abort", reason="enough")
+        operator.walk({"undo": "none"})
+        assert "which is over" in found(running, "critical").text
+        put_back(running)
+        cleared(running)
+    assert one.psql(AUTO) == "0" and owed(tmp_path) == []
