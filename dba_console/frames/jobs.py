@@ -9,7 +9,7 @@ what it works on.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -109,12 +109,17 @@ def _program(application: str) -> str | None:
 
 
 def job_phase(job: Job) -> str | None:
-    """What the job is at, from what its sessions run: data before indexes before constraints; None when all idle."""
-    kinds = {command(row.query) for row in job.sessions if row.state in ACTIVE}
+    """What the job is at, from what its sessions run; None when all idle."""
+    return job_phase_of(job.sessions)
+
+
+def job_phase_of(rows: Sequence[Activity]) -> str | None:
+    """The same of sessions: data before indexes before constraints."""
+    kinds = {command(row.query) for row in rows if row.state in ACTIVE}
     for kind, phase in (("copy", "data"), ("create_index", "indexes"), ("alter_table", "constraints")):
         if kind in kinds:
             return phase
-    return "catalog" if any(row.state in ACTIVE for row in job.sessions) else None
+    return "catalog" if any(row.state in ACTIVE for row in rows) else None
 
 
 def command_object(query: str) -> str | None:

@@ -7,14 +7,11 @@ mount under a dump, is abandoned with all that was known of the jobs; what is th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dba_console.agent.jobs.look import Look, Question
 from dba_console.clock import Clock
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
-
-if TYPE_CHECKING:
-    from dba_console.agent.jobs.tracker import Tracker
 
 EVERY_US = 2_000_000
 SHARE = 20
@@ -25,13 +22,25 @@ SLOW_US = 20_000_000
 """A look that takes longer is abandoned."""
 
 
+class Eye(Protocol):
+    """What looks, again and again, in the lane; it remembers what it saw."""
+
+    def look(self, question: Question) -> Look: ...
+
+
+def _tracker(clock: Clock) -> Eye:
+    from dba_console.agent.jobs.tracker import Tracker
+
+    return Tracker(clock)
+
+
 class Looking:
     """Used by the tick alone."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, eye: Callable[[Clock], Eye] = _tracker) -> None:
+        self._clock, self._make = clock, eye
         self._lane = Lane("programs", clock)
-        self._tracker: Tracker | None = None
+        self._eye: Eye | None = None
         self._pending: Pending[Look] | None = None
         self._begun_us = 0
         self._next_us = 0
@@ -92,13 +101,11 @@ class Looking:
         self._begun_us, self._hurry = now_us, False
 
     def _look(self, question: Question) -> Look:
-        if self._tracker is None:
-            from dba_console.agent.jobs.tracker import Tracker
-
-            self._tracker = Tracker(self._clock)
-        return self._tracker.look(question)
+        if self._eye is None:
+            self._eye = self._make(self._clock)
+        return self._eye.look(question)
 
     def _fail(self, why: str) -> None:
-        self._pending, self._tracker = None, None
+        self._pending, self._eye = None, None
         self._next_us = self._clock.mono_us() + 5 * EVERY_US
         self.trouble = f"the look at the programs of dumps and restores {why}"

@@ -10,20 +10,24 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from dba_console.agent.jobs.statements import Named, statement_object
 from dba_console.archives.entries import Entry, Plan
+from dba_console.archives.statements import Statement, read_statement
 from dba_console.frames.connections import ACTIVE
 from dba_console.frames.sessions import wait_text
 from dba_console.probes.jobs.pipeline import Reading
 from dba_console.samples.postgres import Activity, Operation
 
+LONG = frozenset({
+    "TABLE DATA", "BLOBS", "INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT", "MATERIALIZED VIEW DATA",
+})  # fmt: skip
+"""What may take long enough to be seen at work."""
 _SUFFIXES = (".gz", ".lz4", ".zst")
 
 
 class Sight(NamedTuple):
     """One object that is being worked on."""
 
-    named: Named
+    named: Statement
     entry: Entry | None
     """Of the plan; None where there is none, or it is not in it."""
     done: float | None
@@ -45,16 +49,14 @@ class Index:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._names: dict[tuple[str, str | None, str], Entry] = {}
-        self._bare: dict[tuple[str, str], Entry | None] = {}
         self._files: dict[str, Entry] = {}
         self.order: dict[int, int] = {}
         """Dump id -> place in the archive's order."""
         offsets: list[tuple[int, Entry]] = []
         for place, entry in enumerate(plan.entries):
             self.order[entry.dump_id] = place
-            self._names.setdefault((entry.desc, entry.schema, entry.tag), entry)
-            bare = (entry.desc, entry.tag)
-            self._bare[bare] = None if bare in self._bare else entry
+            if entry.desc in LONG:
+                self._names.setdefault((entry.desc, entry.schema, entry.tag), entry)
             if entry.file is not None:
                 self._files[entry.file] = entry
             if entry.offset is not None:
@@ -63,11 +65,13 @@ class Index:
         self._offsets = [one[0] for one in offsets]
         self._at = [one[1] for one in offsets]
 
-    def named(self, named: Named) -> Entry | None:
-        """The entry of that name; None where there is none, or several could be meant."""
-        if named.schema is None:
-            return self._bare.get((named.desc, named.tag))
-        return self._names.get((named.desc, named.schema, named.tag))
+    def named(self, named: Statement) -> Entry | None:
+        """The entry of that name; None where there is none."""
+        return self.called(named.desc, named.schema, named.tag)
+
+    def called(self, desc: str, schema: str | None, tag: str) -> Entry | None:
+        """The entry of that name; None where there is none."""
+        return self._names.get((desc, schema, tag))
 
     def file(self, path: str) -> Entry | None:
         """The entry whose data that file of a directory archive has."""
@@ -100,17 +104,17 @@ def sights(world: World, index: Index | None) -> list[Sight]:
     for row in world.rows:
         if row.state not in ACTIVE:
             continue
-        named = statement_object(row.query)
+        named = read_statement(row.query)
         reading = of_process.get(world.worker.get(row.pid, 0))
         entry = None if index is None else _entry(named, reading, index)
         if named is None and entry is not None:
-            named = Named(entry.desc, entry.schema, entry.tag)
+            named = Statement(desc=entry.desc, phase=entry.phase, schema=entry.schema, tag=entry.tag)
         if named is not None:
             found.append(_sight(named, entry, row, reading, world.operations.get(row.pid)))
     return found
 
 
-def _entry(named: Named | None, reading: Reading | None, index: Index) -> Entry | None:
+def _entry(named: Statement | None, reading: Reading | None, index: Index) -> Entry | None:
     known = None if named is None else index.named(named)
     if known is None and reading is not None and (named is None or named.desc in ("TABLE DATA", "BLOBS")):
         return index.file(reading.path)
@@ -118,7 +122,7 @@ def _entry(named: Named | None, reading: Reading | None, index: Index) -> Entry 
 
 
 def _sight(
-    named: Named, entry: Entry | None, row: Activity, reading: Reading | None, operation: Operation | None
+    named: Statement, entry: Entry | None, row: Activity, reading: Reading | None, operation: Operation | None
 ) -> Sight:
     done, total, unit, measured = _amount(named, entry, reading, operation)
     note = wait_text(row)
@@ -131,7 +135,7 @@ def _sight(
 
 
 def _amount(
-    named: Named, entry: Entry | None, reading: Reading | None, operation: Operation | None
+    named: Statement, entry: Entry | None, reading: Reading | None, operation: Operation | None
 ) -> tuple[float | None, float | None, str | None, bool]:
     """How much of it is done: of its data file where one is read, else in rows of what the server estimated."""
     if named.desc not in ("TABLE DATA", "BLOBS", "MATERIALIZED VIEW DATA"):

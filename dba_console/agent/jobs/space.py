@@ -39,6 +39,45 @@ def _mount(path: str, device: int) -> str:
     return "/"
 
 
+MIN_SHARE = 0.05
+"""Of the work; below it what was written so far says nothing of the rest."""
+
+
+def need_bytes(written: int | None, done: float | None, total: float | None, ratio: float | None) -> float | None:
+    """What a dump will still write: as what it wrote so far is to the tables it dumped, else as in runs before
+    (`ratio`); None where neither tells.
+
+    >>> need_bytes(10, 100.0, 1000.0, None), need_bytes(None, 0.0, 1000.0, 0.2), need_bytes(5, 1.0, 1000.0, None)
+    (90.0, 200.0, None)
+    """
+    if total is None or done is None:
+        return None
+    if written and done >= MIN_SHARE * total > 0:
+        return max(0.0, written / done * (total - done))
+    return None if ratio is None else max(0.0, ratio * total - (written or 0))
+
+
+class Consumed:
+    """What a restore takes of its disk: as much for the rest as for the part watched. Others write there too."""
+
+    LEAST_PCT = 10.0
+    """Watched, before anything is concluded."""
+
+    def __init__(self) -> None:
+        self._from: tuple[float, int] | None = None
+
+    def need_bytes(self, pct: float | None, free_bytes: int) -> float | None:
+        """Still to be taken; None where too little was watched."""
+        if pct is None:
+            return None
+        if self._from is None:
+            self._from = pct, free_bytes
+        before_pct, before_free = self._from
+        if pct - before_pct < self.LEAST_PCT:
+            return None
+        return max(0.0, (before_free - free_bytes) * (100.0 - pct) / (pct - before_pct))
+
+
 class Growth:
     """Bytes written and how fast, from one look to the next; what shrinks or is replaced begins anew."""
 

@@ -1,44 +1,32 @@
-"""One dump, restore or other long program under way: what is known of it, look by look."""
+"""One dump, restore or other long program under way: what is known of it, look by look, and what is kept of it."""
 
 from __future__ import annotations
 
-import os
 import posixpath
-import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+from msgspec import structs
 
 from dba_console.agent.jobs.course import Course
-from dba_console.agent.jobs.joining import Joined, key_of
+from dba_console.agent.jobs.exits import exit_of
+from dba_console.agent.jobs.foretelling import Foretelling
+from dba_console.agent.jobs.joining import key_of
 from dba_console.agent.jobs.look import Question
-from dba_console.agent.jobs.runs import Told
-from dba_console.agent.jobs.space import Growth, space_at
-from dba_console.frames.jobs import Owner
+from dba_console.agent.jobs.outline import Waiting, objects_now, phases_now
+from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told
+from dba_console.agent.jobs.seen import Seen
+from dba_console.agent.jobs.space import Consumed, Growth, Space, need_bytes, space_at
+from dba_console.frames.jobs import Owner, job_phase_of
 from dba_console.harmless import clean
+from dba_console.probes.jobs.log import Words
 from dba_console.probes.jobs.pipeline import Flow
 from dba_console.probes.jobs.programs import Program
-from dba_console.samples.jobs import JobNow
-from dba_console.samples.postgres import Activity
+from dba_console.samples.jobs import JobKey, JobNow
 
 DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
 RESTORES = frozenset({"pg_restore", "psql"})
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one look found of one program."""
-
-    program: Program
-    joined: Joined
-    flow: Flow
-    question: Question
-    at_us: int
-    """Monotonic."""
-
-    @property
-    def rows(self) -> list[Activity]:
-        """Its sessions, the one connected first at first."""
-        rows = self.joined.sessions.get(key_of(self.program), [])
-        return sorted(rows, key=lambda row: (row.backend_start or 0, row.pid))
+FOLLOWED = frozenset({"pg_dump", "pg_restore", "psql"})
+"""Programs whose objects are followed one by one."""
 
 
 class Tracked:
@@ -46,116 +34,173 @@ class Tracked:
 
     def __init__(self, program: Program, question: Question) -> None:
         self.owner = Owner(program.kind, program.pid)
-        self._program = program
-        self._started_us = program.started_us
+        self.program = program
         self._database = program.arguments.database
         self._user: str | None = None
-        self._course = Course(program, question)
-        self._growth = Growth()
+        self._course = Course(program) if program.kind in FOLLOWED else None
+        self._foretelling = Foretelling(program, question.before)
+        self._waiting: Waiting | None = None
+        self._written_growth, self._data_growth, self._consumed = Growth(), Growth(), Consumed()
         self._written: int | None = None
         self._read: int | None = None
 
+    @property
+    def key(self) -> JobKey:
+        """Whose runs it is compared with."""
+        return self.owner.kind, self._database, self._user
+
     def see(self, seen: Seen) -> JobNow:
         """Take a look in; what is to be told now."""
-        self._program = program = seen.program
-        rows, flow, question = seen.rows, seen.flow, seen.question
-        if rows:
-            self._database, self._user = rows[0].database or self._database, rows[0].user
-        self._course.see(seen)
-        course, arguments = self._course, program.arguments
+        self.program = seen.program
+        if seen.rows:
+            self._database, self._user = seen.rows[0].database or self._database, seen.rows[0].user
+        job = self._bare(seen)
+        return job if self._course is None else self._followed(job, seen, self._course)
+
+    def ended(self, wall_us: int, words: Words) -> Told:
+        """Its program is gone, these were its last words: what is kept of it."""
+        moved = self._written if self.owner.kind in DUMPS else self._read
+        arguments, course = self.program.arguments, self._course
+        told = Told(bytes=moved, format=arguments.format, version=self.program.version, jobs=arguments.jobs)
+        if course is None:
+            return told
+        exit = exit_of(course.hearing.source, self.program.pid)
+        course.end(wall_us, exit, words)
+        return structs.replace(told, **_kept(course, exit, wall_us, told))
+
+    def _bare(self, seen: Seen) -> JobNow:
+        """What there is to say of any program."""
+        program, flow, arguments = seen.program, seen.flow, seen.program.arguments
         reads, read, read_size = _reading(flow)
         self._read = read if read is not None else self._read
         writes = self._writes(flow)
-        written = self._measure(seen)
-        place = self._place(writes, question)
-        space = None if place is None else space_at(program.root + place if place == writes else place)
-        need = course.need_bytes(written)
+        space = self._space(writes, seen.question)
         return JobNow(
-            kind=program.kind,
-            pid=program.pid,
-            backends=tuple(row.pid for row in rows),
-            database=self._database,
-            user=self._user,
-            version=program.version or course.version,
-            format=arguments.format or course.format,
-            compression=arguments.compression or course.compression,
-            jobs=arguments.jobs,
-            command=program.command,
-            run=course.run,
-            started_us=self._started_us,
-            elapsed_s=running_s(program),
-            reads=reads,
-            read_bytes=read,
-            read_size_bytes=read_size,
-            writes=None if writes is None else clean(writes),
-            written_bytes=written,
-            written_per_s=self._growth.per_s,
-            mount=None if space is None else clean(space.mount),
-            free_bytes=None if space is None else space.free_bytes,
-            need_bytes=need,
-            fits=None if space is None or need is None else need <= space.free_bytes,
-            phase=course.phase(rows),
-            phases=course.phases,
-            objects=course.objects,
-            counts=course.counts,
-            pct=course.pct,
-            grade=course.grade,
-            eta_s=course.eta_s,
-            eta_grade=course.eta_grade,
-            errors=course.errors,
-            last_error=course.last_error,
-            critical=course.critical,
-            sources=tuple(dict.fromkeys((*_sources(seen), *course.sources))),
-            unknown=tuple(dict.fromkeys((*program.unknown, *flow.unknown, *course.unknown))),
-            done=course.done,
-            total=course.total,
-            unit=course.unit,
-            rate_per_s=course.rate_per_s,
-        )
+            kind=program.kind, pid=program.pid, backends=tuple(row.pid for row in seen.rows),
+            database=self._database, user=self._user, version=program.version, format=arguments.format,
+            compression=arguments.compression, jobs=arguments.jobs, command=program.command, run=None,
+            started_us=program.started_us, elapsed_s=seen.running_s,
+            reads=reads, read_bytes=read, read_size_bytes=read_size,
+            writes=None if writes is None else clean(writes), written_bytes=None, written_per_s=None,
+            mount=None if space is None else clean(space.mount), free_bytes=None if space is None else space.free_bytes,
+            need_bytes=None, fits=None, phase=None, phases=(), objects=(), counts=(0, 0, 0, 0), pct=None,
+            grade="unknown", eta_s=None, eta_grade="unknown", errors=None, last_error=None, critical=(),
+            sources=tuple(_sources(seen)), unknown=tuple(dict.fromkeys((*program.unknown, *flow.unknown))),
+        )  # fmt: skip
 
-    def ended(self, wall_us: int) -> Told:
-        """Its program is gone: what is kept of it."""
-        moved = self._written if self.owner.kind in DUMPS else self._read
-        return self._course.ended(wall_us, self._program, moved)
+    def _followed(self, job: JobNow, seen: Seen, course: Course) -> JobNow:
+        """And what is known of its objects."""
+        if course.see(seen):
+            plan = course.planned.plan
+            self._waiting = None if plan is None else Waiting(plan)
+        runs = seen.question.runs.get(self.key, ())
+        told = self._foretelling.look(course.ledger, seen, runs)
+        data = next((one.sums for one in told.phases if one.name == "data"), None)
+        done, total = (None, None) if data is None or course.planned.plan is None else (data.weight_done, data.weight)
+        if done is not None and total is not None:
+            self._data_growth.add(seen.at_us, int(done))
+        written = self._measured(seen, course)
+        need = self._need(job, written, (done, total), told.pct, runs)
+        plan, planned = course.planned.plan, course.planned.plan is not None
+        heard = course.hearing
+        return structs.replace(
+            job,
+            version=job.version or (plan.dump_version if plan is not None and job.kind == "pg_dump" else None),
+            format=job.format or (plan.format if plan is not None else None),
+            compression=job.compression or (plan.compression if plan is not None else None),
+            run=heard.run,
+            written_bytes=written,
+            written_per_s=self._written_growth.per_s,
+            need_bytes=need,
+            fits=None if need is None or job.free_bytes is None else need <= job.free_bytes,
+            phase=self._phase(seen, course),
+            phases=phases_now(told.phases, measured=job.kind == "pg_restore", planned=planned),
+            objects=objects_now(
+                course.ledger, course.sights, self._waiting, course.done_last, seen.question.wall_us
+            ),
+            counts=course.ledger.counts(),
+            pct=told.pct,
+            grade=told.grade,
+            eta_s=told.eta_s,
+            eta_grade=told.eta_grade,
+            errors=course.ledger.error_count if heard.can_be_read else None,
+            last_error=clean(course.ledger.errors[-1].text) if course.ledger.errors else None,
+            critical=(),
+            sources=tuple(dict.fromkeys((*job.sources, *course.sources))),
+            unknown=tuple(dict.fromkeys((*job.unknown, *course.unknown, *told.why))),
+            done=done if total is not None else None,
+            total=total,
+            unit=None if total is None else "bytes",
+            rate_per_s=self._data_growth.per_s,
+        )  # fmt: skip
+
+    def _phase(self, seen: Seen, course: Course) -> str | None:
+        """What it is at: by its objects under way, by its statements, or by what there is left."""
+        running = course.ledger.running_items
+        if running:
+            return min((item.entry.phase for item in running), key=_ORDER.index)
+        now, done, waiting, _ = course.ledger.counts()
+        if course.planned.plan is not None and done and not now and not waiting:
+            return "ending" if seen.rows else "writing to disk"
+        return job_phase_of(seen.rows)
+
+    def _measured(self, seen: Seen, course: Course) -> int | None:
+        """Bytes written so far, where that can be told."""
+        if self.owner.kind in DUMPS:
+            grown = course.grown
+            if grown is not None and grown.exists:
+                self._written = grown.size
+            elif seen.flow.writings:
+                self._written = sum(one.size for one in seen.flow.writings)
+            if self._written is not None:
+                self._written_growth.add(seen.at_us, self._written)
+        return self._written
+
+    def _need(
+        self,
+        job: JobNow,
+        written: int | None,
+        data: tuple[float | None, float | None],
+        pct: float | None,
+        runs: Sequence[Run],
+    ) -> float | None:
+        if job.free_bytes is None:
+            return None
+        if self.owner.kind in RESTORES:
+            return self._consumed.need_bytes(pct, job.free_bytes)
+        ratios = [run.bytes / run.size_bytes for run in runs if run.bytes and run.size_bytes]
+        return need_bytes(written, *data, ratios[-1] if ratios else None)
 
     def _writes(self, flow: Flow) -> str | None:
         """The file or directory it writes, as the process sees it."""
         if self.owner.kind not in DUMPS:
             return None
-        told = self._program.arguments.output
+        told = self.program.arguments.output
         if told is not None:
-            return self._program.path(told)
+            return self.program.path(told)
         return flow.writings[0].path if flow.writings else None
 
-    def _measure(self, seen: Seen) -> int | None:
-        """Bytes written so far, where that can be told."""
-        written = self._course.written(seen)
-        if written is not None and self.owner.kind in DUMPS:
-            self._growth.add(seen.at_us, written)
-            self._written = written
-        return self._written
-
-    def _place(self, writes: str | None, question: Question) -> str | None:
-        """What it fills: of a restore the disk of the data."""
+    def _space(self, writes: str | None, question: Question) -> Space | None:
+        """Of what it fills: of a restore the disk of the data."""
         if self.owner.kind in RESTORES:
-            return question.server.data_directory if question.here and question.server is not None else None
-        return None if writes is None or not posixpath.isabs(writes) else writes
+            here = question.here and question.server is not None
+            directory = question.server.data_directory if here and question.server is not None else None
+            return None if directory is None else space_at(directory)
+        return None if writes is None or not posixpath.isabs(writes) else space_at(self.program.root + writes)
 
 
-def running_s(program: Program) -> float:
-    """How long it runs, by the clock no one sets."""
-    ticks = program.start_ticks / os.sysconf("SC_CLK_TCK")
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
+_ORDER = ("data", "indexes", "constraints", "rest", "schema")
+"""Of two phases under way the earlier one is told; the schema is there before them."""
 
 
 def _reading(flow: Flow) -> tuple[str | None, int | None, int | None]:
-    """What is read, how far, of how much. A directory is read by many, each at a file of its own: see the course."""
+    """What is read, how far, of how much. A directory is read by several, each at a file of its own."""
     if not flow.readings:
         return None, None, None
-    paths = {one.path for one in flow.readings}
     first = flow.readings[0]
-    if len(paths) > 1:
-        return posixpath.dirname(first.path), None, None
+    if first.path.rpartition("/")[2].partition(".")[2].startswith("dat") or len(flow.readings) > 1:
+        same = all(one.path == first.path for one in flow.readings)
+        return first.path if same else posixpath.dirname(first.path), None, None
     return first.path, first.read, first.total
 
 
@@ -163,6 +208,36 @@ def _sources(seen: Seen) -> list[str]:
     """Where what is told comes from."""
     found = ["pg_stat_activity"] if seen.rows else []
     if key_of(seen.program) in seen.joined.by_name:
-        found.append("joined by name and time of start")
+        found.append("its sessions joined by name and moment")
     found += [f"fdinfo of pid {one.pid} ({clean(one.program)})" for one in seen.flow.readings[:4]]
     return found
+
+
+def _kept(course: Course, exit: int | None, wall_us: int, told: Told) -> dict[str, object]:
+    ledger, plan = course.ledger, course.planned.plan
+    phases = ledger.phases(wall_us)
+    data = next((one for one in phases if one.name == "data"), None)
+    heard = course.hearing.can_be_read
+    return {
+        "exit": exit,
+        "errors": ledger.error_count if heard else None,
+        "last_error": clean(ledger.errors[-1].text)[:LONGEST] if ledger.errors else None,
+        "whole": _whole(course, exit),
+        "size_bytes": None if data is None or plan is None or data.weight is None else int(data.weight),
+        "phases": tuple(
+            RunPhase(one.name, round(one.wall_s, 3), round(one.busy_s, 3), None if not one.weight else int(one.weight))
+            for one in phases
+            if one.wall_s is not None and one.items
+        ),
+        "format": told.format or (None if plan is None else plan.format),
+    }
+
+
+def _whole(course: Course, exit: int | None) -> bool | None:
+    """Whether it did all it set out to; None where nothing tells."""
+    ledger = course.ledger
+    if exit is not None:
+        return exit == 0 or (ledger.program == "pg_restore" and exit == 1 and ledger.ignored is not None)
+    if ledger.program == "pg_restore" and ledger.ignored is not None:
+        return True
+    return False if ledger.program == "pg_dump" and ledger.error_count else None

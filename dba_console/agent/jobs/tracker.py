@@ -8,11 +8,13 @@ from __future__ import annotations
 from dba_console.agent.jobs.joining import Joined, Joining, key_of
 from dba_console.agent.jobs.look import Look, Question
 from dba_console.agent.jobs.runs import Told
-from dba_console.agent.jobs.tracked import Seen, Tracked
+from dba_console.agent.jobs.seen import Seen
+from dba_console.agent.jobs.tracked import Tracked
 from dba_console.agent.jobs.unseen import unseen_job
 from dba_console.agent.jobs.watch import Live
 from dba_console.clock import Clock
 from dba_console.frames.jobs import Owner, find_jobs
+from dba_console.probes.jobs.log import Logs
 from dba_console.probes.jobs.pipeline import Flow, Pipelines
 from dba_console.probes.jobs.programs import Program, Programs
 from dba_console.samples.jobs import JobNow, JobsNow
@@ -30,6 +32,7 @@ class Tracker:
         self._programs = Programs()
         self._joining = Joining()
         self._pipelines = Pipelines()
+        self._logs = Logs()
         self._tracked: dict[tuple[int, int], Tracked] = {}
 
     def look(self, question: Question) -> Look:
@@ -39,6 +42,7 @@ class Tracker:
         joined = self._joining.join(question, programs)
         ours = [one for one in programs if key_of(one) in joined.sessions or key_of(one) in self._tracked]
         flows = self._pipelines.look(ours)
+        words = self._logs.look(ours)
         ended = self._end({key_of(one) for one in programs}, question)
         jobs: list[JobNow] = []
         lives: dict[Owner, Live] = {}
@@ -46,7 +50,7 @@ class Tracker:
             tracked = self._known(program, flows[program.pid], question)
             if tracked is None:
                 continue
-            seen = Seen(program, joined, flows[program.pid], question, begun_us)
+            seen = Seen(program, joined, flows[program.pid], words[program.pid], question, begun_us)
             jobs.append(now := tracked.see(seen))
             lives[tracked.owner] = Live(frozenset(now.backends), now.elapsed_s, begun_us)
         jobs += _unseen(joined, question)
@@ -65,7 +69,7 @@ class Tracker:
     def _end(self, running: set[tuple[int, int]], question: Question) -> dict[Owner, Told]:
         gone = [key for key in self._tracked if key not in running]
         ended = [self._tracked.pop(key) for key in gone]
-        return {one.owner: one.ended(question.wall_us) for one in ended}
+        return {one.owner: one.ended(question.wall_us, self._logs.last(one.program)) for one in ended}
 
 
 def _reads_a_dump(program: Program, flow: Flow) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.agent.jobs.look import Question
-from dba_console.agent.jobs.statements import statement_object
+from dba_console.archives.statements import read_statement
 from dba_console.frames.connections import ACTIVE
 from dba_console.frames.jobs import Job, job_phase
 from dba_console.harmless import clean
@@ -42,14 +42,13 @@ def _why(job: Job, note: str | None, question: Question, *, local: bool) -> str:
 
 
 def _object(pid: int, query: str, state: str | None, copies: dict[int, Operation]) -> ObjectNow | None:
-    named = statement_object(query) if state in ACTIVE else None
+    named = read_statement(query) if state in ACTIVE else None
     if named is None:
         return None
     copy = copies.get(pid)
     name = named.tag if named.schema is None else f"{named.schema}.{named.tag}"
-    phase = {"TABLE DATA": "data", "INDEX": "indexes", "CONSTRAINT": "indexes"}.get(named.desc, "constraints")
     return ObjectNow(
-        name=clean(name), what=named.desc, phase=phase, state="running", weight=None,
+        name=clean(name), what=named.desc, phase=named.phase, state="running", weight=None,
         done=None if copy is None or copy.done is None else float(copy.done), total=None,
         unit=None if copy is None else copy.unit, pct=None, grade="unknown", rate_per_s=None, started_us=None,
         elapsed_s=None, eta_s=None, pid=pid, note=None,

@@ -1,0 +1,57 @@
+"""A job's messages on their way into its ledger: where they are read, or why they cannot be."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dba_console.archives.ledger import Ledger
+from dba_console.probes.jobs.log import Said, Words
+
+HELD = 5000
+"""Lines kept until there is a plan to read them by."""
+
+
+class Hearing:
+    """Used by one thread."""
+
+    def __init__(self) -> None:
+        self.source: str | None = None
+        self.unknown: str | None = None
+        self.run: str | None = None
+        self._held: deque[Said] = deque(maxlen=HELD)
+        self._dropped = 0
+        self._begun = False
+        self._from_start = False
+
+    @property
+    def hears(self) -> bool:
+        """Its messages tell which object begins when: it is verbose, and all of them were read."""
+        return self._begun and self._from_start
+
+    @property
+    def tells_ends(self) -> bool:
+        """Then what is not seen at work any more is not called done before they say so."""
+        return self.hears and not self._dropped
+
+    @property
+    def can_be_read(self) -> bool:
+        return self.source is not None
+
+    def hear(self, words: Words, ledger: Ledger, *, wait: bool) -> None:
+        """Take in what was said since; `wait` while a plan is still to come."""
+        self.source, self.unknown = words.source or self.source, words.unknown
+        self.run = words.run or self.run
+        self._from_start = words.from_start if not self._begun else self._from_start
+        self._dropped += words.dropped
+        self._held.extend(words.lines)
+        if not wait:
+            self.flush(ledger)
+
+    def flush(self, ledger: Ledger) -> None:
+        """Nothing more is waited for."""
+        before = ledger.counts()
+        for said in self._held:
+            ledger.see(said.wall_us, said.text, said.stream)
+        if self._held and ledger.counts() != before:
+            self._begun = True
+        self._held.clear()

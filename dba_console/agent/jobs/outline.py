@@ -1,0 +1,147 @@
+"""A job's ledger as it is told: its phases, and the objects worth a line: running, failed, largest waiting, last done.
+
+Of 50,000 objects only those told are touched at each look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from dba_console.agent.jobs.sight import Sight
+from dba_console.archives.entries import Entry, Plan
+from dba_console.archives.forecast import PhaseForecast
+from dba_console.archives.items import Item
+from dba_console.archives.ledger import Ledger
+from dba_console.harmless import clean
+from dba_console.samples.jobs import OBJECTS_TOLD, ObjectNow, PhaseNow
+
+FAILED_TOLD = 20
+WAITING_TOLD = 30
+DONE_TOLD = 20
+PASSED = 300
+"""Entries no longer waiting that are passed over in one look; more of them, and the order is made anew."""
+NAME_LENGTH = 200
+MIN_SHARE = 0.05
+"""Below this share of an object no time left is told of it."""
+MOST = 99.0
+"""What is under way is never all done."""
+
+
+class Waiting:
+    """The entries by weight, largest first, less and less of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._order = sorted(
+            (entry for entry in plan.entries if entry.weight), key=lambda entry: -(entry.weight or 0.0)
+        )
+        self._from = 0
+
+    def largest(self, items: Mapping[int, Item]) -> list[Entry]:
+        """The largest that wait."""
+        found: list[Entry] = []
+        passed = 0
+        for entry in islice(self._order, self._from, None):
+            item = items.get(entry.dump_id)
+            if item is not None and item.state == "waiting":
+                found.append(entry)
+                if len(found) >= WAITING_TOLD:
+                    break
+                continue
+            passed += 1
+            if not found:
+                self._from += 1
+            if passed > PASSED:
+                self._order = [one for one in self._order[self._from :] if _waits(items, one)]
+                self._from = 0
+                break
+        return found
+
+
+def _waits(items: Mapping[int, Item], entry: Entry) -> bool:
+    item = items.get(entry.dump_id)
+    return item is not None and item.state == "waiting"
+
+
+def phases_now(phases: Iterable[PhaseForecast], *, measured: bool, planned: bool) -> tuple[PhaseNow, ...]:
+    """The phases that have objects. `measured`: bytes of data are those of the files that are read; `planned`: all
+    objects are known, not only those seen so far.
+    """
+    return tuple(_phase(one, measured and one.name == "data", planned) for one in phases if one.sums.items)
+
+
+def _phase(one: PhaseForecast, measured: bool, planned: bool) -> PhaseNow:
+    sums = one.sums
+    weight = sums.weight if planned and one.name not in ("schema", "rest") else None
+    pct = one.pct if planned else None
+    known = "measured" if measured or one.state == "done" else one.grade
+    return PhaseNow(
+        name=one.name, state=one.state if planned or sums.running else "unknown",
+        items=sums.items if planned else None, items_done=sums.done + sums.failed, items_running=sums.running,
+        done=None if weight is None else sums.weight_done, total=weight, unit=None if weight is None else "bytes",
+        pct=pct, grade="unknown" if pct is None else known, started_us=sums.started_us, wall_s=sums.wall_s,
+        busy_s=sums.busy_s, eta_s=one.eta_s, eta_grade=one.eta_grade,
+    )  # fmt: skip
+
+
+def objects_now(
+    ledger: Ledger, sights: Mapping[int, Sight], waiting: Waiting | None, done: Iterable[int], now_us: int
+) -> tuple[ObjectNow, ...]:
+    """The objects worth a line, at most OBJECTS_TOLD."""
+    items = ledger.items()
+    return tuple(islice(_told(ledger, items, sights, waiting, done, now_us), OBJECTS_TOLD))
+
+
+def _told(
+    ledger: Ledger,
+    items: Mapping[int, Item],
+    sights: Mapping[int, Sight],
+    waiting: Waiting | None,
+    done: Iterable[int],
+    now_us: int,
+) -> Iterator[ObjectNow]:
+    running = sorted(ledger.running_items, key=lambda item: -(item.entry.weight or 0.0))
+    for item in running:
+        yield _object(item, sights.get(item.entry.dump_id), now_us)
+    for item in ledger.failed_items[-FAILED_TOLD:]:
+        yield _object(item, None, now_us)
+    for entry in () if waiting is None else waiting.largest(items):
+        yield _object(items[entry.dump_id], None, now_us)
+    for dump_id in islice(reversed(tuple(done)), DONE_TOLD):
+        if (ended := items.get(dump_id)) is not None and ended.state == "done":
+            yield _object(ended, None, now_us)
+
+
+def name_of(entry: Entry) -> str:
+    """An object as it is shown: with its schema, harmless."""
+    return clean(f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag)[:NAME_LENGTH]
+
+
+def _object(item: Item, sight: Sight | None, now_us: int) -> ObjectNow:
+    entry, running = item.entry, item.state == "running"
+    elapsed_s = item.seconds
+    if running and item.started_us is not None:
+        elapsed_s = max(0.0, (now_us - item.started_us) / 1e6)
+    share = item.share if running else None
+    pct = 100.0 if item.state == "done" else None if share is None else min(MOST, 100.0 * share)
+    measured = item.state == "done" or (sight is not None and sight.measured)
+    note = clean(item.error) if item.error is not None else None if sight is None else sight.note
+    return ObjectNow(
+        name=name_of(entry), what=entry.desc, phase=entry.phase,
+        state=item.state if item.state != "unknown" else "failed", weight=entry.weight,
+        done=item.done if running else None, total=item.total if running else None, unit=item.unit if running else None,
+        pct=pct, grade="unknown" if pct is None else "measured" if measured else "estimated",
+        rate_per_s=_rate(item, elapsed_s) if running else None, started_us=item.started_us, elapsed_s=elapsed_s,
+        eta_s=_left_s(share, elapsed_s), pid=item.pid if running else None, note=note,
+    )  # fmt: skip
+
+
+def _rate(item: Item, elapsed_s: float | None) -> float | None:
+    return item.done / elapsed_s if item.done and elapsed_s and elapsed_s >= 1.0 else None
+
+
+def _left_s(share: float | None, elapsed_s: float | None) -> float | None:
+    """Of an object by its own course so far."""
+    if share is None or elapsed_s is None or share < MIN_SHARE:
+        return None
+    return max(0.0, elapsed_s * (1.0 - share) / share)
