@@ -35,6 +35,10 @@ class Item(Struct, kw_only=True, gc=False):
     rate: float | None = None
     """Units a second."""
     pid: int | None = None
+    measured: bool = False
+    """`done` was measured at the file itself, not reckoned from estimates."""
+    note: str | None = None
+    """Its sub-phase, what it waits for."""
     error: str | None = None
     seen_us: int | None = None
     """When it was last looked at from outside."""
@@ -57,7 +61,7 @@ class Item(Struct, kw_only=True, gc=False):
 
 
 class Sums(Struct, kw_only=True, gc=False):
-    """Of one phase, kept up to date."""
+    """Of one phase, or of one kind of object, kept up to date."""
 
     items: int = 0
     waiting: int = 0
@@ -70,11 +74,19 @@ class Sums(Struct, kw_only=True, gc=False):
     unweighed: int = 0
     """Objects whose weight is not known."""
     weight_done: float = 0.0
+    weight_waiting: float = 0.0
     busy_us: int = 0
     """Of those that ended."""
     timed: int = 0
-    """Ended with both times known."""
+    """Done, with both times known; what failed took no time that says anything."""
     timed_weight: float = 0.0
+    timed_us: int = 0
+    squares: float = 0.0
+    """Of the weights of those timed."""
+    products: float = 0.0
+    """Of their weights and seconds."""
+    heaviest: float = 0.0
+    """The largest weight timed."""
     started_us: int | None = None
     ended_us: int | None = None
 
@@ -87,8 +99,10 @@ class Items:
         self.sums: dict[Phase, Sums] = {phase: Sums() for phase in PHASES}
         self.running: dict[int, Item] = {}
         self.failed: dict[int, Item] = {}
+        self.changed: dict[int, Item] = {}
+        """Whose state is another since these were last taken."""
         self.classes: dict[str, Sums] = {}
-        """Sums by kind of object (`desc`): of those that ended, what they took and weighed."""
+        """Sums by kind of object (`desc`)."""
         self._named: dict[tuple[str, str], list[int]] = {}
         self._longest: list[tuple[float, int]] = []
         for entry in entries:
@@ -98,10 +112,10 @@ class Items:
         """A new object, waiting."""
         item = Item(entry=entry)
         self.by_id[entry.dump_id] = item
-        sums = self.sums[entry.phase]
-        sums.items += 1
-        sums.waiting += 1
-        _weigh(sums, entry, 1)
+        for sums in self._sums_of(entry):
+            sums.items += 1
+            sums.waiting += 1
+            _weigh(sums, entry, 1)
         for name in {_first_line(entry), entry.tag.partition("\n")[0]} if entry.desc in _BARE else {_first_line(entry)}:
             self._named.setdefault((entry.desc, name), []).append(entry.dump_id)
         if entry.desc == "BLOBS" and entry.tag:
@@ -113,10 +127,10 @@ class Items:
         if item.state != "waiting":
             return
         del self.by_id[item.entry.dump_id]
-        sums = self.sums[item.entry.phase]
-        sums.items -= 1
-        sums.waiting -= 1
-        _weigh(sums, item.entry, -1)
+        for sums in self._sums_of(item.entry):
+            sums.items -= 1
+            sums.waiting -= 1
+            _weigh(sums, item.entry, -1)
 
     def named(self, desc: str, name: str) -> Item | None:
         """The object a message calls so: the first of that name that has not ended, else the last."""
@@ -133,52 +147,55 @@ class Items:
         """From waiting to running."""
         if item.state != "waiting":
             return
-        sums = self.sums[item.entry.phase]
-        sums.waiting -= 1
-        sums.running += 1
         item.state, item.started_us = "running", at_us
+        self.changed[item.entry.dump_id] = item
         self.running[item.entry.dump_id] = item
-        if at_us is not None and (sums.started_us is None or at_us < sums.started_us):
-            sums.started_us = at_us
+        for sums in self._sums_of(item.entry):
+            sums.waiting -= 1
+            sums.running += 1
+            sums.weight_waiting -= item.entry.weight or 0.0
+            if at_us is not None and (sums.started_us is None or at_us < sums.started_us):
+                sums.started_us = at_us
 
     def end(self, item: Item, at_us: int | None, state: State = "done") -> None:
         """From waiting or running to its end."""
         self.begin(item, None)
         if item.state != "running":
             return
-        sums = self.sums[item.entry.phase]
-        sums.running -= 1
         del self.running[item.entry.dump_id]
         item.state, item.ended_us, item.rate = state, at_us, None
-        if state == "done":
-            sums.done += 1
-        else:
-            sums.failed += 1
+        self.changed[item.entry.dump_id] = item
+        if state != "done":
             self.failed[item.entry.dump_id] = item
-        sums.weight_done += item.entry.weight or 0.0
-        if at_us is not None and (sums.ended_us is None or at_us > sums.ended_us):
-            sums.ended_us = at_us
-        self._time(sums, item, 1)
+        for sums in self._sums_of(item.entry):
+            sums.running -= 1
+            sums.done += state == "done"
+            sums.failed += state != "done"
+            sums.weight_done += item.entry.weight or 0.0
+            if at_us is not None and (sums.ended_us is None or at_us > sums.ended_us):
+                sums.ended_us = at_us
+        self._time(item, 1)
 
     def reopen(self, item: Item) -> None:
         """An end that was inferred and turns out wrong: it runs on."""
         if item.state != "done":
             return
-        sums = self.sums[item.entry.phase]
-        self._time(sums, item, -1)
-        sums.done -= 1
-        sums.running += 1
-        sums.weight_done -= item.entry.weight or 0.0
+        self._time(item, -1)
+        for sums in self._sums_of(item.entry):
+            sums.done -= 1
+            sums.running += 1
+            sums.weight_done -= item.entry.weight or 0.0
         item.state, item.ended_us = "running", None
+        self.changed[item.entry.dump_id] = item
         self.running[item.entry.dump_id] = item
 
     def retime(self, item: Item, at_us: int) -> None:
         """An end that was seen from outside, or inferred, and is now told."""
-        sums = self.sums[item.entry.phase]
-        self._time(sums, item, -1)
+        self._time(item, -1)
         item.ended_us = at_us
-        sums.ended_us = max(at_us, sums.ended_us or at_us)
-        self._time(sums, item, 1)
+        for sums in self._sums_of(item.entry):
+            sums.ended_us = max(at_us, sums.ended_us or at_us)
+        self._time(item, 1)
 
     def longest(self) -> list[Item]:
         """Those that took longest, longest first."""
@@ -187,14 +204,23 @@ class Items:
     def __iter__(self) -> Iterator[Item]:
         return iter(self.by_id.values())
 
-    def _time(self, sums: Sums, item: Item, sign: int) -> None:
+    def _sums_of(self, entry: Entry) -> tuple[Sums, Sums]:
+        return self.sums[entry.phase], self.classes.setdefault(entry.desc, Sums())
+
+    def _time(self, item: Item, sign: int) -> None:
         seconds = item.seconds
         if seconds is None:
             return
-        for one in (sums, self.classes.setdefault(item.entry.desc, Sums())):
+        weight = item.entry.weight or 0.0
+        for one in self._sums_of(item.entry):
             one.busy_us += sign * round(seconds * 1e6)
-            one.timed += sign
-            one.timed_weight += sign * (item.entry.weight or 0.0)
+            if item.state == "done":
+                one.timed += sign
+                one.timed_weight += sign * weight
+                one.timed_us += sign * round(seconds * 1e6)
+                one.squares += sign * weight * weight
+                one.products += sign * weight * seconds
+                one.heaviest = max(one.heaviest, weight)
         dump_id = item.entry.dump_id
         if sign < 0:
             self._longest = [one for one in self._longest if one[1] != dump_id]
@@ -210,6 +236,7 @@ def _weigh(sums: Sums, entry: Entry, sign: int) -> None:
         sums.unweighed += sign
     else:
         sums.weight += sign * entry.weight
+        sums.weight_waiting += sign * entry.weight
 
 
 def _first_line(entry: Entry) -> str:

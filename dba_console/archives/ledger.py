@@ -69,6 +69,16 @@ class Ledger:
         """By dump id, in the plan's order; not to be changed. Unplanned objects without one have numbers below 0."""
         return self._items.by_id
 
+    def item(self, key: Key) -> Item | None:
+        """One object; None where there is none of that name."""
+        return self._find(key)
+
+    def changed(self) -> tuple[Item, ...]:
+        """The objects whose state is another than when this was last asked."""
+        changed = tuple(self._items.changed.values())
+        self._items.changed.clear()
+        return changed
+
     @property
     def running_items(self) -> tuple[Item, ...]:
         return tuple(self._items.running.values())
@@ -117,6 +127,8 @@ class Ledger:
         rate: float | None = None,
         *,
         since_us: int | None = None,
+        measured: bool = False,
+        note: str | None = None,
     ) -> Item | None:
         """An object seen at work from outside; `since_us` is when it began, where that can be told."""
         self._note(wall_us)
@@ -128,7 +140,7 @@ class Ledger:
         item.done = done if done is not None else item.done
         item.total = total if total is not None else item.total
         item.unit, item.pid = unit or item.unit, pid if pid is not None else item.pid
-        item.rate, item.seen_us = rate, wall_us
+        item.rate, item.seen_us, item.measured, item.note = rate, wall_us, measured, note
         return item
 
     def finished(self, key: Key, wall_us: int | None = None, *, failed: str | None = None) -> Item | None:
@@ -354,20 +366,23 @@ class Ledger:
             self._items.begin(item, self._last_us if self._last_us is not None else wall_us)
             self._end(item, wall_us, exact=echoed is not None)
 
-    def _item_of(self, key: Key) -> Item | None:
+    def _find(self, key: Key) -> Item | None:
         if isinstance(key, int):
             return self._items.by_id.get(key)
-        desc: str | None = None
-        if len(key) == 3:
-            desc, schema, tag = key
-        else:
-            schema, tag = key
-        name = (f"{schema}.{tag}" if schema else tag).partition("\n")[0]
-        for one in (desc,) if desc is not None else _LOOKED_FOR:
-            item = self._items.named(one, name)
+        *desc, schema, tag = key
+        name = (f"{schema}.{tag}" if schema else tag or "").partition("\n")[0]
+        for one in desc or _LOOKED_FOR:
+            item = self._items.named(one or "", name)
             if item is not None:
                 return item
-        wanted = desc if desc is not None else "TABLE DATA"
-        return self._unplanned(
-            None, Message(kind="start", program=self.program, desc=wanted, schema=schema, tag=tag, name=name)
-        )
+        return None
+
+    def _item_of(self, key: Key) -> Item | None:
+        """One object, made where nobody planned it."""
+        item = self._find(key)
+        if item is not None or isinstance(key, int):
+            return item
+        *desc, schema, tag = key
+        wanted = (desc[0] if desc else None) or "TABLE DATA"
+        said = Message(kind="start", program=self.program, desc=wanted, schema=schema, tag=tag or "")
+        return self._unplanned(None, said)

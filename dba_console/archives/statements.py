@@ -15,7 +15,9 @@ from dba_console.archives.plan import phase_of
 _NAME = r'(?:"(?:[^"]|"")*"|[^\s".(),;]+)'
 _QUALIFIED = rf"(?:({_NAME})\.)?({_NAME})"
 _FLAGS = re.IGNORECASE | re.DOTALL
-_COPY = re.compile(rf"\s*COPY\s+{_QUALIFIED}\s*(?:\(.*?\))?\s+(?:FROM|TO)\s+STD(?:IN|OUT)", _FLAGS)
+_COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)+", _FLAGS)
+_COPY = re.compile(rf"\s*COPY\s+{_QUALIFIED}\s*(?:\(|(?:FROM|TO)\s+STD(?:IN|OUT))", _FLAGS)
+_BLOBS = re.compile(r"\s*SELECT\s+pg_catalog\.lo(?:write|_write|_open|_close|_create|_from_bytea|_put)?\b", _FLAGS)
 _INDEX = re.compile(
     rf"\s*CREATE\s+(?:UNIQUE\s+)?INDEX\s+(?:CONCURRENTLY\s+)?(?:IF NOT EXISTS\s+)?({_NAME})"
     rf"\s+ON\s+(?:ONLY\s+)?{_QUALIFIED}",
@@ -27,7 +29,7 @@ _CONSTRAINT = re.compile(
     _FLAGS,
 )
 _REFRESH = re.compile(rf"\s*REFRESH\s+MATERIALIZED\s+VIEW\s+{_QUALIFIED}", _FLAGS)
-_ANALYZE = re.compile(rf"\s*(?:ANALYZE|VACUUM)\s*(?:\([^)]*\))?\s*(?:VERBOSE\s+)?{_QUALIFIED}", _FLAGS)
+_ANALYZE = re.compile(rf"\s*ANALYZE\s*(?:\([^)]*\))?\s*(?:VERBOSE\s+)?{_QUALIFIED}", _FLAGS)
 _DESC_OF = {"FOREIGN": "FK CONSTRAINT", "CHECK": "CHECK CONSTRAINT"}
 _AFTER_DATA = 4
 
@@ -46,6 +48,9 @@ class Statement(Struct, frozen=True, kw_only=True, gc=False):
 
 def read_statement(text: str) -> Statement | None:
     """The object of a statement; None for one that makes nothing that takes time."""
+    comments = _COMMENTS.match(text)
+    if comments is not None:
+        text = text[comments.end() :]
     copy = _COPY.match(text)
     if copy is not None:
         return _made("TABLE DATA", copy[1], _plain(copy[2]), _plain(copy[2]))
@@ -63,6 +68,8 @@ def read_statement(text: str) -> Statement | None:
     analyze = _ANALYZE.match(text)
     if analyze is not None:
         return _made("ANALYZE", analyze[1], _plain(analyze[2]), _plain(analyze[2]))
+    if _BLOBS.match(text) is not None:
+        return Statement(desc="BLOBS", phase="data", schema=None, tag="")
     return None
 
 

@@ -1,0 +1,187 @@
+"""What an object costs: seconds by its weight, learnt from this run's finished and running objects, else from before.
+
+A kind of object costs so much each, and so much a byte: one figure for both would let ten thousand empty tables set
+the rate of the one that is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from dba_console.archives.entries import Phase
+from dba_console.archives.items import Item, Sums
+
+SHARE_KNOWN = 0.05
+"""Of an object under way: from here on its own pace says more than what others took."""
+_BEYOND = 20.0
+"""Times the heaviest object measured, up to which a rate is carried over."""
+_ALIKE = 0.05
+"""Spread of weights, squared and relative, below which they count as equal."""
+_PRIOR = {
+    "TABLE DATA": 1.0,
+    "BLOBS": 1.0,
+    "CONSTRAINT": 0.35,
+    "INDEX": 0.45,
+    "FK CONSTRAINT": 0.25,
+    "CHECK CONSTRAINT": 0.1,
+    "ANALYZE": 0.05,
+}
+"""Seconds a byte of table as a multiple of what its data took, measured on restores of 10 equal tables with one key and
+two indexes each (bench/eta.py): assumed only until one of the kind is measured, and said to be assumed."""
+OF_PHASE: dict[str, Phase] = {
+    "TABLE DATA": "data",
+    "BLOBS": "data",
+    "CONSTRAINT": "indexes",
+    "INDEX": "indexes",
+    "FK CONSTRAINT": "constraints",
+    "CHECK CONSTRAINT": "constraints",
+}
+
+
+class PhaseBefore(Struct, frozen=True, kw_only=True):
+    """One phase of an earlier run."""
+
+    name: str
+    wall_s: float
+    busy_s: float | None = None
+    """Of all its objects together; None: as wall_s."""
+    bytes: float | None = None
+    """What its objects weighed, measured as they are now; None: as much as now."""
+
+
+class PhasesBefore(Struct, frozen=True, kw_only=True):
+    """What is known of the last run of this job, or of the usual one."""
+
+    wall_s: float
+    phases: tuple[PhaseBefore, ...] = ()
+    bytes: float | None = None
+
+
+class Rate(Struct, frozen=True, kw_only=True, gc=False):
+    """What one kind of object costs."""
+
+    each_s: float
+    per_byte_s: float
+    source: str
+    """measured: in this run; history; assumed: from another kind."""
+    upto: float
+    """Bytes of the heaviest object that it is known to hold for."""
+
+    def of(self, weight: float) -> float:
+        return self.each_s + self.per_byte_s * weight
+
+
+class Cost(Struct, frozen=True, gc=False):
+    """Of one object."""
+
+    seconds: float
+    source: str
+    """As that of a rate."""
+
+
+class Rates:
+    """By kind of object, as of one look."""
+
+    def __init__(
+        self, classes: dict[str, Sums], running: Iterable[Item], now_us: int, before: PhasesBefore | None
+    ) -> None:
+        self._classes = classes
+        self._points: dict[str, list[tuple[float, float]]] = {}
+        self._before = before
+        self._found: dict[str, Rate | None] = {}
+        for item in running:
+            point = _point(item, now_us)
+            if point is not None:
+                self._points.setdefault(item.entry.desc, []).append(point)
+
+    def of(self, desc: str) -> Rate | None:
+        """What it costs; None where nothing is known, not even of its like."""
+        if desc not in self._found:
+            self._found[desc] = self._measured(desc) or self._from_before(desc) or self._likened(desc)
+        return self._found[desc]
+
+    def cost(self, desc: str, weight: float) -> Cost | None:
+        """What one object of that weight costs. What was measured on far lighter ones is not carried over to it, where
+        the run before, or what its data took, says more."""
+        rate = self.of(desc)
+        if rate is None:
+            return None
+        if rate.source == "assumed" or weight <= rate.upto * _BEYOND:
+            return Cost(rate.of(weight), rate.source)
+        other = self._from_before(desc)
+        if other is not None:
+            return Cost(other.of(weight), "history")
+        liked = self._likened(desc)
+        if liked is not None and weight <= liked.upto * _BEYOND:
+            return Cost(liked.of(weight), "assumed")
+        return Cost(rate.of(weight), "assumed")
+
+    def _measured(self, desc: str) -> Rate | None:
+        sums, points = self._classes.get(desc), self._points.get(desc, [])
+        if sums is None or not (sums.timed or points):
+            return None
+        n = sums.timed + len(points)
+        w = sums.timed_weight + sum(weight for weight, _ in points)
+        t = sums.timed_us / 1e6 + sum(seconds for _, seconds in points)
+        ww = sums.squares + sum(weight * weight for weight, _ in points)
+        wt = sums.products + sum(weight * seconds for weight, seconds in points)
+        each, per_byte = _fit(n, w, t, ww, wt)
+        heaviest = max([sums.heaviest, *(weight for weight, _ in points)])
+        if heaviest <= 0 and sums.weight > 0:
+            return None  # only empty ones so far: what a byte costs is not known
+        return Rate(each_s=each, per_byte_s=per_byte, source="measured", upto=heaviest)
+
+    def _from_before(self, desc: str) -> Rate | None:
+        phase = OF_PHASE.get(desc)
+        if self._before is None or phase is None:
+            return None
+        known = next((one for one in self._before.phases if one.name == phase), None)
+        if known is None:
+            return None
+        kinds = [
+            (kind, self._classes[kind].weight) for kind, of in OF_PHASE.items() if of == phase and kind in self._classes
+        ]
+        weight = known.bytes if known.bytes is not None else sum(weight for _, weight in kinds)
+        if weight <= 0:
+            return None
+        seconds = known.busy_s if known.busy_s is not None else known.wall_s
+        return Rate(each_s=0.0, per_byte_s=seconds / weight, source="history", upto=float("inf"))
+
+    def _likened(self, desc: str) -> Rate | None:
+        ratio = _PRIOR.get(desc)
+        if ratio is None:
+            return None
+        for kind in ("TABLE DATA", "INDEX", "CONSTRAINT", "BLOBS"):
+            known = self._measured(kind) if kind != desc else None
+            if known is not None and known.per_byte_s > 0:
+                per_byte = known.per_byte_s * ratio / _PRIOR[kind]
+                return Rate(each_s=known.each_s, per_byte_s=per_byte, source="assumed", upto=known.upto)
+        return None
+
+
+def _point(item: Item, now_us: int) -> tuple[float, float] | None:
+    """Weight and seconds so far of data under way, where its share is known."""
+    weight, share = item.entry.weight, item.share
+    if item.started_us is None or not weight or share is None or share < SHARE_KNOWN or item.entry.phase != "data":
+        return None
+    return weight * share, max(0, now_us - item.started_us) / 1e6
+
+
+def _fit(n: int, w: float, t: float, ww: float, wt: float) -> tuple[float, float]:
+    """Seconds each and seconds a byte, neither below 0, by least squares; one weight alone says only the latter.
+
+    >>> _fit(2, 30.0, 5.0, 500.0, 85.0)
+    (1.0, 0.1)
+    """
+    if w <= 0:
+        return t / n, 0.0
+    spread = ww / n - (w / n) ** 2
+    if spread <= _ALIKE * (w / n) ** 2:
+        return 0.0, t / w
+    per_byte = (wt / n - w * t / n / n) / spread
+    each = (t - per_byte * w) / n
+    if per_byte <= 0:
+        return t / n / 2, t / w / 2  # the larger ones took less: neither figure can be told from the other
+    return (0.0, t / w) if each < 0 else (round(each, 12), round(per_byte, 18))
