@@ -131,14 +131,14 @@ def _place(kind: str, read: Read) -> dict[str, str]:
     name = read.value("maintenance-db") if read.given("a") and kind.endswith("db") else None
     name = name or read.value("target", "source") if kind == "pgcopydb" else name or read.value("d")
     if name is None and kind in ("pg_dump", "psql", "vacuumdb", "reindexdb", "clusterdb") and read.operands:
-        name = read.operands[0]
+        name = read.operands[0][0]
     place: dict[str, str] = {}
     if name:
         parsed = parse_connection(name)
         place = {"dbname": name} if parsed is None else parsed
     given = {"host": read.value("h"), "port": read.value("p"), "user": read.value("U")}
     if kind == "psql" and len(read.operands) > (0 if read.given("d") else 1):
-        given["user"] = given["user"] or read.operands[-1]
+        given["user"] = given["user"] or read.operands[-1][0]
     place |= {key: value for key, value in given.items() if value}
     if kind == "pg_basebackup":
         place.pop("dbname", None)
@@ -186,7 +186,7 @@ def _output(kind: str, read: Read) -> str | None:
 def _input(kind: str, read: Read) -> str | None:
     told = None
     if kind == "pg_restore" and read.operands:
-        told = read.operands[0]
+        told = read.operands[0][0]
     elif kind == "psql":
         told = read.value("f")
     return None if told == "-" else told

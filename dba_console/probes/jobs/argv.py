@@ -24,7 +24,8 @@ class Read:
     """Options in their order as letters or long names, operands, and which word holds what."""
 
     options: list[tuple[str, str]] = field(default_factory=list)
-    operands: list[str] = field(default_factory=list)
+    operands: list[tuple[str, int]] = field(default_factory=list)
+    """With their places in `shown`."""
     unknown: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     """The words as they may be shown."""
@@ -70,15 +71,16 @@ def read_words(kind: str, words: Sequence[str]) -> Read:
         if word == "--":
             read.shown.append(word)
             for operand in reversed(left):
-                _operand(kind, read, operand, doubtful=False)
+                _operand(read, operand, doubtful=False)
             break
         if word.startswith("--"):
             doubtful = _long(kind, read, word, left)
         elif word.startswith("-") and word != "-":
             doubtful = _cluster(kind, read, word, left)
         else:
-            _operand(kind, read, word, doubtful=doubtful)
+            _operand(read, word, doubtful=doubtful)
             doubtful = False
+    _mask_surplus(kind, read)
     return read
 
 
@@ -136,13 +138,25 @@ def _taken(read: Read, kind: str, key: str, left: list[str]) -> None:
     read.shown.append(_shown_value(kind, key, value))
 
 
-def _operand(kind: str, read: Read, word: str, *, doubtful: bool) -> None:
+def _operand(read: Read, word: str, *, doubtful: bool) -> None:
     """`doubtful`: it stands behind -W, or behind an option nobody knows, and may be a secret or that option's value."""
-    if doubtful or len(read.operands) >= (2 if kind == "psql" else 1):
+    if doubtful:
         read.shown.append(MASK)
         return
-    read.operands.append(word)
+    read.operands.append((word, len(read.shown)))
     read.shown.append(without_secrets(word))
+
+
+def _mask_surplus(kind: str, read: Read) -> None:
+    """Operands the program has no use for: psql ignores them, so a password may stand there for hours."""
+    most = {"psql": 2, "pgcopydb": 2, "pg_dumpall": 0, "pg_basebackup": 0}.get(kind, 1)
+    if kind not in ("pg_restore", "pgcopydb"):
+        most -= read.given("d")
+    if kind == "psql":
+        most -= read.given("U")
+    for _, place in read.operands[max(0, most) :]:
+        read.shown[place] = MASK
+    del read.operands[max(0, most) :]
 
 
 def _shown_value(kind: str, key: str, value: str) -> str:

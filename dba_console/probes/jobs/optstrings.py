@@ -22,7 +22,7 @@ SHORT = {
 
 _DUMP = (
     f"{_CONNECTION} data-only=a schema-only=s superuser=S no-owner=O no-privileges=x no-acl=x verbose=v file=f"
-    " format=F jobs=j encoding=E binary-upgrade disable-dollar-quoting disable-triggers enable-row-security if-exists"
+    " format=F jobs=j binary-upgrade disable-dollar-quoting disable-triggers enable-row-security if-exists"
     " no-tablespaces no-table-access-method no-comments no-publications no-security-labels no-subscriptions no-sync"
     " role: section: strict-names use-set-session-authorization filter: no-data no-schema no-statistics no-policies"
     " statistics statistics-only restrict-key: quote-all-identifiers lock-wait-timeout: attribute-inserts"
@@ -32,10 +32,10 @@ _DUMP = (
 
 LONG = {
     "pg_dump": f"{_DUMP} blobs=b large-objects=b no-blobs=B no-large-objects=B clean=c create=C dbname=d extension=e"
-    " schema=n exclude-schema=N no-reconnect=R table=t exclude-table=T compress=Z exclude-table-data:"
+    " schema=n exclude-schema=N no-reconnect=R table=t exclude-table=T compress=Z encoding=E exclude-table-data:"
     " exclude-extension: table-and-children: exclude-table-and-children: exclude-table-data-and-children:"
     " include-foreign-data: serializable-deferrable snapshot: no-synchronized-snapshots sync-method:",
-    "pg_dumpall": f"{_DUMP} clean=c dbname=d globals-only=g database=l roles-only=r tablespaces-only=t"
+    "pg_dumpall": f"{_DUMP} encoding=E clean=c dbname=d globals-only=g database=l roles-only=r tablespaces-only=t"
     " no-role-passwords",
     "pg_restore": f"{_DUMP} clean=c create=C dbname=d exit-on-error=e index=I list=l use-list=L schema=n"
     " exclude-schema=N function=P no-reconnect=R table=t trigger=T single-transaction=1 transaction-size:"
