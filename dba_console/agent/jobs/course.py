@@ -105,7 +105,17 @@ class Course:
                 self._finished(dump_id, now_us)
         self.sights = found
         if self.planned.plan is not None:
+            self._see_needs(found)
             self._see_order(found)
+
+    def _see_needs(self, found: dict[int, Sight]) -> None:
+        """What an index or key needs is there before it is begun."""
+        if self.hearing.hears or self._program.kind not in RESTORES:
+            return
+        for sight in found.values():
+            for need in () if sight.entry is None else sight.entry.needs:
+                if need not in found:
+                    self._finished(need, None)
 
     def _see_order(self, found: dict[int, Sight]) -> None:
         """What comes before the data is done once data is at work; with one job, all before the object at work is."""

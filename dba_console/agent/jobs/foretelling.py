@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from dba_console.agent.jobs.history import Share
 from dba_console.agent.jobs.runs import Run
 from dba_console.agent.jobs.script import MOST, share_of
 from dba_console.agent.jobs.seen import Seen
 from dba_console.archives.forecast import Memory, PhaseBefore, PhaseForecast, PhasesBefore, forecast
 from dba_console.archives.ledger import Ledger
 from dba_console.probes.jobs.programs import Program
-from dba_console.samples.jobs import JobsNow
 
 RECENT = 5
 """Runs whose medians stand for the run before: what they did long ago is no measure of tonight."""
@@ -34,13 +34,14 @@ class Foretold:
 class Foretelling:
     """Keeps what was said, so that no share goes back. Used by one thread."""
 
-    def __init__(self, program: Program, before: JobsNow | None) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._memory = Memory(pct=_said_before(program, before))
+        self._memory = Memory()
         self._read_at_s: float | None = None
 
     def look(self, ledger: Ledger, seen: Seen, runs: Sequence[Run]) -> Foretold:
         """What may be said at this look; `runs` are those before, the oldest first."""
+        self._memory.pct = max(self._memory.pct, _said_before(self._program, seen.question.shares))
         before = before_of(runs)
         told = forecast(ledger, seen.question.wall_us, before=before, memory=self._memory)
         if self._program.kind == "psql":
@@ -97,17 +98,13 @@ def before_of(runs: Sequence[Run]) -> PhasesBefore | None:
     return PhasesBefore(wall_s=wall_s, phases=tuple(phases), bytes=median(sizes) if sizes else None)
 
 
-def _said_before(program: Program, before: JobsNow | None) -> float:
+def _said_before(program: Program, shares: Iterable[Share]) -> float:
     """What was last said of the very program, by a look that was lost or an agent before this one."""
-    for job in () if before is None else before.jobs:
-        if job.kind == program.kind and job.pid == program.pid and _same(job.started_us, program.started_us):
-            return min(MOST, job.pct or 0.0)
+    for one in shares:
+        if (one.kind, one.process) == (program.kind, program.pid):
+            # Starts are told in hundredths of a second, by a clock that may be set a little.
+            return min(MOST, one.pct) if abs(one.started_us - program.started_us) < 2_000_000 else 0.0
     return 0.0
-
-
-def _same(one_us: int | None, other_us: int) -> bool:
-    """Starts are told in hundredths of a second, by a clock that may be set a little."""
-    return one_us is not None and abs(one_us - other_us) < 2_000_000
 
 
 def _sentence(reason: str) -> str:

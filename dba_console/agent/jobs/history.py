@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dba_console.agent.jobs.runs import Moment, Run, Told, counted, distances_s, longest_s, run_of, trimmed, usual_s
 from dba_console.samples.jobs import JobKey, PastJob
@@ -31,6 +32,16 @@ class KeptJob(Struct):
     runs: list[Run]
 
 
+class Share(Struct, array_like=True, frozen=True, gc=False):
+    """What was last said of a job under way: the next agent takes nothing back."""
+
+    kind: str
+    process: int
+    started_us: int
+    """Host wall time."""
+    pct: Annotated[float, Meta(ge=0, le=100)]
+
+
 class KeptHistory(Struct):
     """The file."""
 
@@ -40,6 +51,7 @@ class KeptHistory(Struct):
     running: list[JobKey] = []
     """Jobs under way then: one that is not when it is read, ended while nobody watched."""
     version: int = 1
+    shares: list[Share] = []
 
 
 @dataclass
@@ -99,13 +111,14 @@ class JobHistory:
         """What is known of every job."""
         return [_past(key, record, wall_us - mono_us) for key, record in self._records.items()]
 
-    def kept(self, running: Iterable[JobKey], wall_us: int, mono_us: int) -> KeptHistory:
-        """As the file has it; `running` are the jobs under way."""
+    def kept(self, running: Iterable[JobKey], wall_us: int, mono_us: int, shares: Iterable[Share] = ()) -> KeptHistory:
+        """As the file has it; `running` are the jobs under way, `shares` how far they were said to be."""
         apart_us = wall_us - mono_us
         return KeptHistory(
             wall_us,
             [KeptJob(*key, one.watched_since_us + apart_us, list(one.runs)) for key, one in self._records.items()],
             list(running),
+            shares=list(shares),
         )
 
     def take(self, kept: KeptHistory, running: Iterable[JobKey], wall_us: int, mono_us: int) -> None:

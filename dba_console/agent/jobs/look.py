@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dba_console.agent.jobs.history import Share
 from dba_console.agent.jobs.runs import Run, Told
 from dba_console.agent.jobs.watch import Programs
 from dba_console.frames.jobs import Owner
@@ -27,8 +28,8 @@ class Question:
     mono_us: int
     runs: Mapping[JobKey, tuple[Run, ...]] = field(default_factory=dict)
     """Runs before, of the jobs that are under way."""
-    before: JobsNow | None = None
-    """What was last said of them: no share goes back, whoever looks."""
+    shares: tuple[Share, ...] = ()
+    """What was last said of them: none goes back, whoever looks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from dba_console.agent.jobs.sight import Sight
+from dba_console.archives.critical import Link
 from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.forecast import PhaseForecast
 from dba_console.archives.items import Item
 from dba_console.archives.ledger import Ledger
 from dba_console.harmless import clean
 from dba_console.samples.jobs import OBJECTS_TOLD, ObjectNow, PhaseNow
+from dba_console.units import human_duration
 
 FAILED_TOLD = 20
 WAITING_TOLD = 30
 DONE_TOLD = 20
+CHAIN_TOLD = 12
 PASSED = 300
 """Entries no longer waiting that are passed over in one look; more of them, and the order is made anew."""
 NAME_LENGTH = 200
@@ -110,6 +113,18 @@ def _told(
     for dump_id in islice(reversed(tuple(done)), DONE_TOLD):
         if (ended := items.get(dump_id)) is not None and ended.state == "done":
             yield _object(ended, None, now_us)
+
+
+def chain_now(links: Iterable[Link]) -> tuple[str, ...]:
+    """The chain that decides when it ends, as it is told."""
+    return tuple(_link(link) for link in islice(links, CHAIN_TOLD))
+
+
+def _link(link: Link) -> str:
+    name = f"{link.entry.desc} {name_of(link.entry)}"
+    if link.seconds is None:
+        return name
+    return f"{name}, {'' if link.measured else 'about '}{human_duration(link.seconds)}"
 
 
 def name_of(entry: Entry) -> str:

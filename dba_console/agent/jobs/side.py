@@ -4,7 +4,7 @@ what ended.
 
 from __future__ import annotations
 
-from dba_console.agent.jobs.history import JobHistory, KeptHistory
+from dba_console.agent.jobs.history import JobHistory, KeptHistory, Share
 from dba_console.agent.jobs.keeping import Keeping
 from dba_console.agent.jobs.look import Look, Question
 from dba_console.agent.jobs.looking import Looking
@@ -24,6 +24,7 @@ from dba_console.samples.sample import Part, make_part
 PART = "jobs"
 OLD_US = 15_000_000
 """What a look found that is older holds no longer: whether a program goes on is then told from its sessions."""
+SHARES_US = 60_000_000
 TOLD = 50
 """Programs that ended whose sessions may still be seen."""
 
@@ -39,6 +40,9 @@ class JobSide:
         self._looking = Looking(clock)
         self._newest: Look | None = None
         self._told: dict[Owner, Told] = {}
+        self._shares: tuple[Share, ...] = ()
+        """What was last said of the jobs under way, by this agent or the one before."""
+        self._kept_us = 0
         self._mine: frozenset[int] = frozenset()
         """Sessions of jobs, as last seen."""
         self._sessions: Sessions | None = None
@@ -76,7 +80,7 @@ class JobSide:
     def close(self) -> None:
         """Write what is known; a disk that does not answer is waited for a second."""
         self._looking.close()
-        self._keeping.close(self._kept() if self._history else None)
+        self._keeping.close(self._kept() if self._history or self._shares else None)
 
     def _look_at_programs(self) -> list[Part]:
         """Take what a look found, and begin the next one where a session may be that of a job."""
@@ -90,6 +94,11 @@ class JobSide:
         look = self._looking.tick(self._question, wanted=bool(mine))
         if look is not None:
             self._newest = look
+            self._shares = tuple(
+                Share(job.kind, job.pid, job.started_us, job.pct)
+                for job in look.now.jobs
+                if job.pid is not None and job.started_us is not None and job.pct is not None
+            )
             self._told = dict([*self._told.items(), *look.ended.items()][-TOLD:])
             return [look.part]
         if self._looking.trouble is not None and self._looking.trouble != trouble:
@@ -110,7 +119,7 @@ class JobSide:
             wall_us=self._clock.wall_us(),
             mono_us=self._clock.mono_us(),
             runs={key: tuple(self._history.runs(key)) for key in self._running()},
-            before=None if self._newest is None else self._newest.now,
+            shares=self._shares,
         )
 
     @property
@@ -147,16 +156,23 @@ class JobSide:
             kept = self._keeping.read()
             if kept is not None:
                 self._history.take(kept, self._running(), wall_us, mono_us)
+                self._shares = self._shares or tuple(kept.shares)
                 self._changed = True
-        elif self._history and self._keeping.write(self._kept, now=self._unsaved):
-            self._unsaved = False
+        elif (self._history or self._shares) and self._keeping.write(
+            self._kept, now=self._unsaved or self._due(mono_us)
+        ):
+            self._unsaved, self._kept_us = False, mono_us
         if self._trouble != (trouble := self._keeping.trouble):
             self._trouble, self._changed = trouble, True
             if trouble is not None:
                 self._events.append(trouble_event(trouble, wall_us, mono_us))
 
+    def _due(self, mono_us: int) -> bool:
+        """While a job is under way, how far it is said to be is kept each minute."""
+        return bool(self._shares) and mono_us - self._kept_us > SHARES_US
+
     def _kept(self) -> KeptHistory:
-        return self._history.kept(self._running(), self._clock.wall_us(), self._clock.mono_us())
+        return self._history.kept(self._running(), self._clock.wall_us(), self._clock.mono_us(), self._shares)
 
     def _running(self) -> list[JobKey]:
         return [job.key for job in self._watch.running(self._clock.mono_us())]

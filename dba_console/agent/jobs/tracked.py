@@ -12,10 +12,11 @@ from dba_console.agent.jobs.exits import exit_of
 from dba_console.agent.jobs.foretelling import Foretelling
 from dba_console.agent.jobs.joining import key_of
 from dba_console.agent.jobs.look import Question
-from dba_console.agent.jobs.outline import Waiting, objects_now, phases_now
+from dba_console.agent.jobs.outline import Waiting, chain_now, objects_now, phases_now
 from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told
 from dba_console.agent.jobs.seen import Seen
 from dba_console.agent.jobs.space import Consumed, Growth, Space, need_bytes, space_at
+from dba_console.archives.critical import critical_links
 from dba_console.frames.jobs import Owner, job_phase_of
 from dba_console.harmless import clean
 from dba_console.probes.jobs.log import Words
@@ -27,20 +28,24 @@ DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
 RESTORES = frozenset({"pg_restore", "psql"})
 FOLLOWED = frozenset({"pg_dump", "pg_restore", "psql"})
 """Programs whose objects are followed one by one."""
+CHAIN_EVERY = 30
+"""Looks."""
 
 
 class Tracked:
     """Used by one thread."""
 
-    def __init__(self, program: Program, question: Question) -> None:
+    def __init__(self, program: Program) -> None:
         self.owner = Owner(program.kind, program.pid)
         self.program = program
         self._database = program.arguments.database
         self._user: str | None = None
         self._course = Course(program) if program.kind in FOLLOWED else None
-        self._foretelling = Foretelling(program, question.before)
+        self._foretelling = Foretelling(program)
         self._waiting: Waiting | None = None
         self._written_growth, self._data_growth, self._consumed = Growth(), Growth(), Consumed()
+        self._chain: tuple[str, ...] = ()
+        self._looks = 0
         self._written: int | None = None
         self._read: int | None = None
 
@@ -55,7 +60,13 @@ class Tracked:
         if seen.rows:
             self._database, self._user = seen.rows[0].database or self._database, seen.rows[0].user
         job = self._bare(seen)
-        return job if self._course is None else self._followed(job, seen, self._course)
+        if self._course is None:
+            return job
+        try:
+            return self._followed(job, seen, self._course)
+        except Exception as error:  # an archive or a statement nobody foresaw costs this job its details and no other
+            why = f"how far it is cannot be told: {type(error).__name__}: {clean(str(error)[:200])}"
+            return structs.replace(job, unknown=(*job.unknown, why))
 
     def ended(self, wall_us: int, words: Words) -> Told:
         """Its program is gone, these were its last words: what is kept of it."""
@@ -71,8 +82,7 @@ class Tracked:
     def _bare(self, seen: Seen) -> JobNow:
         """What there is to say of any program."""
         program, flow, arguments = seen.program, seen.flow, seen.program.arguments
-        reads, read, read_size = _reading(flow)
-        self._read = read if read is not None else self._read
+        reads, read, read_size = _reading(program, flow)
         writes = self._writes(flow)
         space = self._space(writes, seen.question)
         return JobNow(
@@ -99,6 +109,10 @@ class Tracked:
         done, total = (None, None) if data is None or course.planned.plan is None else (data.weight_done, data.weight)
         if done is not None and total is not None:
             self._data_growth.add(seen.at_us, int(done))
+        read, read_size = job.read_bytes, job.read_size_bytes
+        if job.kind == "pg_restore" and total is not None and done is not None:
+            read, read_size = int(done), int(total)
+        self._read = read if read is not None else self._read
         written = self._measured(seen, course)
         need = self._need(job, written, (done, total), told.pct, runs)
         plan, planned = course.planned.plan, course.planned.plan is not None
@@ -109,6 +123,8 @@ class Tracked:
             format=job.format or (plan.format if plan is not None else None),
             compression=job.compression or (plan.compression if plan is not None else None),
             run=heard.run,
+            read_bytes=read,
+            read_size_bytes=read_size,
             written_bytes=written,
             written_per_s=self._written_growth.per_s,
             need_bytes=need,
@@ -125,7 +141,7 @@ class Tracked:
             eta_grade=told.eta_grade,
             errors=course.ledger.error_count if heard.can_be_read else None,
             last_error=clean(course.ledger.errors[-1].text) if course.ledger.errors else None,
-            critical=(),
+            critical=self._critical(course, seen),
             sources=tuple(dict.fromkeys((*job.sources, *course.sources))),
             unknown=tuple(dict.fromkeys((*job.unknown, *course.unknown, *told.why))),
             done=done if total is not None else None,
@@ -133,6 +149,15 @@ class Tracked:
             unit=None if total is None else "bytes",
             rate_per_s=self._data_growth.per_s,
         )  # fmt: skip
+
+    def _critical(self, course: Course, seen: Seen) -> tuple[str, ...]:
+        """Found anew once a minute: it takes a pass over all objects."""
+        self._looks += 1
+        if course.planned.plan is not None and self._looks % CHAIN_EVERY == 1 and self.owner.kind == "pg_restore":
+            self._chain = chain_now(critical_links(course.ledger, seen.question.wall_us))
+        elif course.planned.plan is None:
+            self._looks = 0
+        return self._chain
 
     def _phase(self, seen: Seen, course: Course) -> str | None:
         """What it is at: by its objects under way, by its statements, or by what there is left."""
@@ -193,14 +218,14 @@ _ORDER = ("data", "indexes", "constraints", "rest", "schema")
 """Of two phases under way the earlier one is told; the schema is there before them."""
 
 
-def _reading(flow: Flow) -> tuple[str | None, int | None, int | None]:
-    """What is read, how far, of how much. A directory is read by several, each at a file of its own."""
+def _reading(program: Program, flow: Flow) -> tuple[str | None, int | None, int | None]:
+    """What is read, how far, of how much. How far a restore is in an archive its objects tell: several read at once."""
+    if program.kind == "pg_restore" and program.arguments.input is not None:
+        path = program.path(program.arguments.input)
+        return None if path is None else clean(path), None, None
     if not flow.readings:
         return None, None, None
     first = flow.readings[0]
-    if first.path.rpartition("/")[2].partition(".")[2].startswith("dat") or len(flow.readings) > 1:
-        same = all(one.path == first.path for one in flow.readings)
-        return first.path if same else posixpath.dirname(first.path), None, None
     return first.path, first.read, first.total
 
 

@@ -47,7 +47,7 @@ class Tracker:
         jobs: list[JobNow] = []
         lives: dict[Owner, Live] = {}
         for program in ours:
-            tracked = self._known(program, flows[program.pid], question)
+            tracked = self._known(program, flows[program.pid])
             if tracked is None:
                 continue
             seen = Seen(program, joined, flows[program.pid], words[program.pid], question, begun_us)
@@ -59,11 +59,11 @@ class Tracker:
         part = make_part("jobs.now", told, at_us=begun_us, took_us=took_us)
         return Look(begun_us, took_us, told, part, lives, ended)
 
-    def _known(self, program: Program, flow: Flow, question: Question) -> Tracked | None:
+    def _known(self, program: Program, flow: Flow) -> Tracked | None:
         key = key_of(program)
         known = self._tracked.get(key)
         if known is None and (program.kind != "psql" or _reads_a_dump(program, flow)):
-            known = self._tracked[key] = Tracked(program, question)
+            known = self._tracked[key] = Tracked(program)
         return known
 
     def _end(self, running: set[tuple[int, int]], question: Question) -> dict[Owner, Told]:
