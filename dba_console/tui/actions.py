@@ -13,13 +13,14 @@ from dba_console.tui.job_actions import JobActions
 from dba_console.tui.job_shelf import JobShelf
 from dba_console.tui.keys import Key
 from dba_console.tui.navigator import Navigator
+from dba_console.tui.owed_actions import OwedActions
 from dba_console.tui.panels import by_key
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.shelf import Shelf
 from dba_console.tui.stage import Stage
 
 
-class Actions(BackendActions, FindingActions, JobActions):
+class Actions(OwedActions, BackendActions, FindingActions, JobActions):
     """Methods `do_ACTION`; `act` finds the one of a key."""
 
     def __init__(

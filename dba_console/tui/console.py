@@ -118,7 +118,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             asked, self._ask = self._ask, None
             self._actions.ask_for_run(asked)
         self._actions.follow_past()
-        if self._actions.follow() or shown or self.stage.chrome_changed():
+        if self._actions.offer() or self._actions.follow() or shown or self.stage.chrome_changed():
             self.paint()
 
     def _play(self) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 Where = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
-    "runbook", "walkthrough",
+    "runbook", "walkthrough", "owed",
 ]  # fmt: skip
 
 _ALSO: dict[Where, tuple[Where, ...]] = {
@@ -116,6 +116,16 @@ _RUNBOOK_KEYS = (
         ("escape", "backspace"), "esc", "back", "leave", "leave the screen; the run goes on", "walkthrough", "runbooks"
     ),
     Key(("escape", "backspace"), "esc", "back", "back", "back to where you came from", "runbook", "runbooks"),
+    Key(
+        ("p",),
+        "p",
+        "put_back",
+        "put back now",
+        "begin the runbook that puts back what runs have left changed",
+        "owed",
+        "runbooks",
+    ),
+    Key(("escape", "backspace"), "esc", "back", "later", "leave it for later; it stays a finding", "owed", "runbooks"),
 )
 
 _JOB_KEYS = (
@@ -164,7 +174,12 @@ _UP_AND_DOWN = (
     Key(("pagedown",), "pgdn", "page_down", "page down", "a screen down", "evidence", "findings"),
 )
 
-_PAGES: tuple[tuple[Where, str], ...] = (("runbook", "runbooks"), ("walkthrough", "runbooks"), ("job", "jobs"))
+_PAGES: tuple[tuple[Where, str], ...] = (
+    ("runbook", "runbooks"),
+    ("walkthrough", "runbooks"),
+    ("job", "jobs"),
+    ("owed", "runbooks"),
+)
 
 KEYS: tuple[Key, ...] = (
     *(

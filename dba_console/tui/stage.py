@@ -19,6 +19,7 @@ from dba_console.tui.jobs import PANEL as OF_JOBS
 from dba_console.tui.jobs import JobPage, JobsView
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.overview import OverviewView
+from dba_console.tui.owed import OwedView
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.terminal import MIN_HEIGHT, MIN_WIDTH, too_small
@@ -84,8 +85,12 @@ class Stage:
 
     def walkthrough(self, run: str) -> None:
         """Show that run, above what is shown; it is on the screen once."""
-        shown = [view for view in self._above if not isinstance(view, WalkthroughView | RunbookPage)]
+        shown = [view for view in self._above if not isinstance(view, WalkthroughView | RunbookPage | OwedView)]
         self._above = [*shown, WalkthroughView(run, self._navigator.runs)]
+
+    def owed(self) -> None:
+        """Show what runs have left changed."""
+        self._above.append(OwedView())
 
     def help(self) -> None:
         if not isinstance(self.view, HelpView):
