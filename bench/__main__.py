@@ -7,7 +7,10 @@ import sys
 
 from bench.figure import Figure, table
 
-NAMES = ("cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp", "quiet")
+NAMES = (
+    "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
+    "watching", "many_tables", "restore", "eta", "quiet",
+)  # fmt: skip
 LONG = ("quiet",)
 """Takes an hour: measured when it is named, not with all."""
 

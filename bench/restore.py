@@ -1,0 +1,171 @@
+"""One and the same database restored as in story S3 and by the runbook `restore`, ANALYZE included, on one host.
+
+RESTORE_GB: text of the plain dump (2.2). RESTORE_ROUNDS (1). RESTORE_WAYS: more ways, to see what each setting gives:
+names of WAYS, or `all`; each begins with a fresh server as initdb configures it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.console import PROGRAM, own_directories
+from bench.databases import Archives, archives
+from bench.figure import Figure
+from dba_console.demo.account import clean_environment
+from dba_console.demo.cluster import Cluster
+
+GOAL = 2.0
+"""Times as fast as story S3."""
+DATABASE = "restored"
+DEFAULTS: dict[str, str | int] = {"shared_buffers": "128MB"}
+"""As initdb leaves it; practice clusters are set smaller."""
+MEMORY: dict[str, str | int] = {
+    "maintenance_work_mem": "512MB", "max_wal_size": "16GB", "checkpoint_timeout": "1h",
+    "max_parallel_maintenance_workers": 1,
+}  # fmt: skip
+NO_WAIT: dict[str, str | int] = {**MEMORY, "autovacuum": "off", "synchronous_commit": "off"}
+MINIMAL: dict[str, str | int] = {**NO_WAIT, "wal_level": "minimal", "max_wal_senders": 0}
+UNPROTECTED: dict[str, str | int] = {"fsync": "off", "full_page_writes": "off"}
+
+
+class Way(NamedTuple):
+    """One way to restore."""
+
+    settings: dict[str, str | int]
+    restore: Callable[[Cluster, Archives], None]
+
+
+class Took(NamedTuple):
+    """Seconds."""
+
+    restore_s: float
+    analyze_s: float
+    rows: int
+
+    @property
+    def total_s(self) -> float:
+        return self.restore_s + self.analyze_s
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    size = int(float(os.environ.get("RESTORE_GB", "0.02" if smoke else "2.2")) * 1e9)
+    rounds = int(os.environ.get("RESTORE_ROUNDS", "1"))
+    wanted = os.environ.get("RESTORE_WAYS", "").split()
+    more = list(WAYS) if wanted == ["all"] else wanted
+    figures = []
+    with archives(size) as both:
+        for one in both:
+            found: dict[str, list[Took]] = {}
+            for number in range(rounds):
+                for name in dict.fromkeys(["S3", "runbook", *more]):
+                    took = _by_runbook(one) if name == "runbook" else _by_hand(one, WAYS[name])
+                    found.setdefault(name, []).append(took)
+                    print(f"  {one.name} {number + 1} {name}: {_words(took)}", file=sys.stderr, flush=True)
+            figures += _figures(one, found)
+    return figures
+
+
+def _by_hand(archive: Archives, way: Way) -> Took:
+    with Cluster(settings={**DEFAULTS, **way.settings}) as cluster:
+        cluster.psql(f"create database {DATABASE}")
+        cluster.psql("checkpoint")
+        begun = time.monotonic()
+        way.restore(cluster, archive)
+        restored = time.monotonic()
+        _run("vacuumdb", "-q", "-Z", "-j", "1" if way.restore is _psql else "2", cluster=cluster)
+        return Took(restored - begun, time.monotonic() - restored, _rows(cluster))
+
+
+def _by_runbook(archive: Archives) -> Took:
+    """The whole command, from its start to its end: checks, settings, restore, ANALYZE, settings put back."""
+    with Cluster(settings=DEFAULTS) as cluster, own_directories():
+        cluster.psql("checkpoint")
+        inputs = {
+            "archive": archive.directory, "database": DATABASE, "jobs": 2, "speed": "fast",
+            "programs": cluster.binaries.directory,
+        }  # fmt: skip
+        argv = [PROGRAM, "runbook", "run", "restore", "--dsn", cluster.dsn(), "--yes", "--json"]
+        for name, value in inputs.items():
+            argv += ["--input", f"{name}={value}"]
+        begun = time.monotonic()
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        total_s = time.monotonic() - begun
+        if done.returncode:
+            raise RuntimeError(f"the runbook ended with {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+        return Took(total_s, 0.0, _rows(cluster))
+
+
+def _psql(cluster: Cluster, archive: Archives) -> None:
+    """Story S3."""
+    psql = [str(cluster.binaries.program("psql")), "-Xq", "-d", cluster.dsn(dbname=DATABASE)]
+    with subprocess.Popen(["zcat", str(archive.plain)], stdout=subprocess.PIPE) as unpacked:
+        subprocess.run(psql, stdin=unpacked.stdout, stdout=subprocess.DEVNULL, check=True, env=clean_environment())
+    if unpacked.returncode:
+        raise subprocess.CalledProcessError(unpacked.returncode, "zcat")
+
+
+def _pg_restore(jobs: int) -> Callable[[Cluster, Archives], None]:
+    def restore(cluster: Cluster, archive: Archives) -> None:
+        _run("pg_restore", "-j", str(jobs), str(archive.directory), cluster=cluster)
+
+    return restore
+
+
+WAYS: dict[str, Way] = {
+    "S3": Way({}, _psql),
+    "S3, no fsync, no autovacuum": Way({"fsync": "off", "autovacuum": "off"}, _psql),
+    "-j 2, as it is": Way({}, _pg_restore(2)),
+    "-j 2, memory and WAL": Way(MEMORY, _pg_restore(2)),
+    "-j 2, no waiting": Way(NO_WAIT, _pg_restore(2)),
+    "-j 2, wal_level minimal": Way(MINIMAL, _pg_restore(2)),
+    "-j 2, minimal, no fsync": Way({**MINIMAL, **UNPROTECTED}, _pg_restore(2)),
+    "-j 3, wal_level minimal": Way(MINIMAL, _pg_restore(3)),
+    "-j 4, wal_level minimal": Way(MINIMAL, _pg_restore(4)),
+}
+
+
+def _run(program: str, *arguments: str, cluster: Cluster) -> None:
+    argv = [str(cluster.binaries.program(program)), *arguments, "-d", cluster.dsn(dbname=DATABASE)]
+    subprocess.run(argv, stdin=subprocess.DEVNULL, check=True, env=clean_environment())
+
+
+def _rows(cluster: Cluster) -> int:
+    """All of them, counted, so that no way is quick because it left something out; and what belongs to them."""
+    sql = "select sum((xpath('/row/n/text()', query_to_xml(format('select count(*) as n from %s', oid::regclass), "
+    sql += "false, true, '')))[1]::text::bigint) from pg_class "
+    sql += "where relkind = 'r' and relnamespace = 'public'::regnamespace"
+    rows = int(cluster.psql(sql, dbname=DATABASE, timeout_s=600))
+    there = cluster.psql(
+        "select (select count(*) from pg_index where indisvalid and indrelid > 16383), "
+        "(select count(*) from pg_constraint where convalidated and contype = 'f')", dbname=DATABASE,
+    )  # fmt: skip
+    if there != "31|20":
+        raise RuntimeError(f"indexes and foreign keys restored: {there}, there should be 31|20")
+    return rows
+
+
+def _words(took: Took) -> str:
+    return f"{took.total_s:.1f} s ({took.restore_s:.1f} + {took.analyze_s:.1f}), load {os.getloadavg()[0]:.1f}"
+
+
+def _figures(archive: Archives, found: dict[str, list[Took]]) -> list[Figure]:
+    if len({took.rows for taken in found.values() for took in taken}) != 1:
+        raise RuntimeError("not every way restored the same number of rows")
+    total = {name: statistics.median(took.total_s for took in taken) for name, taken in found.items()}
+    what = f"restore of {archive.text_bytes / 1e9:.2g} GB, {archive.name}"
+    figures = [
+        Figure(f"{what}: time of the runbook against S3", total["runbook"] / total["S3"], "×", 1 / GOAL,
+               f"{total['S3'] / total['runbook']:.2f} × as fast: {total['runbook']:.1f} s against {total['S3']:.1f} s")
+    ]  # fmt: skip
+    for name, seconds in total.items():
+        if name not in ("S3", "runbook"):
+            figures.append(
+                Figure(f"{what}: {name}", total["S3"] / seconds, "× as fast as S3", None, f"{seconds:.1f} s")
+            )
+    return figures
