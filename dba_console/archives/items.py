@@ -116,10 +116,8 @@ class Items:
             sums.items += 1
             sums.waiting += 1
             _weigh(sums, entry, 1)
-        for name in {_first_line(entry), entry.tag.partition("\n")[0]} if entry.desc in _BARE else {_first_line(entry)}:
+        for name in _names(entry):
             self._named.setdefault((entry.desc, name), []).append(entry.dump_id)
-        if entry.desc == "BLOBS" and entry.tag:
-            self._named.setdefault((entry.desc, ""), []).append(entry.dump_id)
         return item
 
     def drop(self, item: Item) -> None:
@@ -239,7 +237,15 @@ def _weigh(sums: Sums, entry: Entry, sign: int) -> None:
         sums.weight_waiting += sign * entry.weight
 
 
-def _first_line(entry: Entry) -> str:
-    """Its name as a message has it, the first line of it: that is where a message's line ends."""
+def _names(entry: Entry) -> set[str]:
+    """What a message may call it: the line ends where its name's first one does, and a quote there is part of it."""
     name = f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag
-    return name.partition("\n")[0]
+    first, broken, _ = name.partition("\n")
+    names = {first}
+    if broken:
+        names.add(first.removesuffix('"'))
+    if entry.desc in _BARE:
+        names.add(entry.tag.partition("\n")[0])
+    if entry.desc == "BLOBS":
+        names.add("")
+    return names

@@ -223,7 +223,7 @@ class Ledger:
             return
         item = self._items.named(said.desc or "", said.name)
         if item is None and said.desc == "BLOBS":
-            item = self._items.named("BLOBS", "") or self._items.named("BLOBS", "BLOBS")
+            item = self._items.named("BLOBS", "")
         if item is None:
             item = self._under_way(said) or self._unplanned(None, said)
         if item is None:
@@ -324,6 +324,8 @@ class Ledger:
             self._parallel = True
         elif said.text.startswith("finished main parallel loop"):
             self._parallel = False
+            for item in self.running_items:  # their own last lines were lost, or torn by another process's
+                self._end(item, wall_us, exact=False)
         elif self.dumps:
             sums = self._items.sums["schema"]
             sums.started_us = wall_us if sums.started_us is None else sums.started_us

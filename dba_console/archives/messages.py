@@ -85,7 +85,7 @@ def read_lines(text: str) -> tuple[Message, ...]:
         return ()
     begins = list(_PREFIX.finditer(line))
     if not begins:
-        return (_of_psql(line),)
+        return (_torn(line) or _of_psql(line),)
     if begins[0][1] == "psql" and begins[0].start() == 0:
         return (_said("psql", line[begins[0].end() :]),)
     if len(begins) > 1 and _whole(line[begins[0].end() :]):
@@ -95,6 +95,14 @@ def read_lines(text: str) -> tuple[Message, ...]:
     before = line[: begins[0].start()]
     first = (_of_psql(before),) if before.strip() else ()
     return (*first, *(_said(program, said) for program, said in told if said.strip()))
+
+
+def _torn(line: str) -> Message | None:
+    """The end of a message whose program went to the line before: another process wrote between the two."""
+    if not line.startswith(" "):
+        return None
+    found = _ITEM.match(line[1:])
+    return None if found is None else _item(None, line[1:], found)
 
 
 def _whole(said: str) -> bool:
@@ -120,7 +128,7 @@ def _said(program: str, said: str) -> Message:
     return Message(kind="other", program=program, text=said)
 
 
-def _item(program: str, said: str, found: re.Match[str]) -> Message:
+def _item(program: str | None, said: str, found: re.Match[str]) -> Message:
     kind: Kind = "launch"
     if found[1] == "finished":
         kind = "done"

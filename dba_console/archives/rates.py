@@ -128,10 +128,17 @@ class Rates:
         ww = sums.squares + sum(weight * weight for weight, _ in points)
         wt = sums.products + sum(weight * seconds for weight, seconds in points)
         each, per_byte = _fit(n, w, t, ww, wt)
+        if each == 0 and desc not in ("TABLE DATA", "BLOBS") and n * (least := self._least(desc)) < t / 2:
+            each, per_byte = least, (t - n * least) / w if w > 0 else 0.0
         heaviest = max([sums.heaviest, *(weight for weight, _ in points)])
         if heaviest <= 0 and sums.weight > 0:
             return None  # only empty ones so far: what a byte costs is not known
         return Rate(each_s=each, per_byte_s=per_byte, source="measured", upto=heaviest)
+
+    def _least(self, desc: str) -> float:
+        """What an object of any kind costs at least, where its own kind does not tell: as an empty table's data."""
+        data = self._measured("TABLE DATA") if desc != "TABLE DATA" else None
+        return data.each_s if data is not None else 0.0
 
     def _from_before(self, desc: str) -> Rate | None:
         phase = OF_PHASE.get(desc)
