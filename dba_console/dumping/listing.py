@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from dba_console.archives.critical import critical_path
 from dba_console.archives.entries import PHASES, Entry, Plan
 from dba_console.archives.place import open_archive
 from dba_console.harmless import clean
@@ -110,7 +111,7 @@ def _created(plan: Plan) -> str | None:
 
 
 def _critical(plan: Plan) -> tuple[str, ...]:
-    return tuple(f"{entry.desc} {name_of(entry)}" for entry in plan.entries[:0])
+    return tuple(f"{entry.desc} {name_of(entry)}" for entry in critical_path(plan))
 
 
 def listing_words(found: Listing) -> list[str]:

@@ -192,6 +192,11 @@ class _Attempt:
                 "workers do not wait behind that",
                 hint="a schema change is under way: let it end (panel locks tells who), then run the sweep again",
             )
+        if "lock timeout" in text or "statement timeout" in text:
+            return RunbookFailed(
+                "pg_dump could not begin: a table is locked exclusively, and the trial does not queue behind that",
+                hint="the panel locks tells who holds it; run the sweep when it has ended",
+            )
         if "No space left on device" in text:
             return RunbookFailed(
                 f"{self._directory.parent} is full: {text}",
@@ -229,6 +234,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)  # who was stopped hears it too
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(KILL_S)
             break

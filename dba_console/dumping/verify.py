@@ -6,6 +6,7 @@ to its end. What only a restore tells, whether the server takes it all, is not p
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -105,8 +106,8 @@ def picked(plan: Plan, sample: int, seed: int | None) -> tuple[list[Entry], int]
     used = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     chance = random.Random(used)
     left = [entry for entry in plan.entries if entry.desc == "TABLE DATA"]
-    # Efraimidis and Spirakis 2006: the largest of u^(1/weight) are a weighted sample without replacement.
-    keys = {entry.dump_id: chance.random() ** (1 / max(1.0, entry.weight or 1.0)) for entry in left}
+    # Efraimidis and Spirakis 2006: the largest of u^(1/weight) are a weighted sample without replacement; by logarithm.
+    keys = {entry.dump_id: math.log(1 - chance.random()) / max(1.0, entry.weight or 1.0) for entry in left}
     return sorted(left, key=lambda entry: -keys[entry.dump_id])[:sample], used
 
 

@@ -1,0 +1,309 @@
+"""`dba-console dumps` on a real server: the sweep and what disturbs it, archives whole and damaged, estimates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.dumping.scratch import NAME
+from tests.background import wait_until
+from tests.cli.console import Console, Done
+from tests.conftest import binaries_of
+from tests.disks import fill, mounted
+
+DATABASE = "app"
+TABLES = 6
+ROWS = 30_000
+STRANGE = 'a "b".c\n; d'
+LONG_S = 240.0
+"""For whatever is waited for: the machine may have other things to do."""
+_TRIALS = "select count(*) from pg_stat_activity where application_name like 'dba-console-sweep:%'"
+
+
+class Ground:
+    """A server with some tables, and a console that has nothing of this user."""
+
+    def __init__(self, cluster: Cluster, console: Console) -> None:
+        self.cluster, self.console = cluster, console
+        self.dsn = cluster.dsn(dbname=DATABASE)
+
+    def dumps(self, *words: str) -> Done:
+        return self.console.run("dumps", *words, timeout=LONG_S)
+
+    def sql(self, text: str) -> str:
+        return self.cluster.psql(text, dbname=DATABASE)
+
+    def dump(self, path: Path, *arguments: str) -> Path:
+        """A dump of the database by the server's own pg_dump."""
+        program = str(self.cluster.binaries.program("pg_dump"))
+        subprocess.run([program, "-d", self.dsn, "-f", str(path), *arguments], check=True, capture_output=True)
+        return path
+
+    def until(self, question: str, answer: str, what: str) -> None:
+        wait_until(lambda: self.sql(question) == answer, LONG_S, what=what)
+
+    @contextmanager
+    def held(self, *more: str) -> Iterator[tuple[subprocess.Popen[str], psycopg.Connection[tuple[object, ...]]]]:
+        """A sweep whose first pg_dump has its locks and can go no further; who commits the session lets it go on."""
+        with psycopg.connect(self.dsn) as holder:
+            holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
+            with self.console.running("dumps", "sweep", self.dsn, "-j", "2", *more) as process:
+                waits = f"{_TRIALS} and wait_event_type = 'Lock'"
+                self.until(waits, "1", "a trial that waits for the catalog")
+                yield process, holder
+                holder.rollback()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Cluster]:
+    with Cluster(binaries_of(None), settings={"max_connections": 40}, durable=False) as cluster:
+        cluster.psql(f"create database {DATABASE}")
+        for number in range(TABLES):
+            cluster.psql(
+                f"create table t{number} as select i, md5(i::text) as name from generate_series(1, {ROWS}) i",
+                dbname=DATABASE,
+            )
+        name = STRANGE.replace('"', '""')
+        cluster.psql(f"create table \"{name}\" as select 1 as i, E'two\\nlines \\\\.' as name", dbname=DATABASE)
+        cluster.psql("alter table t0 add primary key (i)", dbname=DATABASE)
+        cluster.psql("analyze", dbname=DATABASE)
+        yield cluster
+
+
+@pytest.fixture
+def ground(served: Cluster, console: Console) -> Ground:
+    console.environment["DBA_CONSOLE_PG_BINDIR"] = str(served.binaries.directory)
+    return Ground(served, console)
+
+
+def sweeps_in(place: Path) -> list[Path]:
+    return [path for path in place.iterdir() if NAME.fullmatch(path.name)]
+
+
+# -- the sweep -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_keeps_it(ground: Ground, tmp_path: Path) -> None:
+    assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
+    done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "4", "--json")
+    assert done.code == 0, done.err
+    (kept,) = done.objects()
+    jobs = kept["jobs"]
+    assert 1 <= jobs <= 4
+    assert {row["jobs"] for row in kept["rows"]} >= {1, jobs}
+    assert kept["tables"] == kept["chosen_tables"] == TABLES + 1
+    assert 0 < kept["ratio"] < 1
+    assert list(tmp_path.iterdir()) == []
+    assert ground.dumps("jobs", ground.dsn, "--plain").out == f"{jobs}\n"
+    shown = ground.dumps("jobs", ground.dsn)
+    assert shown.code == 0
+    assert "i7-2600" in shown.out and "limited by" in shown.out
+    assert f"-j {jobs}: " in shown.out
+
+
+def test_to_nowhere_with_a_part_of_the_tables(ground: Ground) -> None:
+    done = ground.dumps("sweep", ground.dsn, "--share", "10%", "-j", "1", "--json")
+    if done.code != 0 and "no directory in memory" in done.err:
+        pytest.skip("there is no memory mounted as a file system here")
+    assert done.code == 0, done.err
+    (kept,) = done.objects()
+    assert kept["place"] == "nowhere"
+    assert kept["chosen_tables"] < kept["tables"]
+    assert not kept["rows"][0]["measured"], "of a part it is reckoned"
+
+
+def test_a_killed_sweep_takes_its_dump_with_it_and_the_next_one_tidies_up(ground: Ground, tmp_path: Path) -> None:
+    with ground.held("--to", str(tmp_path)) as (process, _):
+        process.send_signal(signal.SIGKILL)
+        process.wait(LONG_S)
+        ground.until(_TRIALS, "0", "the end of the killed sweep's pg_dump")
+        assert len(sweeps_in(tmp_path)) == 1
+    done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "1")
+    assert done.code == 0, done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_is_told_to_stop_leaves_nothing(ground: Ground, tmp_path: Path, number: signal.Signals) -> None:
+    with ground.held("--to", str(tmp_path)) as (process, _):
+        process.send_signal(number)
+        assert process.wait(LONG_S) == 130
+        assert list(tmp_path.iterdir()) == []
+        ground.until(_TRIALS, "0", "the end of its pg_dump")
+    assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
+
+
+def test_it_gives_way_to_who_waits_behind_it(ground: Ground, tmp_path: Path) -> None:
+    with ground.held("--to", str(tmp_path)) as (process, _), psycopg.connect(ground.dsn) as other:
+        other.execute("lock table t1 in access exclusive mode")  # returns when the sweep has let go
+        other.rollback()
+        process.wait(LONG_S)
+        assert process.returncode == 7
+        assert process.stderr is not None
+        assert "waited" in (said := process.stderr.read()) and "exclusive lock" in said
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_it_does_not_begin_where_a_table_is_locked_exclusively(ground: Ground, tmp_path: Path) -> None:
+    with psycopg.connect(ground.dsn) as holder:
+        holder.execute("lock table t2 in access exclusive mode")
+        done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path))
+    assert done.code == 7
+    assert "locked exclusively" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_takes_no_connection_that_others_may_need(ground: Ground, tmp_path: Path) -> None:
+    ground.sql("create role few login superuser connection limit 4")
+    done = ground.dumps("sweep", ground.cluster.dsn(dbname=DATABASE, user="few"), "--to", str(tmp_path))
+    ground.sql("drop role few")
+    assert done.code == 8
+    assert "the role's connection limit" in done.err
+
+
+@pytest.mark.root
+def test_a_place_without_room_is_refused_and_one_that_fills_up_is_left(ground: Ground, tmp_path: Path) -> None:
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=8m") as small:
+        assert ground.dumps("estimate", ground.dsn, "--to", str(small)).code == 7
+        done = ground.dumps("sweep", ground.dsn, "--to", str(small))
+        assert done.code == 8
+        assert "free" in done.err
+    with mounted("tmpfs", tmp_path / "enough", "-o", "size=64m") as place:
+        with ground.held("--to", str(place)) as (process, _):
+            fill(place)  # by somebody else, meanwhile
+            assert process.wait(LONG_S) == 7
+            assert process.stderr is not None and "before it was full" in process.stderr.read()
+        assert [path.name for path in place.iterdir()] == ["filler"]
+
+
+def test_a_second_sweep_beside_one_is_refused(ground: Ground, tmp_path: Path) -> None:
+    with psycopg.connect(ground.cluster.dsn(dbname=DATABASE, application_name="dba-console:sweep")):
+        done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path))
+    assert done.code == 8
+    assert "another sweep" in done.err
+
+
+def test_a_password_is_neither_in_the_arguments_nor_in_what_is_said(ground: Ground, tmp_path: Path) -> None:
+    dsn = f"{ground.dsn} password=hunter2"
+    with psycopg.connect(ground.dsn) as holder:
+        holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
+        environment = {"PGPASSWORD": "hunter2"}
+        with ground.console.running("dumps", "sweep", ground.dsn, "--to", str(tmp_path), **environment) as process:
+            ground.until(f"{_TRIALS} and wait_event_type = 'Lock'", "1", "a trial that waits")
+            arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
+            assert any(b"dba-console-sweep" in one for one in arguments), "the trial itself is among them"
+            assert not any(b"hunter2" in one for one in arguments)
+            holder.rollback()
+            out, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == 0, err
+    assert "hunter2" not in out + err + str(list((ground.console.home / "state").rglob("*.json")))
+    assert dsn not in out
+
+
+def readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
+
+
+# -- archives --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["-Fd", "-Fc", "-Ft"])
+def test_an_archive_that_is_whole_is_listed_and_read_to_its_end(ground: Ground, tmp_path: Path, form: str) -> None:
+    archive = ground.dump(tmp_path / "dump", form)
+    listed = ground.dumps("list", str(archive), "--json")
+    assert listed.code == 0, listed.err
+    (found,) = listed.objects()
+    assert found["tables"] == TABLES + 1
+    assert found["database"] == DATABASE
+    assert found["phases"]["data"] == TABLES + 1 and found["phases"]["indexes"] == 1
+    assert any(name.startswith('public.a "b".c␊') for name, _ in found["biggest"])
+    done = ground.dumps("verify", str(archive), "--sample", "99", "--dsn", ground.dsn, "--seed", "7", "--json")
+    assert done.code == 0, done.out
+    (verdict,) = done.objects()
+    assert verdict["good"] and verdict["seed"] == 7
+    rows = {row["table"]: (row["dumped"], row["now"]) for row in verdict["rows"]}
+    assert rows.pop('public.a "b".c␊; d') == (1, 1)
+    assert set(rows.values()) == {(ROWS, ROWS)} and len(rows) == TABLES
+
+
+def test_rows_that_came_since_are_said_to_have_come_since(ground: Ground, tmp_path: Path) -> None:
+    archive = ground.dump(tmp_path / "dump", "-Fd", "-t", "t3")
+    ground.sql("insert into t3 select i, 'new' from generate_series(1, 1234) i")
+    done = ground.dumps("verify", str(archive), "--sample", "1", "--dsn", ground.dsn)
+    ground.sql("delete from t3 where name = 'new'")
+    assert done.code == 0, done.err
+    assert "+1,234" in done.out and "no fault of it" in done.out
+
+
+def test_a_data_file_that_was_cut_is_told_of_with_its_table(ground: Ground, tmp_path: Path) -> None:
+    archive = ground.dump(tmp_path / "dump", "-Fd")
+    file = max(archive.glob("*.dat.gz"), key=lambda path: path.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-1000])
+    done = ground.dumps("verify", str(archive))
+    assert done.code == 7
+    assert "cut short" in done.out and "public.t" in done.out
+    file.unlink()
+    for verb in ("list", "verify"):
+        done = ground.dumps(verb, str(archive))
+        assert done.code == 7
+        assert "there is no" in done.out
+
+
+def test_a_custom_archive_that_was_cut_is_told_of(ground: Ground, tmp_path: Path) -> None:
+    archive = ground.dump(tmp_path / "dump", "-Fc")
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size * 2 // 3])
+    done = ground.dumps("verify", str(archive))
+    assert done.code == 7, done.out
+    assert "cannot be relied on" in done.out
+
+
+def test_what_is_no_archive_and_one_of_a_later_version_is_said_in_a_sentence(ground: Ground, tmp_path: Path) -> None:
+    archive = ground.dump(tmp_path / "dump", "-Fc")
+    content = bytearray(archive.read_bytes())
+    content[6] = 99  # magic, major, minor
+    archive.write_bytes(content)
+    later = ground.dumps("list", str(archive))
+    (tmp_path / "text").write_text("nothing of the kind\n")
+    for done in (later, ground.dumps("verify", str(archive)), ground.dumps("list", str(tmp_path / "text"))):
+        assert done.code == 5
+        assert done.err.startswith("error: ") and "Traceback" not in done.err
+
+
+def test_a_plain_dump_is_read_to_its_last_words(ground: Ground, tmp_path: Path) -> None:
+    archive = ground.dump(tmp_path / "dump.sql", "-Fp")
+    assert ground.dumps("verify", str(archive)).code == 0
+    archive.write_text(archive.read_text()[:-200])
+    done = ground.dumps("verify", str(archive))
+    assert done.code == 7
+    assert "cut short" in done.out
+
+
+# -- what is expected ------------------------------------------------------------------------------------------------
+
+
+def test_an_estimate_goes_by_the_tables_and_after_a_sweep_by_its_dumps(ground: Ground, tmp_path: Path) -> None:
+    before = json.loads(ground.dumps("estimate", ground.dsn, "--to", str(tmp_path), "--json").out)
+    assert before["dump_bytes"] is None and before["ratio"] is None
+    assert before["at_most_bytes"] == before["table_bytes"] > TABLES * ROWS * 30
+    assert before["free_bytes"] > 0 and before["fits"] is True
+    assert ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "1").code == 0
+    after = json.loads(ground.dumps("estimate", ground.dsn, "--to", str(tmp_path), "--json").out)
+    whole = ground.dump(tmp_path / "whole", "-Fd")
+    size = sum(path.stat().st_size for path in whole.iterdir())
+    shutil.rmtree(whole)
+    assert after["dump_bytes"] == pytest.approx(size, rel=0.1)
+    assert "sweep" in after["ratio_from"]
+    assert int(ground.dumps("estimate", ground.dsn, "--bytes").out) == after["at_most_bytes"]
