@@ -56,10 +56,9 @@ def settings_left(s: Situation) -> Iterator[Signal]:
 def _left(debts: Sequence[DebtNow]) -> Signal:
     runs, since_us = _runs(debts), min(debt.at_us for debt in debts)
     trust = _trust(debts)
-    text = f"{_named(debts)} {'is' if len(debts) == 1 else 'are'} not as before run {', '.join(runs)}, which is over"
     return Signal(
         severity=_severity(debts, trust),
-        text=f"{text}{_TRUST.get(trust, '')}",
+        text=f"{_words(debts, runs)}{_TRUST.get(trust, '')}",
         evidence={
             "settings": [_told(debt) for debt in debts],
             "since": rfc3339(since_us),
@@ -82,6 +81,17 @@ def _going(debts: Sequence[DebtNow]) -> Signal:
         since_us=since_us,
         advice="The run puts it back; until then nothing of this cluster survives a loss of power.",
     )
+
+
+def _words(debts: Sequence[DebtNow], runs: Sequence[str]) -> str:
+    """What is wrong, the gravest there is: not as before; written and not in force; in force and not finished."""
+    run = f"run {', '.join(runs)}, which is over"
+    if still := [debt for debt in debts if debt.state not in ("back", "pending", "unread")]:
+        return f"{_named(still)} {'is' if len(still) == 1 else 'are'} not as before {run}"
+    if pending := [debt for debt in debts if debt.state != "back"]:
+        when = "when it reads its files" if pending[0].state == "unread" else "from its next restart"
+        return f"The server goes by {_names(pending)} as it was before {run}, only {when}"
+    return f"{_names(debts)} is as before {run}; what was written meanwhile has not been brought to the disk yet"
 
 
 def _severity(debts: Sequence[DebtNow], trust: str) -> Severity:
@@ -110,6 +120,10 @@ def _named(debts: Sequence[DebtNow]) -> str:
     words = [f"{clean(debt.parameter)} ({_value(debt.found or debt.new)})" for debt in first[:SHOWN]]
     more = f" and {len(debts) - SHOWN} more" if len(debts) > SHOWN else ""
     return ", ".join(words) + more
+
+
+def _names(debts: Sequence[DebtNow]) -> str:
+    return ", ".join(clean(debt.parameter) for debt in debts)
 
 
 def _told(debt: DebtNow) -> str:

@@ -1,0 +1,88 @@
+"""The runbook `put-back`, walked on a server on which a run has left settings, and on one where nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.conftest import binaries_of
+from tests.runbooks.walking import Scene, watched
+
+BOOK = "put-back"
+TUNED = """# Tuned
+
+```toml {runbook}
+id = "tuned"
+needs = ["server"]
+```
+
+Why.
+
+## Set
+
+```toml {action set-parameters confirm=ack}
+temporary = true
+restart = true
+settings = { work_mem = "9MB", maintenance_work_mem = "77MB", max_prepared_transactions = 7 }
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(binaries_of(None), durable=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster) -> Iterator[Scene]:
+    with watched(cluster.dsn()) as made:
+        yield made
+
+
+def owed(scene: Scene) -> list[Path]:
+    return sorted((scene.console.home / "state" / "dba-console" / "debts").glob("*.json"))
+
+
+def test_where_nothing_is_left_nothing_is_done(scene: Scene) -> None:
+    walk = scene.headless(BOOK)
+    assert walk.code == 0, walk.text
+    assert "othing is to be put back" in walk.text and walk.done() == []
+
+
+def test_a_run_that_ended_without_putting_back_is_told_of_and_put_back(
+    scene: Scene, cluster: Cluster, tmp_path: Path
+) -> None:
+    tuned = tmp_path / "tuned.md"
+    tuned.write_text(TUNED)
+    assert scene.headless(str(tuned)).code == 0
+    assert len(owed(scene)) == 3
+    scene.raised("settings-left")
+    cluster.psql("alter system set work_mem = '11MB'")
+    walk = scene.person(BOOK, {"start": "yes", "ack": "y", "failed": "abort", "undo": "none"})
+    assert walk.code == 7 and "work_mem is '11MB', which no run has set: a person decides" in walk.text
+    assert len(owed(scene)) == 1 and cluster.psql("show maintenance_work_mem") == "64MB"
+    walk = scene.headless(BOOK, altered="keep")
+    assert walk.code == 0, walk.text
+    assert walk.done() == ["put-them-back"] and owed(scene) == []
+    scene.cleared("settings-left")
+    assert cluster.psql("show work_mem") == "11MB"
+
+
+def test_what_needs_a_restart_is_asked_about(scene: Scene, cluster: Cluster, tmp_path: Path) -> None:
+    tuned = tmp_path / "tuned.md"
+    tuned.write_text(TUNED)
+    assert scene.headless(str(tuned)).code == 0
+    cluster.restart()
+    assert cluster.psql("show max_prepared_transactions") == "7"
+    scene.raised("settings-left")
+    asked = "does-the-server-have-to-be-started-anew"
+    walk = scene.headless(BOOK, f"{asked}=tonight, by ann")
+    assert walk.code == 0, walk.text
+    assert len(owed(scene)) == 1 and "owed until a restart" in walk.text
+    cluster.restart()
+    scene.cleared("settings-left")
+    assert owed(scene) == [], "seen to be as it was, and struck out"
