@@ -10,11 +10,9 @@ from msgspec import Struct
 from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.items import Item
 from dba_console.archives.ledger import Ledger
-from dba_console.archives.rates import OF_PHASE, Rates
+from dba_console.archives.rates import OF_PHASE, PRIOR, Rates
 from dba_console.archives.schedule import Task, longest_chain, shares
 
-_ASSUMED = {"TABLE DATA": 1.0, "BLOBS": 1.0, "CONSTRAINT": 0.35, "INDEX": 0.45, "FK CONSTRAINT": 0.25}
-"""Of a table's data, where no time is known: only to find which chain is the longest."""
 _MOST = 2000
 
 
@@ -74,7 +72,7 @@ def _seconds(item: Item, rates: Rates | None) -> float | None:
 def _task(item: Item, seconds: float | None, *, worth: bool) -> Task:
     entry = item.entry
     if seconds is None:
-        seconds = 0.0 if worth else (entry.weight or 0.0) * _ASSUMED.get(entry.desc, 0.0)
+        seconds = 0.0 if worth else (entry.weight or 0.0) * PRIOR.get(entry.desc, 0.0)
     return Task(
         dump_id=entry.dump_id,
         seconds=seconds,

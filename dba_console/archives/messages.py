@@ -39,7 +39,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 
 
 PROGRAMS = ("pg_dumpall", "pg_dump", "pg_restore", "psql", "vacuumdb", "reindexdb", "pg_basebackup")
-_PREFIX = re.compile(rf"\b({'|'.join(PROGRAMS)}): ")
+_PREFIX = re.compile(rf"({'|'.join(PROGRAMS)}): ")
 _LEVEL = re.compile(r"(error|fatal|warning|detail|hint): ")
 _ITEM = re.compile(
     r"(launching|finished|processing missed|processing|skipping) item (\d+) ([A-Z][A-Z ]*[A-Z])(?: (.*))?$"
@@ -93,7 +93,7 @@ def read_lines(text: str) -> tuple[Message, ...]:
     ends = [*(one.start() for one in begins[1:]), len(line)]
     told = [(one[1], line[one.end() : end]) for one, end in zip(begins, ends, strict=True)]
     before = line[: begins[0].start()]
-    first = (_of_psql(before),) if before.strip() else ()
+    first = [one for one in (_of_psql(before),) if one.kind != "other"]
     return (*first, *(_said(program, said) for program, said in told if said.strip()))
 
 

@@ -19,17 +19,18 @@ _BEYOND = 20.0
 """Times the heaviest object measured, up to which a rate is carried over."""
 _ALIKE = 0.05
 """Spread of weights, squared and relative, below which they count as equal."""
-_PRIOR = {
+PRIOR = {
     "TABLE DATA": 1.0,
     "BLOBS": 1.0,
-    "CONSTRAINT": 0.35,
-    "INDEX": 0.45,
-    "FK CONSTRAINT": 0.25,
+    "CONSTRAINT": 0.25,
+    "INDEX": 0.4,
+    "FK CONSTRAINT": 0.7,
     "CHECK CONSTRAINT": 0.1,
     "ANALYZE": 0.05,
 }
-"""Seconds a byte of table as a multiple of what its data took, measured on restores of 10 equal tables with one key and
-two indexes each (bench/eta.py): assumed only until one of the kind is measured, and said to be assumed."""
+"""Seconds a byte of table as a multiple of what its data took: the middle of what restores of equal tables with a key,
+two indexes and a foreign key each gave with one and two jobs, default and tuned (0.13-0.34, 0.28-0.57, 0.5-1.2).
+Assumed only until one of the kind is measured, and said to be assumed."""
 OF_PHASE: dict[str, Phase] = {
     "TABLE DATA": "data",
     "BLOBS": "data",
@@ -157,13 +158,13 @@ class Rates:
         return Rate(each_s=0.0, per_byte_s=seconds / weight, source="history", upto=float("inf"))
 
     def _likened(self, desc: str) -> Rate | None:
-        ratio = _PRIOR.get(desc)
+        ratio = PRIOR.get(desc)
         if ratio is None:
             return None
         for kind in ("TABLE DATA", "INDEX", "CONSTRAINT", "BLOBS"):
             known = self._measured(kind) if kind != desc else None
             if known is not None and known.per_byte_s > 0:
-                per_byte = known.per_byte_s * ratio / _PRIOR[kind]
+                per_byte = known.per_byte_s * ratio / PRIOR[kind]
                 return Rate(each_s=known.each_s, per_byte_s=per_byte, source="assumed", upto=known.upto)
         return None
 

@@ -1,0 +1,199 @@
+"""Archives' tables of contents written by hand, byte by byte, and restores that never ran."""
+
+from __future__ import annotations
+
+import heapq
+import io
+import random
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from dba_console.archives.entries import Entry, Plan
+from dba_console.archives.forecast import Forecast, Memory, PhasesBefore, forecast
+from dba_console.archives.ledger import Ledger
+
+MB = 1 << 20
+BEGIN_US = 1_800_000_000_000_000
+
+
+def number(value: int, size: int = 4) -> bytes:
+    return (b"\1" if value < 0 else b"\0") + abs(value).to_bytes(size, "little")
+
+
+def text(value: str | None) -> bytes:
+    if value is None:
+        return number(-1)
+    raw = value.encode()
+    return number(len(raw)) + raw
+
+
+def head(entries: int, *, minor: int = 16, form: int = 3, database: str | None = "shop") -> bytes:
+    """Of an archive made on 2026-11-22 at 03:04:05; `form` 3 is what a directory's toc.dat says of itself."""
+    method = b"\1" if minor >= 15 else number(-1)
+    when = b"".join(number(part) for part in (5, 4, 3, 22, 10, 126, 0))
+    versions = text("18.4 (Debian 18.4-1)") + text("18.4")
+    return b"PGDMP" + bytes([1, minor, 0, 4, 8, form]) + method + when + text(database) + versions + number(entries)
+
+
+def entry(
+    dump_id: int,
+    desc: str,
+    tag: str,
+    *,
+    section: int = 4,
+    needs: Sequence[int] = (),
+    file: str = "",
+    offset: int | None = None,
+    minor: int = 16,
+    form: int = 3,
+    schema: str | None = "public",
+    statement: str = "CREATE",
+) -> bytes:
+    parts = [number(dump_id), number(1 if file or offset is not None else 0), text("1259"), text(str(16384 + dump_id))]
+    parts += [text(tag), text(desc), number(section), text(statement), text("DROP"), text(None), text(schema), text("")]
+    parts += [text("heap")] if minor >= 14 else []
+    parts += [number(114)] if minor >= 16 else []
+    parts += [text("postgres"), text("false"), *(text(str(need)) for need in needs), text(None)]
+    if form == 1:
+        parts.append(bytes([1 if offset is None else 2]) + (offset or 0).to_bytes(8, "little"))
+    else:
+        parts.append(text(file))
+    return b"".join(parts)
+
+
+def archive(*entries: bytes, minor: int = 16, form: int = 3) -> io.BytesIO:
+    return io.BytesIO(head(len(entries), minor=minor, form=form) + b"".join(entries))
+
+
+def plan_of_sizes(sizes: Sequence[int], *, keys: bool = True) -> Plan:
+    """A table of each size, with a primary key, two indexes and a foreign key to the table before it."""
+    entries = []
+    for at, size in enumerate(sizes):
+        table = 1000 + at
+        made = {"schema": "public", "weight": float(size), "table": table}
+        entries.append(Entry(dump_id=table, desc="TABLE DATA", phase="data", tag=f"t{at}", **made))
+        key = Entry(
+            dump_id=20_000 + at, desc="CONSTRAINT", phase="indexes", tag=f"t{at} pk{at}", needs=(table,), **made
+        )
+        entries.append(key)
+        for of in (0, 1):
+            number_ = 40_000 + 2 * at + of
+            index = Entry(dump_id=number_, desc="INDEX", phase="indexes", tag=f"ix{at}_{of}", needs=(table,), **made)
+            entries.append(index)
+        if at and keys:
+            needs = (table, table - 1, 20_000 + at - 1)
+            fk = Entry(
+                dump_id=60_000 + at, desc="FK CONSTRAINT", phase="constraints", tag=f"t{at} fk{at}", needs=needs, **made
+            )
+            entries.append(fk)
+    return Plan(entries=tuple(entries), format="directory")
+
+
+class Truth(Struct, frozen=True):
+    """What objects really take: seconds each, and MB a second by kind."""
+
+    each_s: float = 0.02
+    data: float = 25.0
+    key: float = 70.0
+    index: float = 50.0
+    fk: float = 110.0
+    noise: float = 0.1
+
+    def seconds(self, one: Entry, luck: random.Random) -> float:
+        rates = {"TABLE DATA": self.data, "CONSTRAINT": self.key, "INDEX": self.index, "FK CONSTRAINT": self.fk}
+        whole = self.each_s + (one.weight or 0.0) / MB / rates[one.desc]
+        return whole * luck.uniform(1 - self.noise, 1 + self.noise)
+
+
+class Run(Struct):
+    """What was foretold in the course of a restore, and when it ended."""
+
+    ledger: Ledger
+    seconds: float
+    looks: list[tuple[float, Forecast]]
+
+    def second_half(self) -> list[tuple[float, Forecast]]:
+        return [(at, told) for at, told in self.looks if at > self.seconds / 2]
+
+    def errors(self) -> list[float]:
+        """Of each foretold end of the second half: how far off it was, as a share of the whole."""
+        told = [(at, one.eta_s) for at, one in self.second_half() if one.eta_s is not None]
+        return [abs(at + eta - self.seconds) / self.seconds for at, eta in told]
+
+
+class Restore:
+    """A restore worked off as pg_restore -j does it, with looks at it in between."""
+
+    def __init__(
+        self, plan: Plan, jobs: int, *, truth: Truth | None = None, seed: int = 1, dumps: bool = False
+    ) -> None:
+        self._program = "pg_dump" if dumps else "pg_restore"
+        self._entries = {one.dump_id: one for one in plan.entries if not dumps or one.phase == "data"}
+        luck, truth = random.Random(seed), truth or Truth()
+        self._takes = {dump_id: truth.seconds(one, luck) for dump_id, one in self._entries.items()}
+        self._jobs = jobs
+        self._waiting = sorted(self._entries, key=lambda dump_id: (-(self._entries[dump_id].weight or 0.0), dump_id))
+        self._busy: list[tuple[float, int]] = []
+        self._done: set[int] = set()
+        self.ledger = Ledger(plan, self._program, jobs)
+
+    def run(self, *, every_s: float = 2.0, before: PhasesBefore | None = None, shares: bool = True) -> Run:
+        now, look, memory, looks = 0.0, every_s, Memory(), []
+        while self._waiting or self._busy:
+            for dump_id in self._startable():
+                heapq.heappush(self._busy, (now + self._takes[dump_id], dump_id))
+                self._say(now, dump_id, begins=True)
+            while look < self._busy[0][0]:
+                if shares:
+                    self._see(look)
+                told = forecast(self.ledger, at(look), jobs=self._jobs, memory=memory, before=before)
+                looks.append((look, told))
+                look += every_s
+            now, dump_id = heapq.heappop(self._busy)
+            self._done.add(dump_id)
+            self._say(now, dump_id, begins=False)
+        self.ledger.ended(at(now), 0)
+        return Run(self.ledger, now, looks)
+
+    def _startable(self) -> Iterator[int]:
+        for dump_id in list(self._waiting):
+            if len(self._busy) >= self._jobs:
+                return
+            one = self._entries[dump_id]
+            if all(need in self._done for need in one.needs if need in self._entries) and not self._shut_out(one):
+                self._waiting.remove(dump_id)
+                yield dump_id
+
+    def _shut_out(self, one: Entry) -> bool:
+        others = [self._entries[dump_id] for _, dump_id in self._busy]
+        return any(
+            other.table == one.table and ("CONSTRAINT" in other.desc or "CONSTRAINT" in one.desc) for other in others
+        )
+
+    def _say(self, now: float, dump_id: int, *, begins: bool) -> None:
+        one = self._entries[dump_id]
+        if self._program == "pg_dump":
+            said = f'dumping contents of table "public.{one.tag}"'
+        elif self._jobs > 1:
+            said = f"launching item {dump_id} {one.desc} {one.tag}"
+        elif one.desc == "TABLE DATA":
+            said = f'processing data for table "public.{one.tag}"'
+        else:
+            said = f'creating {one.desc} "public.{one.tag}"'
+        if not begins:
+            said = f"finished item {dump_id} {one.desc} {one.tag}"
+        if begins or self._jobs > 1:
+            self.ledger.see(at(now), f"{self._program}: {said}")
+
+    def _see(self, now: float) -> None:
+        for ends, dump_id in self._busy:
+            one = self._entries[dump_id]
+            if one.phase == "data" and one.weight is not None:
+                begun = ends - self._takes[dump_id]
+                done = one.weight * (now - begun) / self._takes[dump_id]
+                self.ledger.running(dump_id, at(now), done=done, total=one.weight, unit="bytes")
+
+
+def at(seconds: float) -> int:
+    return BEGIN_US + round(seconds * 1e6)
