@@ -18,6 +18,7 @@ from dba_console.probes.jobs.pipeline import sources
 from dba_console.probes.jobs.programs import TURNS, Programs
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, PASSWORD, Ground, environment, of, program, quoted
+from tests.requirements import require_tool
 
 
 def test_a_parallel_dump_is_one_program_with_its_workers_sessions_and_files(ground: Ground) -> None:
@@ -105,6 +106,34 @@ flow, peers = sources(found), Peers()
 print(flow.readings, flow.writings, peers.read([backend], found.pids), "root" in peers.notes[backend])
 print(Logs().look([found])[pid].unknown)
 """
+
+
+BESIDE = """
+import os, sys
+from dba_console.probes.jobs.peers import Peers
+os.setgroups([])
+os.setgid(61234)
+os.setuid(61234)
+peers = Peers()
+for _ in range(2):
+    print(peers.read([int(sys.argv[1])], [int(sys.argv[2])]), peers.notes)
+"""
+
+
+@pytest.mark.root
+def test_a_session_over_tcp_is_known_without_the_rights_of_the_servers_user(ground: Ground) -> None:
+    """Who dumps, and who watches, is one user; the server is another's."""
+    with ground.held(as_user(61234, ground.dump(dsn=ground.tcp())), 1) as job:
+        (backend,) = job.backends()
+        done = subprocess.run(
+            [sys.executable, "-c", BESIDE, str(backend), str(job.process.pid)],
+            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+    assert done.stdout.splitlines() == [f"{{{backend}: {job.process.pid}}} {{}}"] * 2, done.stderr
+
+
+def as_user(uid: int, words: list[str]) -> list[str]:
+    return [require_tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
 
 
 @pytest.mark.root

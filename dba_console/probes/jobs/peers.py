@@ -1,18 +1,22 @@
 """Which process of this host is at the other end of a session: how a backend and the dump it serves come together.
 
-Needs to see the descriptors of both, so the rights of their user or of root. A session through a pooler has the
-pooler at its other end, and one from another host nobody here.
+Needs to see the descriptors of both, so the rights of their user or of root; of a session over TCP those of the client
+suffice, for the backend's title tells its port. A session through a pooler has the pooler at its other end, and one
+from another host nobody here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 
+from dba_console.probes.host.files import read_once
 from dba_console.probes.jobs.descriptors import links_of
 from dba_console.probes.jobs.ends import name_of
-from dba_console.probes.jobs.sockets import tcp_peers, unix_peers
+from dba_console.probes.jobs.sockets import tcp_peers, tcp_ports, unix_peers
 
+_PORT = re.compile(rb" [0-9A-Fa-f.:]+\((\d+)\)")
 AGAIN = 30
 """Looks after which the process at a session's other end is searched for again among all of the host."""
 
@@ -27,6 +31,8 @@ class Peers:
         self._none: dict[int, int] = {}
         """Sockets whose other end was not told -> look in which they may be asked about again."""
         self._strangers: dict[int, tuple[int, int | None]] = {}
+        self._ports: dict[int, int] = {}
+        self._asked_ports: frozenset[int] = frozenset()
         self._look = 0
         self.notes: dict[int, str] = {}
         """Backends of the last `read` whose client is not among those given -> why, or who it is instead."""
@@ -43,7 +49,9 @@ class Peers:
         of_backends = self._owners(backends, self.notes)
         of_clients = self._owners(clients, {})
         peers = self._connected(of_backends)
-        found: dict[int, int] = {}
+        found = self._by_titles(list(self.notes), of_clients) if self.notes and of_clients else {}
+        for backend in found:
+            del self.notes[backend]
         for inode, backend in of_backends.items():
             peer = peers.get(inode)
             if peer is not None and peer in of_clients:
@@ -70,6 +78,19 @@ class Peers:
             for link in links:
                 if link.socket is not None:
                     found.setdefault(link.socket, pid)
+        return found
+
+    def _by_titles(self, backends: list[int], of_clients: dict[int, int]) -> dict[int, int]:
+        """Backends that do not show their descriptors, by the client's port in their title."""
+        if not self._ports.keys() <= set(of_clients) or not of_clients.keys() <= self._asked_ports:
+            self._ports = {inode: port for port, inode in tcp_ports(of_clients, self._proc).items()}
+            self._asked_ports = frozenset(of_clients)
+        by_port = {port: of_clients[inode] for inode, port in self._ports.items() if inode in of_clients}
+        found = {}
+        for backend in backends if by_port else ():
+            port = _port_of(self._proc, backend)
+            if port is not None and port in by_port:
+                found[backend] = by_port[port]
         return found
 
     def _connected(self, owned: dict[int, int]) -> dict[int, int]:
@@ -107,6 +128,16 @@ class Peers:
                 except OSError:
                     continue
         return None
+
+
+def _port_of(proc: str, backend: int) -> int | None:
+    """The client's port in the title of a backend: `postgres: app shop 127.0.0.1(52114) COPY`."""
+    try:
+        title = read_once(f"{proc}/{backend}/cmdline", 4096)
+    except OSError:
+        return None
+    ports = _PORT.findall(title) if title.startswith(b"postgres: ") else []
+    return int(ports[-1]) if len(ports) == 1 else None
 
 
 def _asked(question: Callable[[], dict[int, int]]) -> dict[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from dba_console.probes.host.files import read_file
 
@@ -80,6 +80,16 @@ def peer_in(answer: bytes) -> int | None:
     return None
 
 
+def tcp_ports(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
+    """Local port of each established TCP connection among these sockets -> its inode."""
+    wanted = set(inodes)
+    found = {}
+    for local, _, inode in _connections(proc) if wanted else ():
+        if inode in wanted:
+            found[int(local[1], 16)] = inode
+    return found
+
+
 def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     """Inode of an established TCP connection -> that of its other end, where that is on this host too."""
     wanted = set(inodes)
@@ -87,15 +97,10 @@ def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
         return {}
     by_ends: dict[tuple[_End, _End], int] = {}
     mine: dict[int, tuple[_End, _End]] = {}
-    for name in ("tcp", "tcp6"):
-        try:
-            table = read_file(f"{proc}/net/{name}")
-        except OSError:
-            continue
-        for local, remote, inode in connections_in(table):
-            by_ends[local, remote] = inode
-            if inode in wanted:
-                mine[inode] = local, remote
+    for local, remote, inode in _connections(proc):
+        by_ends[local, remote] = inode
+        if inode in wanted:
+            mine[inode] = local, remote
     return {
         inode: other
         for inode, (local, remote) in mine.items()
@@ -103,7 +108,15 @@ def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     }
 
 
-def connections_in(table: bytes) -> Iterable[tuple[_End, _End, int]]:
+def _connections(proc: str) -> Iterator[tuple[_End, _End, int]]:
+    for name in ("tcp", "tcp6"):
+        try:
+            yield from connections_in(read_file(f"{proc}/net/{name}"))
+        except OSError:
+            continue
+
+
+def connections_in(table: bytes) -> Iterator[tuple[_End, _End, int]]:
     """Local end, remote end and inode of the established connections in /proc/net/tcp or tcp6 (proc_net(5)).
 
     >>> line = b" 0: 0100007F:1538 0100007F:CB20 01 00000000:00000000 00:00000000 00000000 112 0 7541 1 00 20 4 30 10"
