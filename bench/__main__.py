@@ -9,7 +9,7 @@ from bench.figure import Figure, table
 
 NAMES = (
     "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
-    "watching", "many_tables", "restore", "eta", "quiet",
+    "watching", "many_tables", "restore", "eta", "sweep", "quiet",
 )  # fmt: skip
 LONG = ("quiet",)
 """Takes an hour: measured when it is named, not with all."""

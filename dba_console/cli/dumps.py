@@ -5,6 +5,7 @@ What each finds is on stdout, as text or as one JSON object; how far it is goes 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -25,8 +26,10 @@ from dba_console.dumping.kept import Kept, load, save
 from dba_console.dumping.sweep import MOST_EVER, NOWHERE, WINDOW_S, Asked, Step, sweep
 from dba_console.dumping.words import HEAD, RIGHT, S4_TOLD, conclusion, table
 from dba_console.errors import ConsoleError, ExitCode, UsageError
-from dba_console.target import Target
+from dba_console.target import Target, make_target
 from dba_console.units import human_duration, parse_duration
+
+_NAMED = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
 app = new_app("Dumps: find the right number of jobs, estimate, list, verify.")
 
@@ -134,6 +137,10 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _target(dsn: str | None) -> Target:
+    """As everywhere; but where libpq's environment names a server, it is meant, and no default of the configuration:
+    so a runbook names it."""
+    if dsn is None and any(os.environ.get(name) for name in _NAMED):
+        return make_target("")
     return resolve_target(dsn, load_config())
 
 

@@ -25,6 +25,10 @@ THIS_PROGRAM = (sys.executable, "-m", "dba_console")
 _SPEAKS = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "PG_COLOR": "never"}
 """LANGUAGE goes before LC_ALL where that is not plain C (gettext, "The LANGUAGE variable"), and what programs print is
 read."""
+_PLACES = (
+    "XDG_STATE_HOME", "XDG_CONFIG_HOME", "DBA_CONSOLE_CONFIG", "DBA_CONSOLE_SESSIONS", "DBA_CONSOLE_RUNTIME",
+    "DBA_CONSOLE_PG_BINDIR",
+)  # fmt: skip
 REAP_S = 2.0
 """After SIGKILL: a process in an uninterruptible wait is left to the kernel."""
 
@@ -55,11 +59,12 @@ def itself(path: str) -> dict[str, str]:
     """By which `dba-console` in a script means this very program, whatever else of that name there is.
 
     A function that bash takes from its environment; who starts it otherwise (`exec`, `xargs`, `nice`) finds it at the
-    end of the path.
+    end of the path. What names its places goes with it: it reads and keeps where we do.
     """
     own = " ".join(map(shlex.quote, THIS_PROGRAM))
     beside = os.path.dirname(sys.executable)
-    return {"BASH_FUNC_dba-console%%": f'() {{  {own} "$@"\n}}', "PATH": f"{path}:{beside}"}
+    places = {name: os.environ[name] for name in _PLACES if name in os.environ}
+    return {"BASH_FUNC_dba-console%%": f'() {{  {own} "$@"\n}}', "PATH": f"{path}:{beside}", **places}
 
 
 def program(argv: Sequence[str]) -> list[str]:

@@ -1,0 +1,118 @@
+"""`dba-console dumps sweep` beside an exhaustive one: each number of jobs from 1 to 8, to its end, one by one.
+
+SWEEP_MB: size of the tables (1500). SWEEP_ROUNDS: how often (3). Two databases: ten equal tables, as in S4, and one
+big table among small ones. Each round dumps to nowhere both ways, in turns; the answer of the sweep is judged by what
+that number of jobs took in the exhaustive one of the same round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+from bench.figure import Figure
+from dba_console.demo.cluster import Cluster
+from dba_console.dumping import meter
+from dba_console.dumping.curve import Run
+from dba_console.dumping.programs import find_program
+from dba_console.dumping.scratch import nowhere, scratch
+from dba_console.dumping.server import client_environment, connected
+from dba_console.dumping.sweep import Asked, Step, sweep
+from dba_console.dumping.tables import tables_of
+from dba_console.dumping.trial import Way, trial
+from dba_console.target import Target, make_target
+
+MOST = 8
+SHAPES = {"ten equal tables": [10] * 10, "one big table among ten small ones": [80] + [2] * 10}
+"""Parts of the whole."""
+_BYTES_PER_ROW = 100
+NICENESS = 0
+"""For both: what else the machine does would weigh differently on runs of one minute and of ten."""
+
+
+class Round(NamedTuple):
+    """Both ways, once."""
+
+    jobs: int
+    over_best: float
+    """What its number of jobs took in the exhaustive sweep, to the best there."""
+    share: float
+    """Of the exhaustive sweep's time."""
+    every: dict[int, float]
+    took_s: float
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    size = int(os.environ.get("SWEEP_MB", "40" if smoke else "1500")) << 20
+    rounds = int(os.environ.get("SWEEP_ROUNDS", "1" if smoke else "3"))
+    figures: list[Figure] = []
+    with Cluster(settings={"max_connections": 40, "shared_buffers": "512MB"}, durable=False) as cluster:
+        for number, (shape, parts) in enumerate(SHAPES.items()):
+            database = f"shape{number}"
+            _fill(cluster, database, parts, size)
+            target = make_target(cluster.dsn(dbname=database))
+            found = [_round(target, str(cluster.binaries.directory)) for _ in range(rounds)]
+            for one in found:
+                print(f"  {shape}: {_words(one)}", file=sys.stderr, flush=True)
+            figures += _figures(shape, found)
+    return figures
+
+
+def _fill(cluster: Cluster, database: str, parts: list[int], size: int) -> None:
+    cluster.psql(f"create database {database}")
+    for number, part in enumerate(parts):
+        rows = max(1000, int(size * part / sum(parts) / _BYTES_PER_ROW))
+        cluster.psql(
+            f"create table t{number} as select i, md5(i::text) as name, repeat(md5((i / 7)::text), 1) as filler"
+            f" from generate_series(1, {rows}) i",
+            dbname=database, timeout_s=3600,
+        )  # fmt: skip
+    cluster.psql("vacuum analyze", dbname=database, timeout_s=3600)
+
+
+def _round(target: Target, bindir: str) -> Round:
+    begun = time.monotonic()
+    kept = sweep(target, Asked(bindir=bindir, most=MOST, niceness=NICENESS), _tell)
+    took = time.monotonic() - begun
+    every = {run.jobs: run.wall_s for run in _exhaustive(target, bindir)}
+    return Round(kept.jobs, every[kept.jobs] / min(every.values()), took / sum(every.values()), every, took)
+
+
+def _exhaustive(target: Target, bindir: str) -> list[Run]:
+    """As somebody does it by hand: one after the other, each to its end."""
+    program = find_program("pg_dump", bindir=bindir)
+    with connected(target.conninfo) as server, scratch(nowhere()) as place:
+        tables, _ = tables_of(server)
+        way = Way(program.path, client_environment(target.conninfo), (), NICENESS, True, meter.runs_here(server))
+        host = meter.HostMeter(None, None)
+        return [trial(way, server, host, place, tables, jobs, lambda: 86400.0) for jobs in range(1, MOST + 1)]
+
+
+def _tell(step: Step) -> None:
+    if step.kind == "run":
+        print(f"    {step.text}", file=sys.stderr, flush=True)
+
+
+def _words(one: Round) -> str:
+    every = ", ".join(f"-j {jobs} {seconds:.1f} s" for jobs, seconds in one.every.items())
+    return (
+        f"-j {one.jobs} after {one.took_s:.1f} s ({100 * one.share:.0f} %), {one.over_best:.2f} of the best ({every})"
+    )
+
+
+def _figures(shape: str, found: list[Round]) -> list[Figure]:
+    """Medians over the rounds."""
+    over = statistics.median(one.over_best for one in found)
+    share = statistics.median(one.share for one in found)
+    answers = ", ".join(f"-j {one.jobs}" for one in found)
+    best = ", ".join(f"-j {min(one.every, key=lambda jobs: one.every[jobs])}" for one in found)
+    spent = statistics.median(one.took_s for one in found)
+    return [
+        Figure(f"dump-jobs, {shape}: wall time with its -j against the best of 1 to 8", over, "×", 1.1,
+               f"{answers}; the best was {best}"),
+        Figure(f"dump-jobs, {shape}: its time against the exhaustive sweep's", share, "×", 0.5,
+               f"{spent:.0f} s against {statistics.median(sum(one.every.values()) for one in found):.0f} s"),
+    ]  # fmt: skip

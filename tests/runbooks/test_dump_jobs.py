@@ -1,0 +1,78 @@
+"""The runbook `dump-jobs`, walked on a database of its own, and refused where it is not the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.background import wait_until
+from tests.runbooks.dumping import DATABASE, Ground, ground, hushed
+from tests.runbooks.walking import WAIT_S
+
+BOOK = "dump-jobs"
+MOMENT, TRY, CAME = "is-it-the-moment", "try-it", "what-came-of-it"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground(tmp_path_factory.mktemp("dump-jobs")) as there:
+        yield there
+
+
+def test_it_finds_a_number_shows_the_table_and_keeps_it_for_the_next_dump(made: Ground) -> None:
+    walk = made.headless(BOOK, database=DATABASE, to=str(made.place), most="3", window="5s")
+    assert walk.code == 0, walk.text
+    assert TRY in walk.done()
+    assert list(made.place.iterdir()) == []
+    assert "i7-2600" in walk.output and "limited by" in walk.output
+    plain = ("dumps", "jobs", made.cluster.dsn(dbname=DATABASE), "--plain")
+    kept = made.scene.console.run(*plain).out.strip()
+    assert 1 <= int(kept) <= 3
+    (found,) = [one for one in walk.records("block.result", CAME) if "first_line" in one.fields.get("values", {})][:1]
+    assert found.fields["values"]["first_line"] == kept
+    assert hushed(made.scene.console.home)
+
+
+def test_while_somebody_waits_for_a_table_alone_it_is_not_begun(made: Ground) -> None:
+    with made.session(DATABASE) as reader, made.session(DATABASE) as waiter:
+        reader.execute("begin")
+        reader.execute("lock table items_1 in access share mode")
+        waiter.pgconn.send_query(b"begin; lock table items_1 in access exclusive mode")
+        waits = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and not granted"
+        wait_until(lambda: made.cluster.psql(waits) == "1", WAIT_S, what="the one who waits")
+        walk = made.headless(BOOK, database=DATABASE, to=str(made.place))
+    assert walk.code == 7
+    assert f"{MOMENT}/locks" in walk.red()
+    assert TRY not in walk.done()
+
+
+def test_beside_another_dump_and_without_connections_it_is_not_begun(made: Ground) -> None:
+    with made.session(DATABASE) as other:
+        other.execute("set application_name = 'pg_dump'")
+        other.execute(f'alter database "{DATABASE}" connection limit 4')
+        walk = made.headless(BOOK, database=DATABASE, to=str(made.place))
+        other.execute(f'alter database "{DATABASE}" connection limit -1')
+    assert walk.code == 7
+    assert {f"{MOMENT}/dumps", f"{MOMENT}/slots"} & set(walk.red())
+    assert TRY not in walk.done()
+
+
+def test_a_scratch_directory_that_is_not_there_fails_the_step_and_keeps_nothing(made: Ground) -> None:
+    walk = made.headless(BOOK, database=DATABASE, to=str(made.place / "nowhere-at-all"))
+    assert walk.code == 7, walk.text
+    assert "is not the absolute path of a directory" in walk.text
+
+
+def test_without_a_pg_dump_that_can_it_is_not_begun(made: Ground, tmp_path: Path) -> None:
+    for name in ("pg_dump", "psql"):
+        program = tmp_path / name
+        program.write_text(
+            f"#!/bin/sh\nif [ {name} = psql ]; then echo 180000; else echo 'pg_dump (PostgreSQL) 9.6'; fi\n"
+        )
+        program.chmod(0o755)
+    walk = made.scene.headless(BOOK, database=DATABASE, to=str(made.place), programs=str(tmp_path))
+    assert walk.code == 7
+    assert f"{MOMENT}/program" in walk.red()
+    assert TRY not in walk.done()
