@@ -1,0 +1,179 @@
+"""The runbook `restore`, walked with real dumps: what it sets is put back whatever comes, an error is told as one."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.background import wait_until
+from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
+from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk
+
+BOOK = "restore"
+HERE = "can-it-be-restored-here"
+RESTORE, SQL = "restore-it/run", "restore-it/sql"
+ERRORS = "what-could-not-be-restored"
+TAKEN = ("maintenance_work_mem", "max_wal_size", "checkpoint_timeout", "autovacuum", "synchronous_commit")
+_WAITS = f"select 1 from pg_locks where locktype = 'advisory' and objid = {HELD} and not granted"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground(tmp_path_factory.mktemp("restores")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def archive(here: Ground) -> Path:
+    return here.dumped("whole", "--format=directory", "--jobs=2")
+
+
+@pytest.fixture(scope="module")
+def broken(here: Ground) -> Path:
+    """A dump in which one key does not hold, as triggers that were switched off leave it."""
+    here.cluster.psql("create table orphans (id int references items_2)", dbname=DATABASE)
+    here.cluster.psql("set session_replication_role = replica; insert into orphans values (-1)", dbname=DATABASE)
+    made = here.dumped("broken", "--format=custom")
+    here.cluster.psql("drop table orphans", dbname=DATABASE)
+    return made
+
+
+def settings(here: Ground) -> list[str]:
+    return [here.setting(name) for name in TAKEN]
+
+
+def test_all_of_it_is_there_and_its_phases_are_told_and_the_settings_are_back(here: Ground, archive: Path) -> None:
+    before = settings(here)
+    walk = here.headless(BOOK, database="a 'copy'", archive=str(archive), jobs="2", speed="fast")
+    assert walk.code == 0, walk.text
+    assert here.cluster.psql("select count(*) from items_1, held", dbname="a 'copy'") == "5000"
+    assert here.cluster.psql("select count(*) from pg_stats where tablename = 'items_1'", dbname="a 'copy'") == "3"
+    assert settings(here) == before
+    assert any("autovacuum" in one.text for one in walk.records("block.result", "be-quicker-for-a-while"))
+    found = values_of(walk, RESTORE)
+    assert found["errors"] == 0 and found["data_s"] is not None and found["indexes_s"] is not None
+    rows = table_of(walk, RESTORE)
+    assert {"data", "indexes", "constraints"} <= {row[1] for row in rows if row[0] == "phase"}
+    longest = [row[1] for row in rows if row[0] == "longest"]
+    assert "TABLE DATA public.items_1" in longest and "INDEX public.items_1_n_idx" in longest, rows
+    assert hushed(here.scene.console.home), "the password is written down"
+
+
+def test_errors_that_were_ignored_are_told_and_a_person_decides(here: Ground, broken: Path) -> None:
+    inputs = {"archive": str(broken), "jobs": "2", "speed": "safe", "statistics": "none"}
+    before = settings(here)
+    walk = here.headless(BOOK, f"{ERRORS}=accept", database="accepted", **inputs)
+    assert walk.code == 0, walk.text
+    assert values_of(walk, RESTORE) | {"exit": 1, "errors": 1} == values_of(walk, RESTORE)
+    [told] = [row[1] for row in table_of(walk, RESTORE) if row[0] == "error"]
+    assert "orphans_id_fkey" in told and "violates foreign key" in told
+    [end] = [one for one in walk.records("block.result") if one.block == RESTORE]
+    assert "ended with errors" in end.text and ": ok" not in end.text
+    walk = here.headless(BOOK, f"{ERRORS}=stop", database="refused", **inputs)
+    assert walk.code == 7, walk.text
+    assert "put-back" in walk.text and settings(here) == before
+    undecided = here.headless(BOOK, database="undecided", **inputs)
+    assert undecided.code == 8, "nobody said what is to become of the errors"
+    assert "what-came-of-it" not in undecided.states()
+    put_back(here)
+    assert settings(here) == before
+
+
+def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here: Ground, archive: Path) -> None:
+    before = settings(here)
+    here.cluster.psql('create database "cut short"')
+    killer = threading.Thread(target=lambda: kill_when_it_waits(here, archive))
+    with ExitStack() as sessions:
+
+        def held() -> None:
+            holder = sessions.enter_context(here.session("cut short"))
+            holder.execute(f"select pg_advisory_lock({HELD})")
+            killer.start()
+
+        answers: dict[str, Says] = {
+            "start": "yes", RESTORE: then(held, "y"), "failed": "abort", "undo": "all", "ack": "y", "yes": "yes",
+        }  # fmt: skip
+        walk = here.person(BOOK, answers, database="cut short", archive=str(archive), jobs="2", speed="fast")
+    assert walk.code == 7 and killer.ident is not None, walk.text
+    killer.join(WAIT_S)
+    assert "signal 9" in walk.text
+    assert "restore-it" not in walk.states() and "statistics" not in walk.states()
+    assert settings(here) == before
+
+
+def test_what_is_there_is_dropped_only_by_its_name(here: Ground, archive: Path) -> None:
+    here.cluster.psql("create database old")
+    here.cluster.psql("create table precious (i int)", dbname="old")
+    inputs = {"database": "old", "archive": str(archive), "jobs": "2", "speed": "none"}
+    walk = here.headless(BOOK, "what-is-there-already=stop", **inputs)
+    assert walk.code == 0 and walk.red() == [], walk.text
+    drop: dict[str, Says] = {"start": "yes", "choose": "drop", "type": ASKED, "ack": "y"}
+    wrong = here.person(BOOK, {**drop, "input": DATABASE, "failed": "abort", "undo": "none"}, **inputs)
+    assert wrong.code == 7, wrong.text
+    assert here.cluster.psql("select count(*) from precious", dbname="old") == "0", "it was dropped by another's name"
+    right = here.person(BOOK, {**drop, "input": "old"}, **inputs)
+    assert right.code == 0, right.text
+    assert here.cluster.psql("select to_regclass('precious') is null and to_regclass('items_1') is not null",
+                             dbname="old") == "t"  # fmt: skip
+
+
+def test_sql_packed_by_gzip_is_restored_statement_by_statement(here: Ground) -> None:
+    packed = here.place / "all.sql.gz"
+    packed.write_bytes(gzip.compress(here.dumped("all.sql").read_bytes()))
+    walk = here.headless(BOOK, database="of sql", archive=str(packed), speed="none", statistics="stages")
+    assert walk.code == 0, walk.text
+    assert here.cluster.psql("select count(*) from items_1", dbname="of sql") == "5000"
+    assert values_of(walk, SQL)["errors"] == 0
+    assert any("items_1" in row[1] for row in table_of(walk, SQL) if row[0] == "longest")
+
+
+def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broken: Path) -> None:
+    content = broken.read_bytes()
+    newer, cut, none = here.place / "newer", here.place / "cut", here.place / "none"
+    newer.write_bytes(content[:6] + bytes([99]) + content[7:])
+    cut.write_bytes(content[:200])
+    none.write_bytes(b"no dump at all\n" * 100)
+    for path in (newer, cut, none, here.place / "nowhere"):
+        assert refused(here, archive=str(path)).red() == [f"{HERE}/dump"], path
+    with here.session(DATABASE):
+        assert refused(here, archive=str(broken), database=DATABASE).red() == [f"{HERE}/slots"]
+    here.cluster.psql("select pg_create_physical_replication_slot('unread', true)")
+    assert refused(here, archive=str(broken)).red() == [f"{HERE}/wal"]
+    here.cluster.psql("select pg_drop_replication_slot('unread')")
+
+
+def refused(here: Ground, **inputs: str) -> Walk:
+    """A walk that was not begun."""
+    walk = here.headless(BOOK, **{"database": "never", "speed": "none", **inputs})
+    assert walk.code == 7, walk.text
+    assert walk.records("run.started") == [] and walk.done() == []
+    assert here.cluster.psql("select count(*) from pg_database where datname = 'never'") == "0"
+    return walk
+
+
+def put_back(here: Ground) -> None:
+    """As a finding offers it while settings of a run that is over are still there."""
+    walk = here.headless("put-back")
+    assert walk.code == 0, walk.text
+
+
+def kill_when_it_waits(here: Ground, archive: Path) -> None:
+    wait_until(lambda: here.cluster.psql(_WAITS, dbname="cut short"), WAIT_S, what="a COPY that waits")
+    found = [process for process in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_restore(process, archive)]
+    for process in found:
+        os.kill(process, signal.SIGKILL)
+
+
+def is_restore(process: int, archive: Path) -> bool:
+    try:
+        words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0].endswith(b"pg_restore") and str(archive).encode() in words
