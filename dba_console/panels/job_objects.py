@@ -23,7 +23,7 @@ _PHASES = (
     Column("pct", "share", 6, right=True),
     Column("grade", "known by", 8),
     Column("done", "done", 9, right=True, spare=3),
-    Column("total", "of", 9, right=True, spare=3),
+    Column("total", "of", 11, right=True, spare=3),
     Column("rate", "rate", 10, right=True, spare=2),
     Column("wall", "wall", 8, right=True),
     Column("busy", "busy", 8, right=True, spare=1),
@@ -36,7 +36,7 @@ _OBJECTS = (
     Column("pct", "share", 6, right=True),
     Column("grade", "known by", 8, spare=4),
     Column("done", "done", 9, right=True, spare=5),
-    Column("total", "of", 9, right=True, spare=1),
+    Column("total", "of", 11, right=True, spare=1),
     Column("rate", "rate", 10, right=True, spare=6),
     Column("elapsed", "elapsed", 8, right=True),
     Column("left", "left", 8, right=True),
@@ -54,6 +54,7 @@ def phase_lines(row: ProgressRow, width: int) -> list[Line]:
 def _phase(one: PhaseRow) -> Row:
     state = {"waiting": "waiting", "done": "done"}.get(one.state)
     grade = state or ("unknown" if one.pct is None else grade_words(one.grade))
+    unit = "" if one.unit in (None, "bytes") else f" {name_of(one.unit, 6)}"
     under_way = one.state not in ("done", "waiting")
     return Row(
         one.name,
@@ -64,7 +65,7 @@ def _phase(one: PhaseRow) -> Row:
             Cell(human_pct(one.pct) if under_way else "", one.pct),
             Cell(grade, None, "dim" if one.state == "waiting" else "stale" if grade == "unknown" else ""),
             Cell("" if one.done is None else amount(one.done, one.unit)),
-            Cell("" if one.total is None else amount(one.total, one.unit)),
+            Cell("" if one.total is None else f"{amount(one.total, one.unit)}{unit}"),
             Cell("" if one.rate_per_s is None else per_s(one.rate_per_s, one.unit)),
             Cell("" if one.wall_s is None else human_duration(one.wall_s)),
             Cell("" if one.busy_s is None else human_duration(one.busy_s)),
@@ -132,5 +133,5 @@ def _object(one: ObjectRow) -> Row:
 def _size(one: ObjectRow) -> str:
     """The whole of it in its unit, else the bytes it weighs."""
     if one.total is not None:
-        return amount(one.total, one.unit)
+        return amount(one.total, one.unit) + ("" if one.unit in (None, "bytes") else f" {name_of(one.unit, 6)}")
     return "" if one.weight is None else human_bytes(one.weight)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, ProgressRow
 from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, clean, fit, line_width
+from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, fit, line_width
 from dba_console.panels.cells import width as len_of
 from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
 from dba_console.panels.progress_words import (
@@ -18,7 +18,7 @@ from dba_console.panels.progress_words import (
     left_words,
     of_phase,
     per_s,
-    program_words,
+    phase_words,
     row_key,
     share,
     title_words,
@@ -55,7 +55,7 @@ def _worded(row: ProgressRow, width: int, cells: int, *, short: bool, least: int
 
     A share of the whole stands before the phase, a share of the phase behind it: nobody takes one for the other.
     """
-    name, phase, tail = title_words(row), clean((row.phase or "")[:80]), _tail(row, short=short)
+    name, phase, tail = title_words(row), phase_words(row), _tail(row, short=short)
     if phase and is_job(row) and (row.pct is None or row.scope == "whole"):
         middle = (*_middle(row, cells, named=True), Span(f", in {phase}", "dim"))
         return _joined(name, "", middle, tail, width, least)
@@ -112,27 +112,27 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
 
 
 _COLUMNS = (
-    Column("kind", "operation", 17, help="Program or command", sort_key="K"),
-    Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P", spare=1),
-    Column("database", "database", 14, sort_key="D", spare=7),
-    Column("object", "object", 30, help="What it works on now", grow=True, sort_key="O"),
-    Column("phase", "phase", 30, help="As the progress view words it", sort_key="H"),
-    Column("pct", "share", 6, right=True, help="Share done", sort_key="S", descending=True),
-    Column("of", "of", 5, help="What it is a share of: all of the job, or only the phase it is in", spare=2),
-    Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown"),
-    Column("done", "done", 9, right=True, sort_key="N", descending=True, spare=5),
-    Column("total", "total", 9, right=True, sort_key="T", descending=True, spare=6),
-    Column("unit", "unit", 9, help="Of done and total", spare=4),
-    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True, spare=8),
-    Column("elapsed", "elapsed", 8, right=True, sort_key="E", descending=True),
-    Column("eta", "left", 8, right=True, help="Time left of what the share is of; ≈ is no measurement", sort_key="L",
+    Column("kind", "operation", 21, help="Program and database, or command and object", grow=True, sort_key="K"),
+    Column("phase", "phase", 13, help="As the progress view words it", sort_key="H"),
+    Column("pct", "share", 6, right=True, help="Share done; ≈ is an estimate", sort_key="S", descending=True),
+    Column("of", "of", 5, help="What it is a share of: all of it, or only the phase it is in"),
+    Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
+    Column("object", "works on", 30, help="What a program works on now", sort_key="O", spare=3),
+    Column("database", "database", 14, sort_key="D", spare=8),
+    Column("done", "done", 9, right=True, sort_key="N", descending=True, spare=6),
+    Column("total", "total", 9, right=True, sort_key="T", descending=True, spare=7),
+    Column("unit", "unit", 9, help="Of done and total", spare=5),
+    Column("rate", "rate", 10, right=True, help="Units per second", sort_key="R", descending=True, spare=9),
+    Column("elapsed", "elapsed", 7, right=True, sort_key="E", descending=True),
+    Column("eta", "left", 7, right=True, help="Time left of what the share is of; ≈ is no measurement", sort_key="L",
            descending=True),
-    Column("usual", "usual", 8, right=True, help="How long it took before", sort_key="U", descending=True, spare=3),
+    Column("usual", "usual", 7, right=True, help="How long it took before", sort_key="U", descending=True, spare=1),
     Column("errors", "errors", 6, right=True, help="So far; ? where its messages cannot be read", sort_key="X",
            descending=True),
     Column(
         "blocks", "waiting", 7, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
     ),
+    Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P", spare=4),
 )  # fmt: skip
 
 
@@ -147,19 +147,19 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 
 
 def _row(row: ProgressRow) -> Row:
-    name, phase = name_of(row.object, 120) if row.object else "", name_of(row.phase, 80) if row.phase else ""
+    name = name_of(row.object, 120) if row.object and is_job(row) else ""
+    phase = phase_words(row)
     late: Style = "" if row.late_s is None else "warn"
     return Row(
         row_key(row),
         (
-            Cell(program_words(row), row.kind),
-            Cell("" if row.pid is None else str(row.pid), row.pid),
-            Cell("–" if _of_cluster(row) else name_of(row.database), row.database),
-            Cell(name, name),
+            Cell(title_words(row), row.kind),
             Cell(phase, phase),
-            cell_number(human_pct(row.pct), row.pct),
+            cell_number(_pct(row), row.pct),
             _of(row),
             Cell(name_of(row.grade), row.grade),
+            Cell(name, name),
+            Cell("–" if _of_cluster(row) else name_of(row.database), row.database),
             cell_number(amount(row.done, row.unit), row.done),
             cell_number(amount(row.total, row.unit), row.total),
             Cell(name_of(row.unit) if row.unit else "", row.unit),
@@ -169,9 +169,15 @@ def _row(row: ProgressRow) -> Row:
             Cell("" if row.usual_s is None else human_duration(row.usual_s), row.usual_s, late),
             _errors(row),
             Cell(str(row.blocks), row.blocks, level(row.blocks, 1, 10)),
+            Cell("" if row.pid is None else str(row.pid), row.pid),
         ),
         Lines(lambda: _more(row)),
     )
+
+
+def _pct(row: ProgressRow) -> str:
+    sign = "≈" if row.grade == "estimated" and row.pct is not None else ""
+    return sign + human_pct(row.pct)
 
 
 def _of(row: ProgressRow) -> Cell:

@@ -49,7 +49,16 @@ def title_words(row: ProgressRow) -> str:
     """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`."""
     if is_job(row):
         return f"{program_words(row)} {name_of(row.database, 40) if row.database else ''}".rstrip()
-    return f"{kind_words(row)} {statement(row.object or row.database or row.query, 60)}".rstrip()
+    if row.object or row.kind == "basebackup":
+        return f"{kind_words(row)} {statement(row.object, 60)}".rstrip()
+    if row.query:
+        return statement(row.query, 60)
+    return f"{kind_words(row)} in {name_of(row.database, 40)}" if row.database else kind_words(row)
+
+
+def phase_words(row: ProgressRow) -> str:
+    """The phase as the progress view words it, without what stands before each step of an index build."""
+    return name_of((row.phase or "").removeprefix("building index: "), 80)
 
 
 def share(row: ProgressRow, *, named: bool = True) -> Line:
@@ -80,7 +89,13 @@ def of_phase(row: ProgressRow) -> bool:
 
 
 def left_words(eta_s: float | None, grade: str) -> str:
-    """A time left, with `≈` where it is no measurement; `?` where it is not known."""
+    """A time left, with `≈` where it is no measurement, and then never in seconds; `?` where it is not known.
+
+    >>> left_words(840.0, "estimated"), left_words(12.0, "history"), left_words(12.0, "measured"), left_words(None, "")
+    ('≈14m', '<1m', '12s', '?')
+    """
+    if eta_s is not None and eta_s < 60 and grade in ("estimated", "history"):
+        return "<1m"
     sign = "≈" if grade in ("estimated", "history") and eta_s is not None else ""
     return sign + human_duration(eta_s)
 

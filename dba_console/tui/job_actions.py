@@ -23,7 +23,7 @@ class JobActions:
         if isinstance(view, JobsView):
             row = view.chosen
             if row is None:
-                self._navigator.notice = "nothing is under way there any more"
+                self._navigator.notice = "nothing is under way"
             else:
                 self._stage.job(row)
 

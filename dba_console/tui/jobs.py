@@ -25,6 +25,8 @@ class JobsView(DetailView):
 
     def __init__(self, name: str = PANEL) -> None:
         super().__init__(name)
+        self._last: tuple[str, ProgressRow] | None = None
+        """The selected row as it was last seen, and its key."""
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -32,15 +34,29 @@ class JobsView(DetailView):
 
     @property
     def chosen(self) -> ProgressRow | None:
-        """The selected row, with none selected the first one; None where it is gone or there is none."""
-        grid = self.grid
-        if grid is None or self._frame is None:
-            return None
-        if grid.selected is None:
-            grid.move(0)
-        if grid.selected is None:
-            return None
-        return find_row(self._frame, grid.selected)
+        """The selected row, as it was last seen where it is gone; with none selected the first one. None where there
+        is none."""
+        if self.grid is not None and self.grid.selected is None:
+            self.grid.move(0)
+        self._remember()
+        return None if self._last is None else self._last[1]
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        lines = super().lines(scene, width, height)
+        self._remember()
+        return lines
+
+    def _remember(self) -> None:
+        key = None if self.grid is None else self.grid.selected
+        if key is None or self._frame is None:
+            self._last = None
+            return
+        pid = self._last[1].pid if self._last is not None and self._last[0] == key else None
+        found = find_row(self._frame, key, pid)
+        if found is not None:
+            self._last = (key, found)
+        elif self._last is not None and self._last[0] != key:
+            self._last = None
 
 
 class JobPage(Page):

@@ -28,8 +28,8 @@ NIGHTLY = ProgressRow(
 )
 RESTORE = ProgressRow(kind="pg_restore", pid=8002, database="copy", elapsed_s=600.0, usual_s=580.0, phase="indexes")
 BACKUP = ProgressRow(
-    kind="basebackup", pid=8003, pct=80.0, grade="estimated", elapsed_s=4000.0, eta_s=1000.0, usual_s=3000.0, late_s=1000.0,
-    phase="streaming database files",
+    kind="basebackup", pid=8003, pct=80.0, grade="estimated", elapsed_s=4000.0, eta_s=1000.0, usual_s=3000.0,
+    late_s=1000.0, phase="streaming database files",
 )  # fmt: skip
 ROWS = [NIGHTLY, RESTORE, BACKUP]
 

@@ -98,12 +98,15 @@ def test_the_page_is_scrolled_and_stays_where_it_is_when_a_new_sample_comes() ->
     assert first == shown(view, frame_of(dump_row(10_000)), 12).splitlines()[1] != ""
 
 
-def test_enter_on_a_job_that_is_gone_opens_nothing_else() -> None:
+def test_enter_on_a_job_that_is_gone_opens_it_as_it_was_and_no_other() -> None:
     view = JobsView()
     shown(view, frame_of(dump_row()))
     assert view.chosen is not None and view.chosen.process == 812
     shown(view, frame_of(structs.replace(dump_row(), process=900, pid=1, backends=[1])))
-    assert view.chosen is None
+    assert view.chosen is not None and view.chosen.process == 812
+    assert "68% of all" in shown(JobPage(view.chosen), frame_of())
+    shown(nothing := JobsView(), frame_of())
+    assert nothing.chosen is None
 
 
 def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
