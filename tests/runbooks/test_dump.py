@@ -23,7 +23,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 def test_a_dump_has_its_name_once_it_is_whole_and_its_times_are_told(here: Ground) -> None:
     to = here.place / "nightly 'one'"
-    walk = here.headless(BOOK, database=DATABASE, to=str(to), jobs="2", same_disk="yes", verify="read")
+    walk = here.headless(BOOK, database=DATABASE, to=str(to), jobs="2", same_disk="yes", verify="sample")
     assert walk.code == 0, walk.text
     assert (to / "toc.dat").exists() and not to.with_name(to.name + ".partial").exists()
     assert f"the data of {TABLES + 2} tables" in walk.output

@@ -160,7 +160,7 @@ def refused(here: Ground, **inputs: str) -> Walk:
 
 def put_back(here: Ground) -> None:
     """As a finding offers it while settings of a run that is over are still there."""
-    walk = here.headless("put-back")
+    walk = here.scene.headless("put-back")
     assert walk.code == 0, walk.text
 
 

@@ -38,7 +38,8 @@ class Reading:
     """One execution of one command that dumps or restores. Used by the run's thread alone."""
 
     def __init__(self, program: str, archive: str | None, jobs: int | None, clock: Clock) -> None:
-        self._program, self._archive, self._jobs, self._clock = program, archive, jobs, clock
+        self.archive, self.jobs = archive, jobs
+        self._program, self._clock = program, clock
         self._lane = Lane("archive", clock)
         self._before: list[Line] = []
         """What came before the first object: as long as its list need not be there."""
@@ -79,16 +80,16 @@ class Reading:
         self._lane.close()
 
     def _begun(self, plan: Plan | None) -> Course:
-        course = self._course = Course(plan, self._program, self._jobs)
+        course = self._course = Course(plan, self._program, self.jobs)
         for line in self._before:
             course.see(line.wall_us, line.text, line.stream)
         self._before.clear()
         return course
 
     def _opened(self) -> Plan | None:
-        if self._archive is None:
+        if self.archive is None:
             return None
-        path = self._archive
+        path = self.archive
         try:
             return self._lane.call(lambda: open_archive(path), OPEN_S)
         except (LaneTimeout, ConsoleError, OSError):

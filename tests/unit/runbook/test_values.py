@@ -138,6 +138,10 @@ def test_only_a_text_that_is_wholly_a_reference_is_replaced() -> None:
     assert arguments(["rm", "%(path)s", "--", "-%(path)s"], {"path": "/a b; c"}) == ["rm", "/a b; c", "--", "-%(path)s"]
     with pytest.raises(UsageError, match="path has no value"):
         arguments(["%(path)s"], {"path": None})
+    copy = {"copy": {"exit": 0, "first_line": None}}
+    assert arguments(["%(copy.exit)s"], copy) == ["0"] and filled("%(copy.none)s", copy) is None
+    with pytest.raises(UsageError):
+        arguments(["%(copy.first_line)s"], copy)
 
 
 def test_the_environment_holds_plain_numbers_and_the_parts_of_results() -> None:

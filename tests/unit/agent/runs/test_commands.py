@@ -8,7 +8,7 @@ from pathlib import Path
 from dba_console.agent.runs.commands import Attendance, outcome_of
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.environment import secrets_of, server_environment
-from dba_console.agent.runs.shell import OUTPUT_LIMIT, environment, run_short, script
+from dba_console.agent.runs.shell import OUTPUT_LIMIT, environment, program, run_short, script
 from dba_console.clock import SYSTEM
 from dba_console.keeping.look import Exit, Line
 
@@ -37,6 +37,14 @@ def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path
 def test_a_flood_is_read_and_not_kept() -> None:
     code, output, _ = short("head -c 3000000 /dev/zero | tr '\\0' x")
     assert code == 0 and len(output) == OUTPUT_LIMIT
+
+
+def test_this_program_is_called_by_its_name_in_a_script_and_speaks_english() -> None:
+    code, output, errors = short("dba-console --version; echo $LC_ALL $PG_COLOR; echo \"language '$LANGUAGE'\"")
+    assert code == 0, errors
+    assert output.splitlines()[1:] == ["C.UTF-8 never", "language ''"]
+    assert output.startswith("dba-console")
+    assert program(["dba-console", "--version"])[-1] == "--version" and program(["psql"]) == ["psql"]
 
 
 def test_a_command_finds_the_server_of_its_run() -> None:
