@@ -53,6 +53,11 @@ class Course:
         self._see_sessions(seen)
         self._see_output(seen)
         self._see_catalog(seen)
+        self.done_last.extend(
+            item.entry.dump_id
+            for item in self.ledger.changed()
+            if item.state == "done" and item.entry.phase != "schema"
+        )
         return planned
 
     def end(self, wall_us: int, exit: int | None, words: Words) -> None:
@@ -96,7 +101,7 @@ class Course:
                 continue
             since_us = sight.started_us if sight.started_us is not None and sight.started_us <= now_us else None
             item = self.ledger.running(
-                key, now_us, sight.done, sight.total, sight.unit, sight.pid, since_us=since_us
+                key, now_us, sight.done, sight.total, sight.unit, sight.pid, since_us=since_us, measured=sight.measured,
             )  # fmt: skip
             if item is not None and item.state == "running":
                 found[item.entry.dump_id] = sight
@@ -168,8 +173,6 @@ class Course:
         item: Item | None = self.ledger.items().get(dump_id)
         if item is not None and item.state in ("waiting", "running"):
             self.ledger.finished(dump_id, at_us)
-            if item.entry.phase != "schema":
-                self.done_last.append(dump_id)
 
 
 def _key(sight: Sight, *, planned: bool) -> Key | None:

@@ -14,6 +14,7 @@ from dba_console.archives.forecast import Memory, PhaseBefore, PhaseForecast, Ph
 from dba_console.archives.ledger import Ledger
 from dba_console.probes.jobs.programs import Program
 
+NEAR_US = 2_000_000
 RECENT = 5
 """Runs whose medians stand for the run before: what they did long ago is no measure of tonight."""
 
@@ -100,11 +101,13 @@ def before_of(runs: Sequence[Run]) -> PhasesBefore | None:
 
 def _said_before(program: Program, shares: Iterable[Share]) -> float:
     """What was last said of the very program, by a look that was lost or an agent before this one."""
-    for one in shares:
-        if (one.kind, one.process) == (program.kind, program.pid):
-            # Starts are told in hundredths of a second, by a clock that may be set a little.
-            return min(MOST, one.pct) if abs(one.started_us - program.started_us) < 2_000_000 else 0.0
-    return 0.0
+    # Starts are told in hundredths of a second, by a clock that may be set a little.
+    said = (
+        min(MOST, one.pct)
+        for one in shares
+        if (one.kind, one.process) == (program.kind, program.pid) and abs(one.started_us - program.started_us) < NEAR_US
+    )
+    return max(said, default=0.0)
 
 
 def _sentence(reason: str) -> str:

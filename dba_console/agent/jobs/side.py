@@ -41,7 +41,9 @@ class JobSide:
         self._newest: Look | None = None
         self._told: dict[Owner, Told] = {}
         self._shares: tuple[Share, ...] = ()
-        """What was last said of the jobs under way, by this agent or the one before."""
+        """What was last said of the jobs under way."""
+        self._left: tuple[Share, ...] = ()
+        """What the agent before this one said last."""
         self._kept_us = 0
         self._mine: frozenset[int] = frozenset()
         """Sessions of jobs, as last seen."""
@@ -119,7 +121,7 @@ class JobSide:
             wall_us=self._clock.wall_us(),
             mono_us=self._clock.mono_us(),
             runs={key: tuple(self._history.runs(key)) for key in self._running()},
-            shares=self._shares,
+            shares=(*self._left, *self._shares),
         )
 
     @property
@@ -156,7 +158,7 @@ class JobSide:
             kept = self._keeping.read()
             if kept is not None:
                 self._history.take(kept, self._running(), wall_us, mono_us)
-                self._shares = self._shares or tuple(kept.shares)
+                self._left = tuple(kept.shares)
                 self._changed = True
         elif (self._history or self._shares) and self._keeping.write(
             self._kept, now=self._unsaved or self._due(mono_us)

@@ -151,12 +151,14 @@ class Tracked:
         )  # fmt: skip
 
     def _critical(self, course: Course, seen: Seen) -> tuple[str, ...]:
-        """Found anew once a minute: it takes a pass over all objects."""
+        """By what its objects weigh, and once a minute by what they took: it takes a pass over all of them."""
+        plan = course.planned.plan
+        if plan is None or self.owner.kind != "pg_restore":
+            return ()
+        if self._looks % CHAIN_EVERY == 0:
+            links = critical_links(plan if self._looks == 0 else course.ledger, seen.question.wall_us)
+            self._chain = chain_now(links) or self._chain
         self._looks += 1
-        if course.planned.plan is not None and self._looks % CHAIN_EVERY == 1 and self.owner.kind == "pg_restore":
-            self._chain = chain_now(critical_links(course.ledger, seen.question.wall_us))
-        elif course.planned.plan is None:
-            self._looks = 0
         return self._chain
 
     def _phase(self, seen: Seen, course: Course) -> str | None:

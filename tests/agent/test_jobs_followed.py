@@ -1,0 +1,167 @@
+"""Dumps and restores that anybody started are followed object by object; each is held up where the test looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from dba_console.agent.jobs.store import load, save
+from dba_console.demo.cluster import Cluster
+from dba_console.samples.jobs import JobNow, ObjectNow
+from tests.agent.job_eyes import KEY, eyes, prepare
+from tests.conftest import binaries_of
+from tests.host.job_ground import Ground, quoted
+
+pytestmark = pytest.mark.root
+"""Whose a connection is can be seen by root, or by who runs both the server and the program."""
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """A server with databases to be dumped and archives to be restored."""
+    directory: Path = tmp_path_factory.mktemp("followed")
+    with Cluster(binaries_of(None), settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
+        made = Ground(cluster, directory)
+        prepare(made)
+        yield made
+
+
+def objects(job: JobNow, state: str) -> dict[str, ObjectNow]:
+    return {one.name: one for one in job.objects if one.state == state}
+
+
+def phase(job: JobNow, name: str) -> tuple[str, int | None, int, int]:
+    (found,) = [one for one in job.phases if one.name == name]
+    return found.state, found.items, found.items_done, found.items_running
+
+
+def fresh(ground: Ground) -> str:
+    """An empty database."""
+    name = ground.target() + "_empty"
+    ground.cluster.psql(f"create database {name}")
+    return name
+
+
+@pytest.mark.parametrize("first", ["the dump", "the agent"])
+def test_a_parallel_dump_is_followed_by_its_files_and_sessions(ground: Ground, first: str) -> None:
+    command = ground.dump("-Fd", "-j2", "-Z6", "-f", first)
+    with eyes(ground.cluster) as watched:
+        if first == "the agent":
+            watched.tick()
+        with ground.held(command, 2) as held:
+            job = watched.until(lambda job: job.pct is not None and objects(job, "running"), "its objects")
+            assert (job.kind, job.format, job.jobs, job.database) == ("pg_dump", "directory", 2, "full_one")
+            assert job.pid == held.process.pid and set(job.backends) == held.backends()
+            assert set(objects(job, "running")) == {"hold.one", "hold.two"}
+            assert phase(job, "data") == ("running", 2, 0, 2) and job.counts == (2, 0, 0, 0)
+            assert job.grade == "estimated" and 0 < (job.pct or 0) < 100
+            one = objects(job, "running")["hold.one"]
+            assert one.pid in held.held_backends() and one.unit == "rows" and (one.done or 0) < (one.total or 0)
+            assert job.writes == str(ground.directory / first) and (job.written_bytes or 0) > 0
+            assert job.fits is True and job.mount is not None
+            assert any(source.startswith("toc.dat") for source in job.sources)
+            (row,) = [row for row in watched.rows if row.kind == "pg_dump"]
+            assert (row.process, row.scope, row.pct, row.grade) == (job.pid, "whole", job.pct, "estimated")
+            assert row.counts is not None and row.counts.running == 2
+        event = watched.ended("pg_dump")
+    assert event.details["format"] == "directory" and event.details["bytes"] > 0
+    assert set(event.details["phases"]) == {"data"}
+
+
+@pytest.mark.parametrize("how", ["custom", "plain into gzip"])
+def test_a_serial_dump_is_followed_table_by_table(ground: Ground, how: str) -> None:
+    custom = how == "custom"
+    command = ground.dump("-Fc", "-f", "serial.dump") if custom else f"{quoted(*ground.dump())} | gzip > serial.sql.gz"
+    with eyes(ground.cluster) as watched, ground.held(command, 1):
+        job = watched.until(lambda job: job.pct is not None and objects(job, "running"), "its table")
+        assert (set(objects(job, "running")), set(objects(job, "waiting"))) == ({"hold.one"}, {"hold.two"})
+        assert phase(job, "data") == ("running", 2, 0, 1)
+        assert job.writes == str(ground.directory / ("serial.dump" if custom else "serial.sql.gz"))
+        assert (job.format, job.need_bytes is not None) == ("custom" if custom else "plain", True)
+
+
+def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Ground) -> None:
+    target = fresh(ground)
+    command = [ground.path("pg_restore"), "-j2", "-v", "-d", ground.dsn(target), "shop.d"]
+    with eyes(ground.cluster) as watched:
+        with ground.held(command, 1, target) as held:
+            job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+            index = objects(job, "running")["shop.lines_held"]
+            assert (index.what, index.phase, index.pid) == ("INDEX", "indexes", *held.held_backends())
+            assert phase(job, "data")[0] == "done" and phase(job, "indexes")[3] == 1
+            assert job.reads == str(ground.directory / "shop.d") and job.read_bytes == job.read_size_bytes
+            assert job.errors == 0 and any(one.startswith("stderr in ") for one in job.sources)
+            assert any("shop.lines" in one for one in job.critical)
+        event = watched.ended("pg_restore")
+    assert event.details["errors"] == 0
+    assert {"data", "indexes", "constraints"} <= set(event.details["phases"])
+
+
+def test_a_restore_met_in_its_middle_is_told_by_what_it_has_made(ground: Ground) -> None:
+    target = fresh(ground)
+    command = quoted(ground.path("pg_restore"), "-d", ground.dsn(target), "shop.c") + " 2>/dev/null"
+    with ground.held(command, 1, target), eyes(ground.cluster) as watched:
+        job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+        assert phase(job, "schema")[0] == "done" and phase(job, "data") == ("done", 2, 2, 0)
+        assert phase(job, "constraints")[0] == "waiting"
+        assert job.grade in ("estimated", "unknown") and job.errors is None
+        assert "its messages are thrown away" in job.unknown
+
+
+def test_a_script_is_followed_by_the_file_it_is_read_from(ground: Ground) -> None:
+    target = ground.target()
+    command = f"zcat p.sql.gz | {quoted(ground.path('psql'), '-q', '-d', ground.dsn(target))}"
+    with eyes(ground.cluster) as watched, ground.held(command, 1, target):
+        job = watched.until(lambda job: job.kind == "psql" and objects(job, "running"), "its table")
+        assert job.reads == str(ground.directory / "p.sql.gz")
+        assert 0 < (job.read_bytes or 0) <= (job.read_size_bytes or 0) == (ground.directory / "p.sql.gz").stat().st_size
+        assert set(objects(job, "running")) == {"hold.one"}
+        assert (job.pct, job.grade, job.eta_s) == (None, "unknown", None)
+        assert any(why.startswith("a script does not tell what follows its data") for why in job.unknown)
+
+
+def test_two_dumps_of_one_database_at_once_are_two_jobs(ground: Ground) -> None:
+    both = " & ".join(quoted(*ground.dump("-Fc", "-f", name)) for name in ("left.dump", "right.dump"))
+    with eyes(ground.cluster) as watched:
+        with ground.held(f"{both} & wait", 2):
+            watched.until(lambda _: len(watched.jobs) == 2 and all(job.pid for job in watched.jobs), "two jobs")
+            assert {job.writes for job in watched.jobs} == {
+                str(ground.directory / name) for name in ("left.dump", "right.dump")
+            }
+            assert [len(job.backends) for job in watched.jobs] == [1, 1]
+            assert sorted(row.process or 0 for row in watched.rows) == sorted(job.pid or 0 for job in watched.jobs)
+            assert watched.past is not None
+        watched.until_idle()
+        ends = [event for event in watched.events if event.kind == "job.ended"]
+    assert len(ends) == 2
+
+
+def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground, tmp_path: Path) -> None:
+    with ground.held(ground.dump("-Fc", "-f", "again.dump"), 1):
+        with eyes(ground.cluster) as watched:
+            watched.until(lambda job: job.pct is not None, "its share")
+            said = [job.pct for look in watched.looks for job in look.jobs if job.pct is not None]
+        kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+        assert said == sorted(said) and kept is not None and [one.pct for one in kept.shares] == said[-1:]
+        kept.shares = [structs.replace(one, pct=90.0) for one in kept.shares]
+        save(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json", kept)
+        with eyes(ground.cluster) as watched:
+            job = watched.until(lambda job: (job.pct or 0) >= 90, "its share as it was said to be")
+            assert job.pct == 90.0
+
+
+def test_what_is_known_of_a_run_is_remembered(ground: Ground, tmp_path: Path) -> None:
+    with eyes(ground.cluster) as watched:
+        with ground.held(ground.dump("-Fd", "-v", "-f", "kept"), 1):
+            watched.until(lambda job: job.pct is not None, "its share")
+        watched.ended("pg_dump")
+        watched.until_idle()
+    kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+    assert kept is not None
+    ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_dump"]
+    assert (run.format, run.errors, run.version) == ("directory", 0, run.version)
+    assert run.size_bytes and run.bytes and run.rate_per_s and [one.name for one in run.phases][-1] == "data"
+    assert kept.shares == []
