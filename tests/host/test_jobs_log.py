@@ -26,7 +26,7 @@ def test_a_log_of_its_own_is_read_from_its_beginning_to_its_last_line(ground: Gr
         first = logs.look([found])[found.pid]
         assert first.source == f"stderr in {ground.directory / 'spoken.log'}"
         assert first.from_start and first.old and first.unknown is None
-        assert texts(first)[0].startswith("pg_dump: last built-in OID is ")
+        assert any(text.startswith("pg_dump: last built-in OID is ") for text in texts(first))
         assert logs.look([found])[found.pid].lines == ()
     rest = texts(logs.last(found))
     assert 'pg_dump: dumping contents of table "hold.two"' in rest
@@ -113,7 +113,7 @@ def test_a_command_of_a_run_is_read_from_its_keepers_log_with_its_own_stamps(gro
         standing = wait(directory, LIMIT_S)
         assert standing.exit is not None and standing.exit.ok
     lines = [*words.lines, *logs.last(found).lines]
-    assert lines[0].text.startswith("pg_dump: last built-in OID is ")
+    assert lines[0].text.startswith("pg_dump: ")
     assert 'pg_dump: dumping contents of table "hold.two"' in [line.text for line in lines]
     assert all(line.stamped and line.stream == "e" for line in lines)
 

@@ -32,7 +32,7 @@ _FIRST_WORDS = {
     "pg_dump": b"pg_dump: last built-in OID is ",
     "pg_restore": b"pg_restore: connecting to database for restore",
 }
-"""What a program says first with -v, in every version from 13 to 18 and once in a run."""
+"""What a program says early with -v, in every version from 13 to 18 and once in a run; before it no object is named."""
 _KEEPER = b"dba_console.keeper"
 _ANCESTORS = 4
 _COPYING = frozenset(("tee",))

@@ -44,6 +44,11 @@ class _Found:
     unknown: list[str] = field(default_factory=list)
     pipes: set[str] = field(default_factory=set)
 
+    def add(self, writing: Writing) -> None:
+        """A file that is written; one descriptor of it is enough (pg_dump copies that of its standard output)."""
+        if all((one.path, one.pid) != (writing.path, writing.pid) for one in self.writings):
+            self.writings.append(writing)
+
 
 class Pipelines:
     """The flows of programs, look by look. Used by one thread."""
@@ -178,7 +183,7 @@ class Pipelines:
                 continue
             to_stdout = link.target == _target(links, 1)
             if (named and link.fd > 2 and link.target != log) or (not named and to_stdout):
-                found.writings.append(_writing(file, program.kind))
+                found.add(_writing(file, program.kind))
         if named or pid != program.pid:
             return
         stdout = next((link for link in links if link.fd == 1), None)
@@ -218,7 +223,8 @@ class Pipelines:
         log = _target(links, 2)
         files = [file_of(self._proc, pid, link) for link in links if link.fd == 1 or link.target != log]
         written = [one for one in files if one is not None and one.writes]
-        found.writings += [_writing(one, stat.command) for one in written]
+        for one in written:
+            found.add(_writing(one, stat.command))
         stdout = next((link for link in links if link.fd == 1), None)
         key = None if stdout is None else pipe_key(self._proc, pid, stdout)
         if not written and key is not None and deepest and key not in found.pipes:

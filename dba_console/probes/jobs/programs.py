@@ -28,8 +28,8 @@ YOUNG_LOOKS = 3
 """A process is read in so many looks after its first one: between fork and exec it has its parent's name."""
 ARGUMENTS_SIZE = 131_072
 """Bytes of a command line that are read."""
-_KERNEL_PARENT = 2
-"""kthreadd: its children are threads of the kernel and never become anything else."""
+_NAMES = frozenset(f"{kind}\n".encode() for kind in KINDS)
+"""As /proc/PID/comm has them."""
 _VERSION = re.compile(r"/(?:postgresql|pgsql|postgres|pg|edb|as)[-_/]?(\d+(?:\.\d+)*)(?:/[^/]+)*/[^/]+$")
 
 
@@ -78,21 +78,13 @@ class Program:
         return None if self.directory is None else posixpath.normpath(posixpath.join(self.directory, written))
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What is kept of a process between looks."""
-
-    looks: int = 1
-    start_ticks: int = -1
-    kernel: bool = False
-
-
 class Programs:
     """The programs of a host, look by look. Used by one thread."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, int] = {}
+        """Every process of the host -> how often its name was read."""
         self._known: dict[int, Program] = {}
         self._turn = 0
         self._self = os.getpid()
@@ -101,31 +93,26 @@ class Programs:
         """The programs that run now, in the order of their pids, without their workers. Raises OSError only where
         there is no /proc at all; processes that end meanwhile are left out."""
         pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]
-        alive = set(pids)
-        for pid in self._seen.keys() - alive:
+        for pid in self._seen.keys() - pids:
             del self._seen[pid]
-        found = {}
         self._turn = (self._turn + 1) % TURNS
-        for pid in pids:
-            if self._due(pid) and (stat := stat_of(self._proc, pid)) is not None:
-                program = self._judge(pid, stat)
-                if program is not None:
-                    found[pid] = program
+        found = {pid: program for pid in pids if self._due(pid) and (program := self._judge(pid)) is not None}
         self._known = found
         return _joined(found, self._parent)
 
     def _due(self, pid: int) -> bool:
-        seen = self._seen.get(pid)
-        if seen is None or pid in self._known:
-            return True
-        return not seen.kernel and (seen.looks < YOUNG_LOOKS or pid % TURNS == self._turn)
+        return self._seen.get(pid, 0) < YOUNG_LOOKS or pid % TURNS == self._turn or pid in self._known
 
-    def _judge(self, pid: int, stat: ProcStat) -> Program | None:
-        seen = self._seen.get(pid)
-        if seen is None or seen.start_ticks != stat.start_ticks:
-            seen = self._seen[pid] = _Seen(0, stat.start_ticks, stat.parent == _KERNEL_PARENT)
-        seen.looks += 1
-        if stat.command not in KINDS or stat.state in "ZX" or pid == self._self:
+    def _judge(self, pid: int) -> Program | None:
+        """What the process is now. Its name is the cheapest thing to read of it."""
+        self._seen[pid] = self._seen.get(pid, 0) + 1
+        try:
+            name = read_once(f"{self._proc}/{pid}/comm", 64)
+        except OSError:
+            return None
+        if name not in _NAMES or pid == self._self or (stat := stat_of(self._proc, pid)) is None:
+            return None
+        if stat.command not in KINDS or stat.state in "ZX":
             return None
         known = self._known.get(pid)
         if known is not None and known.start_ticks == stat.start_ticks and known.kind == stat.command:
