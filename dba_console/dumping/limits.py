@@ -12,6 +12,8 @@ from dba_console.units import human_duration, human_pct
 BUSY_PCT = 90.0
 """Of all processors, or of a disk's time."""
 OTHERS_PCT = 25.0
+MEMORY_SHARE = 0.2
+"""Of what was dumped, read from the disk: below it the pages were in memory."""
 AT_WORK = 0.85
 """Of the time a process could have run, what it did: it waited for hardly anything."""
 
@@ -103,8 +105,11 @@ def notes_of(runs: Sequence[Run], table_bytes: int, cpus: int, memory: int | Non
             f"others kept up to {human_pct(others)} of the processors busy: on a quieter host more jobs may help"
         )
     known = [run for run in runs if run.read_bytes is not None and run.done > 0]
-    if known and all((run.read_bytes or 0) < 0.2 * run.done for run in known[1:] or known):
-        text = "these runs read from memory"
+    cached = [run for run in known if (run.read_bytes or 0) < MEMORY_SHARE * run.done]
+    if cached and len(cached) >= len(known) - 1:
+        text = (
+            "these runs read from memory" if len(cached) == len(known) else "all but one of these runs read from memory"
+        )
         if memory is not None and table_bytes > memory:
             text += ", and the database is larger than memory: a real dump reads from the disk (--fresh shows that)"
         found.append(text)
