@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from dba_console.frames.model import ObjectRow, PhaseRow, ProgressRow
@@ -18,15 +19,15 @@ _TITLES = {"running": "running", "failed": "failed", "waiting": "waiting, larges
 
 _PHASES = (
     Column("name", "phase", 11),
-    Column("objects", "objects", 18, right=True),
-    Column("bar", "", _BAR, spare=4),
+    Column("objects", "objects", 26, right=True),
+    Column("bar", "", _BAR, spare=6),
     Column("pct", "share", 6, right=True),
     Column("grade", "known by", 8),
     Column("done", "done", 9, right=True, spare=3),
     Column("total", "of", 11, right=True, spare=3),
-    Column("rate", "rate", 10, right=True, spare=2),
+    Column("rate", "rate", 10, right=True, spare=5),
     Column("wall", "wall", 8, right=True),
-    Column("busy", "busy", 8, right=True, spare=1),
+    Column("busy", "busy", 8, right=True, spare=4),
     Column("left", "left", 8, right=True),
 )
 _OBJECTS = (
@@ -48,10 +49,11 @@ def phase_lines(row: ProgressRow, width: int) -> list[Line]:
     """A line for each phase. With -j they overlap: `wall` is from first to last, `busy` that of all its objects."""
     if not row.phases:
         return []
-    return table_lines(_PHASES, [_phase(one) for one in row.phases], width)
+    failed = Counter(one.phase for one in row.objects if one.state == "failed")
+    return table_lines(_PHASES, [_phase(one, failed[one.name]) for one in row.phases], width)
 
 
-def _phase(one: PhaseRow) -> Row:
+def _phase(one: PhaseRow, failed: int) -> Row:
     state = {"waiting": "waiting", "done": "done"}.get(one.state)
     grade = state or ("unknown" if one.pct is None else grade_words(one.grade))
     unit = "" if one.unit in (None, "bytes") else f" {name_of(one.unit, 6)}"
@@ -60,7 +62,7 @@ def _phase(one: PhaseRow) -> Row:
         one.name,
         (
             Cell(name_of(one.name, 11), None, "" if one.state != "waiting" else "dim"),
-            Cell(_objects(one)),
+            Cell(_objects(one, failed), None, "crit" if failed else ""),
             Cell(bar(one.pct, _BAR) if under_way and one.pct is not None else "", None, "bar"),
             Cell(human_pct(one.pct) if under_way else "", one.pct),
             Cell(grade, None, "dim" if one.state == "waiting" else "stale" if grade == "unknown" else ""),
@@ -74,10 +76,11 @@ def _phase(one: PhaseRow) -> Row:
     )
 
 
-def _objects(one: PhaseRow) -> str:
-    """`180 of 214, 4▶`: done of all there are, and how many are under way."""
+def _objects(one: PhaseRow, failed: int) -> str:
+    """`180 of 214, 4▶, 1 failed`: done of all there are, how many are under way, and that some went wrong."""
     running = f", {one.items_running}▶" if one.items_running else ""
-    return f"{one.items_done} of {integer(one.items)}{running}"
+    wrong = f", {failed} failed" if failed else ""
+    return f"{one.items_done} of {integer(one.items)}{running}{wrong}"
 
 
 def object_lines(row: ProgressRow, width: int) -> list[Line]:

@@ -112,12 +112,13 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
 
 
 _COLUMNS = (
-    Column("kind", "operation", 21, help="Program and database, or command and object", grow=True, sort_key="K"),
-    Column("phase", "phase", 13, help="As the progress view words it", sort_key="H"),
+    Column("kind", "operation", 22, help="Program and database, or command and object", sort_key="K"),
+    Column("phase", "phase", 12, help="As the progress view words it", sort_key="H"),
     Column("pct", "share", 6, right=True, help="Share done; ≈ is an estimate", sort_key="S", descending=True),
     Column("of", "of", 5, help="What it is a share of: all of it, or only the phase it is in"),
     Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
-    Column("object", "works on", 30, help="What a program works on now", sort_key="O", spare=3),
+    Column("object", "works on", 30, help="What a program works on now", grow=True, sort_key="O",
+           spare=3),
     Column("database", "database", 14, sort_key="D", spare=8),
     Column("done", "done", 9, right=True, sort_key="N", descending=True, spare=6),
     Column("total", "total", 9, right=True, sort_key="T", descending=True, spare=7),
@@ -130,7 +131,7 @@ _COLUMNS = (
     Column("errors", "errors", 6, right=True, help="So far; ? where its messages cannot be read", sort_key="X",
            descending=True),
     Column(
-        "blocks", "waiting", 7, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
+        "blocks", "wait", 5, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
     ),
     Column("pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P", spare=4),
 )  # fmt: skip
