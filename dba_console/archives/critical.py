@@ -72,7 +72,7 @@ def _seconds(item: Item, rates: Rates | None) -> float | None:
 def _task(item: Item, seconds: float | None, *, worth: bool) -> Task:
     entry = item.entry
     if seconds is None:
-        seconds = 0.0 if worth else (entry.weight or 0.0) * PRIOR.get(entry.desc, 0.0)
+        seconds = 0.0 if worth else (entry.weight or 0.0) * PRIOR[entry.desc][1]
     return Task(
         dump_id=entry.dump_id,
         seconds=seconds,

@@ -16,7 +16,7 @@ from dba_console.archives.entries import Phase
 from dba_console.archives.items import Item
 from dba_console.archives.ledger import Ledger
 from dba_console.archives.phases import PhaseSum
-from dba_console.archives.rates import OF_PHASE, SHARE_KNOWN, Cost, PhaseBefore, PhasesBefore, Rates
+from dba_console.archives.rates import OF_PHASE, SHARE_KNOWN, Cost, PhaseBefore, PhasesBefore, Rates, sure
 from dba_console.archives.schedule import Task, makespan, shares
 
 __all__ = ["Forecast", "Memory", "PhaseBefore", "PhaseForecast", "PhasesBefore", "forecast"]
@@ -24,11 +24,9 @@ __all__ = ["Forecast", "Memory", "PhaseBefore", "PhaseForecast", "PhasesBefore",
 _EARLIEST = 0.05
 """Part done below which nothing is foretold."""
 _LATEST_PCT = 99.0
-_WRONG_BY = 1.6
-"""Times that what is assumed may take as long as it is assumed to."""
-_SURE = 0.15
-"""Of the whole time: how much later it may end so, for an end to be foretold."""
-_KEPT = 0.2
+_SURE = 0.22
+"""Of the whole time: how far off the end may be by what is assumed, for one to be foretold."""
+_KEPT = 0.27
 """The same, once one has been foretold."""
 _FOLLOWED = 1500
 """Objects that are played forward one by one; the lighter rest is a sum."""
@@ -195,22 +193,23 @@ def _under_way(item: Item, rates: Rates, now_us: int, left: _Left) -> None:
     share = item.share if entry.phase == "data" else None
     cost = rates.cost(entry.desc, entry.weight) if entry.weight is not None else None
     if share is not None and share >= SHARE_KNOWN and item.started_us is not None:
-        cost = Cost(max(elapsed * (1 - share) / share, 0.01 * elapsed), "measured")
+        cost = sure(max(elapsed * (1 - share) / share, 0.01 * elapsed), "measured")
     elif cost is None:
         left.miss(entry.desc)
         return
     elif share is not None:
-        cost = Cost(cost.seconds * (1 - share), cost.source)
-    elif elapsed > cost.seconds * (1 - _OVERDUE):
-        cost = Cost(_OVERDUE * elapsed, "assumed")
+        still = 1 - share
+        cost = Cost(cost.seconds * still, cost.source, cost.least * still, cost.most * still)
     else:
-        cost = Cost(cost.seconds - elapsed, cost.source)
+        floor = _OVERDUE * elapsed
+        rest = (max(one - elapsed, floor) for one in (cost.seconds, cost.least, cost.most))
+        cost = Cost(next(rest), cost.source, *rest)
     left.add(entry.phase, cost)
     left.tasks.append(_task(item, cost))
 
 
 def _task(item: Item, cost: Cost) -> Task:
-    entry, running = item.entry, item.state == "running"
+    entry, running, assumed = item.entry, item.state == "running", cost.source == "assumed"
     return Task(
         dump_id=entry.dump_id,
         seconds=cost.seconds,
@@ -220,7 +219,8 @@ def _task(item: Item, cost: Cost) -> Task:
         shares=shares(entry.desc),
         phase=entry.phase,
         running=running,
-        assumed=cost.source == "assumed",
+        least=cost.least if assumed else None,
+        most=cost.most if assumed else None,
     )
 
 
@@ -236,7 +236,7 @@ def _lump(desc: str, count: int, weight: float, rates: Rates, left: _Left) -> No
     seconds = rate.each_s * count + rate.per_byte_s * weight
     left.lump_s += seconds
     left.lump_assumed_s += seconds if rate.source == "assumed" else 0.0
-    left.add(OF_PHASE.get(desc, "rest"), Cost(seconds, rate.source))
+    left.add(OF_PHASE.get(desc, "rest"), sure(seconds, rate.source))
 
 
 def _seconds(ledger: Ledger, left: _Left, jobs: int) -> tuple[float | None, str]:
@@ -248,16 +248,12 @@ def _seconds(ledger: Ledger, left: _Left, jobs: int) -> tuple[float | None, str]
         return None, "how large its objects are is not known"
     if any(desc in OF_PHASE for desc in left.unknown):
         return None, "nothing is finished yet that the rest could be measured by"
-    return _played(left, jobs, 1.0), ""
+    return _played(left.tasks, left.lump_s, jobs), ""
 
 
-def _played(left: _Left, jobs: int, assumed: float) -> float:
-    """Seconds until the end if what is assumed takes `assumed` times as long."""
-    tasks = left.tasks
-    lump = left.lump_s + left.lump_assumed_s * (assumed - 1)
-    if assumed != 1.0:
-        tasks = [replace(task, seconds=task.seconds * assumed) if task.assumed else task for task in tasks]
-    return max((sum(task.seconds for task in tasks) + lump) / jobs, makespan(tasks, jobs))
+def _played(tasks: list[Task], lump_s: float, jobs: int) -> float:
+    """Seconds until the end: no less than the work shared out evenly."""
+    return max((sum(task.seconds for task in tasks) + lump_s) / jobs, makespan(tasks, jobs))
 
 
 def _smoothed(seconds: float, elapsed: float, now_us: int, memory: Memory) -> float:
@@ -275,10 +271,15 @@ def _reason(seconds: float, elapsed: float, left: _Left, jobs: int, *, shown: bo
     """Why no end is foretold; None where one is."""
     if elapsed < (elapsed + seconds) * _EARLIEST:
         return "less than 5 % is done: too little to measure the rest by"
-    if not left.lump_assumed_s and not any(task.assumed for task in left.tasks):
+    if not left.lump_assumed_s and not any(task.most is not None for task in left.tasks):
         return None
-    later = _played(left, jobs, _WRONG_BY) - seconds
-    if later > (_KEPT if shown else _SURE) * (elapsed + seconds):
+    late = [replace(task, seconds=task.most) if task.most is not None else task for task in left.tasks]
+    early = [replace(task, seconds=task.least) if task.least is not None else task for task in left.tasks]
+    doubt = max(
+        _played(late, left.lump_s + left.lump_assumed_s, jobs) - seconds,
+        seconds - _played(early, left.lump_s - left.lump_assumed_s / 2, jobs),
+    )
+    if doubt > (_KEPT if shown else _SURE) * (elapsed + seconds):
         return "too much of what is left is of a kind or size that none was finished of yet"
     return None
 

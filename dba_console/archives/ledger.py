@@ -6,18 +6,18 @@ middle. Nothing here passes over all objects when a line comes or a tick passes:
 
 from __future__ import annotations
 
+from dba_console.archives.echo import Echo
 from dba_console.archives.entries import PHASES, Entry, Phase, Plan
 from dba_console.archives.items import Item, Items, Sums
 from dba_console.archives.messages import Message, read_lines
 from dba_console.archives.mistakes import LONGEST_TEXT, ErrorSeen, Mistakes
 from dba_console.archives.phases import PhaseSum, phase_sum
 from dba_console.archives.plan import phase_of
-from dba_console.archives.statements import read_statement
+from dba_console.archives.statements import Statement
 
 Key = int | tuple[str | None, str] | tuple[str, str | None, str]
 """A dump id; schema and tag; or desc, schema and tag, which is never mistaken."""
 _MOST_UNPLANNED = 100_000
-_LONGEST_STATEMENT = 2000
 _AFTER_DATA = 4
 _DUMPED = frozenset({"TABLE DATA", "BLOBS"})
 """What a dump spends its time with; the rest of its plan was read before."""
@@ -49,7 +49,7 @@ class Ledger:
         self._context: int | None = None
         self._unnamed = 0
         self._last_us: int | None = None
-        self._statement = ""
+        self._echo = Echo()
         self._data_seen = False
 
     @property
@@ -202,9 +202,7 @@ class Ledger:
         elif said.kind == "phase":
             self._passed(wall_us, said)
         else:
-            self._other(said)
-        if said.kind != "other" or said.program is None:
-            self._last_us = wall_us
+            self._other(wall_us, said)
 
     def _launched(self, wall_us: int, said: Message) -> None:
         item = self._items.by_id.get(said.dump_id or 0) or self._unplanned(said.dump_id, said)
@@ -331,26 +329,25 @@ class Ledger:
             sums.started_us = wall_us if sums.started_us is None else sums.started_us
             sums.ended_us = wall_us
 
-    def _other(self, said: Message) -> None:
+    def _other(self, wall_us: int, said: Message) -> None:
         if said.dump_id is not None and said.dump_id in self._items.by_id:
             self._context = said.dump_id
         elif said.program is None and said.text.startswith(("DETAIL:", "Command was:")):
             self._mistakes.more(said.text)
         elif said.program is None and self.program == "psql":
-            self._statement = f"{self._statement}\n{said.text}"[-_LONGEST_STATEMENT:]
+            self._echo.add(wall_us, said.text)
 
     def _hear_psql(self, wall_us: int, said: Message) -> None:
         if said.kind == "error":
             self._failed(wall_us, said.text)
-            self._statement = ""
+            self._echo.take()
         elif said.kind == "start":
             self._started(wall_us, said)
         elif said.kind == "done":
-            self._statement_ended(wall_us, said)
-            self._statement = ""
+            self._statement_ended(wall_us, said, self._echo.take())
         self._last_us = wall_us
 
-    def _statement_ended(self, wall_us: int, said: Message) -> None:
+    def _statement_ended(self, wall_us: int, said: Message, echoed: Statement | None) -> None:
         """A command tag: of the one object of its kind seen at work, of the statement echoed before, or of neither."""
         kinds = _OF_STATEMENT.get(said.name)
         if kinds is None:
@@ -360,12 +357,12 @@ class Ledger:
         if len(seen) == 1:
             self._end(seen[0], wall_us, exact=False)
             return
-        echoed = read_statement(self._statement.strip()) if self._statement else None
         item = self._item_of((echoed.desc, echoed.schema, echoed.tag)) if echoed is not None else None
         if item is None and (said.name != "ALTER TABLE" or self._data_seen):
             item = self._unplanned(None, said)
         if item is not None and item.state in ("waiting", "running"):
-            self._items.begin(item, self._last_us if self._last_us is not None else wall_us)
+            begun = self._echo.since_us if echoed is not None else self._last_us
+            self._items.begin(item, begun if begun is not None else wall_us)
             self._end(item, wall_us, exact=echoed is not None)
 
     def _find(self, key: Key) -> Item | None:

@@ -17,20 +17,23 @@ SHARE_KNOWN = 0.05
 """Of an object under way: from here on its own pace says more than what others took."""
 _BEYOND = 20.0
 """Times the heaviest object measured, up to which a rate is carried over."""
+_FAR = 500.0
+"""The same, where their time went by their size and not by their number."""
 _ALIKE = 0.05
 """Spread of weights, squared and relative, below which they count as equal."""
-PRIOR = {
-    "TABLE DATA": 1.0,
-    "BLOBS": 1.0,
-    "CONSTRAINT": 0.25,
-    "INDEX": 0.4,
-    "FK CONSTRAINT": 0.7,
-    "CHECK CONSTRAINT": 0.1,
-    "ANALYZE": 0.05,
+_SEVERAL = 5
+PRIOR: dict[str, tuple[float, float, float]] = {
+    "TABLE DATA": (1.0, 1.0, 1.0),
+    "BLOBS": (0.5, 1.0, 2.0),
+    "CONSTRAINT": (0.13, 0.22, 0.36),
+    "INDEX": (0.25, 0.4, 0.65),
+    "FK CONSTRAINT": (0.3, 0.65, 1.2),
+    "CHECK CONSTRAINT": (0.05, 0.1, 0.3),
+    "ANALYZE": (0.02, 0.05, 0.2),
 }
-"""Seconds a byte of table as a multiple of what its data took: the middle of what restores of equal tables with a key,
-two indexes and a foreign key each gave with one and two jobs, default and tuned (0.13-0.34, 0.28-0.57, 0.5-1.2).
-Assumed only until one of the kind is measured, and said to be assumed."""
+"""Seconds a byte of table as a multiple of what its data took, at least, likely and at most: the range that restores of
+equal tables with a key, two indexes and a foreign key each gave, with one and two jobs, default and tuned. Assumed only
+until one of the kind is measured, and said to be assumed: how far the range reaches decides if an end is foretold."""
 OF_PHASE: dict[str, Phase] = {
     "TABLE DATA": "data",
     "BLOBS": "data",
@@ -69,17 +72,25 @@ class Rate(Struct, frozen=True, kw_only=True, gc=False):
     """measured: in this run; history; assumed: from another kind."""
     upto: float
     """Bytes of the heaviest object that it is known to hold for."""
+    by_size: bool = False
+    """Their bytes took most of the time of those measured."""
 
     def of(self, weight: float) -> float:
         return self.each_s + self.per_byte_s * weight
 
 
 class Cost(Struct, frozen=True, gc=False):
-    """Of one object."""
+    """Of one object: seconds, and between what they may lie where they are assumed."""
 
     seconds: float
     source: str
     """As that of a rate."""
+    least: float
+    most: float
+
+
+def sure(seconds: float, source: str) -> Cost:
+    return Cost(seconds, source, seconds, seconds)
 
 
 class Rates:
@@ -92,7 +103,12 @@ class Rates:
         self._points: dict[str, list[tuple[float, float]]] = {}
         self._before = before
         self._found: dict[str, Rate | None] = {}
+        self._overdue: dict[str, float] = {}
+        """Seconds a byte that one under way has taken already: its kind takes no less."""
         for item in running:
+            if item.started_us is not None and item.entry.weight and item.entry.phase != "data":
+                taken = max(0, now_us - item.started_us) / 1e6 / item.entry.weight
+                self._overdue[item.entry.desc] = max(taken, self._overdue.get(item.entry.desc, 0.0))
             point = _point(item, now_us)
             if point is not None:
                 self._points.setdefault(item.entry.desc, []).append(point)
@@ -109,15 +125,22 @@ class Rates:
         rate = self.of(desc)
         if rate is None:
             return None
-        if rate.source == "assumed" or weight <= rate.upto * _BEYOND:
-            return Cost(rate.of(weight), rate.source)
+        if rate.source == "assumed":
+            return self._doubted(desc, rate, weight)
+        if weight <= rate.upto * (_FAR if rate.by_size else _BEYOND):
+            return sure(max(rate.of(weight), self._overdue.get(desc, 0.0) * weight), rate.source)
         other = self._from_before(desc)
         if other is not None:
-            return Cost(other.of(weight), "history")
+            return sure(other.of(weight), "history")
         liked = self._likened(desc)
-        if liked is not None and weight <= liked.upto * _BEYOND:
-            return Cost(liked.of(weight), "assumed")
-        return Cost(rate.of(weight), "assumed")
+        trusted = liked is not None and weight <= liked.upto * _BEYOND
+        return self._doubted(desc, liked if liked is not None and trusted else rate, weight)
+
+    def _doubted(self, desc: str, rate: Rate, weight: float) -> Cost:
+        least, likely, most = PRIOR.get(desc, (0.3, 1.0, 3.0))
+        taken = self._overdue.get(desc, 0.0) * weight
+        whole = max(rate.of(weight), taken)
+        return Cost(whole, "assumed", max(whole * least / likely, taken), whole * most / likely)
 
     def _measured(self, desc: str) -> Rate | None:
         sums, points = self._classes.get(desc), self._points.get(desc, [])
@@ -134,7 +157,8 @@ class Rates:
         heaviest = max([sums.heaviest, *(weight for weight, _ in points)])
         if heaviest <= 0 and sums.weight > 0:
             return None  # only empty ones so far: what a byte costs is not known
-        return Rate(each_s=each, per_byte_s=per_byte, source="measured", upto=heaviest)
+        by_size = n >= _SEVERAL and per_byte * w > t / 2
+        return Rate(each_s=each, per_byte_s=per_byte, source="measured", upto=heaviest, by_size=by_size)
 
     def _least(self, desc: str) -> float:
         """What an object of any kind costs at least, where its own kind does not tell: as an empty table's data."""
@@ -158,13 +182,12 @@ class Rates:
         return Rate(each_s=0.0, per_byte_s=seconds / weight, source="history", upto=float("inf"))
 
     def _likened(self, desc: str) -> Rate | None:
-        ratio = PRIOR.get(desc)
-        if ratio is None:
+        if desc not in PRIOR:
             return None
         for kind in ("TABLE DATA", "INDEX", "CONSTRAINT", "BLOBS"):
             known = self._measured(kind) if kind != desc else None
             if known is not None and known.per_byte_s > 0:
-                per_byte = known.per_byte_s * ratio / PRIOR[kind]
+                per_byte = known.per_byte_s * PRIOR[desc][1] / PRIOR[kind][1]
                 return Rate(each_s=known.each_s, per_byte_s=per_byte, source="assumed", upto=known.upto)
         return None
 

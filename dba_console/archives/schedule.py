@@ -32,8 +32,9 @@ class Task(Struct, frozen=True, gc=False):
     """Others may work at its table meanwhile, as far as they share too."""
     phase: Phase = "data"
     running: bool = False
-    assumed: bool = False
-    """Its seconds rest on objects of another kind or size."""
+    least: float | None = None
+    """Seconds it may take as well, where they rest on objects of another kind or size."""
+    most: float | None = None
 
 
 def shares(desc: str) -> bool:

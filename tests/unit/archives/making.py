@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from dba_console.archives.entries import Entry, Plan
+from dba_console.archives.entries import Entry, Phase, Plan
 from dba_console.archives.forecast import Forecast, Memory, PhasesBefore, forecast
 from dba_console.archives.ledger import Ledger
 
@@ -66,27 +66,31 @@ def archive(*entries: bytes, minor: int = 16, form: int = 3) -> io.BytesIO:
     return io.BytesIO(head(len(entries), minor=minor, form=form) + b"".join(entries))
 
 
+def _made(dump_id: int, desc: str, phase: Phase, tag: str, size: int, table: int, *needs: int) -> Entry:
+    return Entry(
+        dump_id=dump_id,
+        desc=desc,
+        phase=phase,
+        schema="public",
+        tag=tag,
+        weight=float(size),
+        table=table,
+        needs=needs,
+    )
+
+
 def plan_of_sizes(sizes: Sequence[int], *, keys: bool = True) -> Plan:
     """A table of each size, with a primary key, two indexes and a foreign key to the table before it."""
     entries = []
-    for at, size in enumerate(sizes):
-        table = 1000 + at
-        made = {"schema": "public", "weight": float(size), "table": table}
-        entries.append(Entry(dump_id=table, desc="TABLE DATA", phase="data", tag=f"t{at}", **made))
-        key = Entry(
-            dump_id=20_000 + at, desc="CONSTRAINT", phase="indexes", tag=f"t{at} pk{at}", needs=(table,), **made
-        )
-        entries.append(key)
+    for nth, size in enumerate(sizes):
+        table, key = 1000 + nth, 20_000 + nth
+        entries.append(_made(table, "TABLE DATA", "data", f"t{nth}", size, table))
+        entries.append(_made(key, "CONSTRAINT", "indexes", f"t{nth} pk{nth}", size, table, table))
         for of in (0, 1):
-            number_ = 40_000 + 2 * at + of
-            index = Entry(dump_id=number_, desc="INDEX", phase="indexes", tag=f"ix{at}_{of}", needs=(table,), **made)
-            entries.append(index)
-        if at and keys:
-            needs = (table, table - 1, 20_000 + at - 1)
-            fk = Entry(
-                dump_id=60_000 + at, desc="FK CONSTRAINT", phase="constraints", tag=f"t{at} fk{at}", needs=needs, **made
-            )
-            entries.append(fk)
+            entries.append(_made(40_000 + 2 * nth + of, "INDEX", "indexes", f"ix{nth}_{of}", size, table, table))
+        if nth and keys:
+            needs = (table, table - 1, key - 1)
+            entries.append(_made(60_000 + nth, "FK CONSTRAINT", "constraints", f"t{nth} fk{nth}", size, table, *needs))
     return Plan(entries=tuple(entries), format="directory")
 
 
