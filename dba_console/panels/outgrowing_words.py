@@ -33,6 +33,8 @@ def sentences(found: Outgrowing) -> list[str]:
 
 
 def _trend(trend: Trend) -> str:
+    if not trend.runs:
+        return "Its trend is not known: no run of it is known that did its work."
     asked = f"{_runs(trend.runs)} over {_days(trend.days)}"
     if trend.verdict == "few" or trend.per_day_s is None or trend.low_s is None or trend.high_s is None:
         return f"Its trend is not known: {asked} tell nothing, it takes {ENOUGH} over {LEAST_DAYS:.0f} days."

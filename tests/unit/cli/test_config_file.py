@@ -126,3 +126,13 @@ def test_a_password_in_a_target_is_neither_shown_nor_in_a_repr(tmp_path: Path) -
     shown = {key: value for key, value, _ in settings(loaded)}
     assert shown["targets.db1.dsn"] == "host=db1 password=********"
     assert "s3cret" not in repr(loaded)
+
+
+def test_windows_of_jobs_are_durations_and_shown_with_where_they_come_from(tmp_path: Path) -> None:
+    text = '[jobs]\nwindow = "8h"\n[jobs.windows]\n"pg_dump of app" = "90m"\n'
+    rows = {key: (value, origin) for key, value, origin in settings(load(tmp_path, text))}
+    assert rows["jobs.window"] == ("8h", f"{tmp_path}/config.toml:2")
+    assert rows['jobs.windows."pg_dump of app"'] == ("90m", f"{tmp_path}/config.toml:4")
+    assert load(tmp_path, text, DBA_CONSOLE_JOBS_WINDOW="6h").config.jobs.window == "6h"
+    for wrong in ('window = "0s"', 'windows = { a = "soon" }', "windows = { a = 3 }", 'windows = "8h"'):
+        assert "jobs.window" in complaint(tmp_path, f"[jobs]\n{wrong}\n")
