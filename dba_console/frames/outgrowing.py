@@ -78,7 +78,11 @@ class Windows(NamedTuple):
 
     def of(self, job: JobPast) -> float | None:
         """The window of that job, None where it has none."""
-        return self.named.get(job.name, self.default_s)
+        return self.named_so(job.name)
+
+    def named_so(self, name: str) -> float | None:
+        """The window of the job of that name, as `job_name` makes it."""
+        return self.named.get(name, self.default_s)
 
 
 NO_WINDOWS = Windows()

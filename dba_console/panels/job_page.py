@@ -21,7 +21,7 @@ from dba_console.panels.progress_words import (
     row_key,
     title_words,
 )
-from dba_console.panels.times import moment_of
+from dba_console.panels.times import minute, moment, moment_of
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
 __all__ = ["find_row", "job_page", "job_title"]
@@ -49,10 +49,15 @@ def job_title(row: ProgressRow) -> Line:
     return (Span(title_words(row), "title"),)
 
 
-def job_page(frame: Frame, row: ProgressRow, width: int) -> list[Line]:
-    """Every line of the page; the most important first, none wider than `width`."""
+def job_page(frame: Frame, row: ProgressRow, width: int, window_s: float | None = None) -> list[Line]:
+    """Every line of the page; the most important first, none wider than `width`. `window_s`: how long it may take."""
     cells = max(20, width - 1)
-    lines = [*_trouble(row, cells), *_facts(frame, row, cells), *_waiting(frame, row, cells)]
+    lines = [
+        *_trouble(row, cells),
+        *_outside(row, window_s, cells),
+        *_facts(frame, row, cells),
+        *_waiting(frame, row, cells),
+    ]
     phases = phase_lines(row, cells)
     if phases:
         lines += [(), *phases]
@@ -84,6 +89,20 @@ def _trouble(row: ProgressRow, cells: int) -> list[Line]:
     return lines
 
 
+def _outside(row: ProgressRow, window_s: float | None, cells: int) -> list[Line]:
+    """It is past its window, or will be by what is left of it."""
+    if window_s is None or row.elapsed_s is None or not is_job(row):
+        return []
+    window = f"its window of {human_duration(window_s)}"
+    if row.elapsed_s > window_s:
+        return _warned(f"over {window} by {human_duration(row.elapsed_s - window_s)}", cells, "warn")
+    # What is left of a phase is the least of what is left of all.
+    if row.eta_s is not None and row.elapsed_s + row.eta_s > window_s:
+        over = human_duration(row.elapsed_s + row.eta_s - window_s)
+        return _warned(f"will not fit {window}: about {over} over, by what is left of it now", cells, "warn")
+    return []
+
+
 def _warned(text: str, cells: int, style: Style) -> list[Line]:
     return [(Span(("! " if place == 0 else "  ") + one, style),) for place, one in enumerate(wrap(text, cells - 2))]
 
@@ -93,7 +112,7 @@ def _warned(text: str, cells: int, style: Style) -> list[Line]:
 
 def _facts(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
     facts = [
-        ("done", _how_far(row)),
+        ("done", _how_far(row, frame.at_us)),
         ("works on", said(name_of(row.object, 400)) if row.object and not row.objects else ()),
         ("what", _what(row)),
         ("since", _since(row)),
@@ -118,7 +137,7 @@ def _labelled(label: str, value: Line, cells: int) -> Iterator[Line]:
         yield (Span(f"{label if place == 0 else '':<{_LABEL}} ", "dim"), *piece)
 
 
-def _how_far(row: ProgressRow) -> Line:
+def _how_far(row: ProgressRow, at_us: int) -> Line:
     """The share with what it is of, the amount, the rate, and what is left, each with how it is known."""
     facts: list[Line] = []
     if row.pct is None:
@@ -135,8 +154,16 @@ def _how_far(row: ProgressRow) -> Line:
         facts.append(said(f"{amount(row.done, row.unit)}{whole}{unit}"))
     if row.rate_per_s is not None:
         facts.append(said(per_s(row.rate_per_s, row.unit)))
-    facts.append(_left(row))
+    facts += [_left(row), _end(row, at_us)]
     return join(facts)
+
+
+def _end(row: ProgressRow, at_us: int) -> Line:
+    """When it ends by what is left, where that is of the whole."""
+    if row.eta_s is None or of_phase(row):
+        return ()
+    end_us = at_us + int(min(row.eta_s, 1e9) * 1e6)
+    return fact("ends about", minute(end_us) if row.eta_s < 12 * 3600 else moment(end_us)[:16])
 
 
 def _left(row: ProgressRow) -> Line:

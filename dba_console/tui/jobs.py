@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dba_console.frames.jobs import job_name
 from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.outgrowing import NO_WINDOWS, Windows
+from dba_console.panels import states
 from dba_console.panels.cells import Line, Span, clean, fit_line, line
 from dba_console.panels.job_page import find_row, job_page, job_title
 from dba_console.panels.phrases import wrap
@@ -64,8 +66,9 @@ class JobPage(Page):
 
     where: Where = "job"
 
-    def __init__(self, row: ProgressRow) -> None:
+    def __init__(self, row: ProgressRow, windows: Windows = NO_WINDOWS) -> None:
         super().__init__()
+        self._windows = windows
         self._row = row
         self._key = row_key(row)
         self._seen_us: int | None = None
@@ -95,9 +98,12 @@ class JobPage(Page):
         found = find_row(frame, self._key, pid)
         if found is not None:
             self._row, self._key, self._seen_us = found, row_key(found), frame.at_us
-        head = fit_line(rule(job_title(self._row), width), width)
+        known = states.state_words(frame.progress)
+        age = (Span(f" {known}", states.style_of(frame.progress.status)),) if known and found is not None else ()
+        head = fit_line(rule((*job_title(self._row), *age), width), width)
+        window_s = self._windows.named_so(job_name(self._row.kind, self._row.database))
         gone = [] if found is not None else self._gone(frame, width)
-        return [head, *gone, *job_page(frame, self._row, width)]
+        return [head, *gone, *job_page(frame, self._row, width, window_s)]
 
     def _gone(self, frame: Frame, width: int) -> list[Line]:
         """Why it is not among the operations of this moment, as far as that is known."""

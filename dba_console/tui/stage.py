@@ -65,7 +65,7 @@ class Stage:
 
     def job(self, row: ProgressRow) -> None:
         """Show that operation in full, above what is shown."""
-        self._above.append(JobPage(row))
+        self._above.append(JobPage(row, self._windows))
 
     def past(self) -> None:
         """Show the history of dumps and restores, above what is shown."""

@@ -7,6 +7,7 @@ from msgspec import structs
 from dba_console.config import JobsConfig
 from dba_console.frames.history import History
 from dba_console.frames.model import EventRow, Events, Frame
+from dba_console.frames.outgrowing import Windows
 from dba_console.frames.past_jobs import Past
 from dba_console.panels.cells import line_width, plain
 from dba_console.samples.postgres import Activity, Operations, Sessions
@@ -88,6 +89,15 @@ def test_a_job_whose_panel_could_not_be_read_is_not_called_over() -> None:
     silent = frame_of()
     silent.progress.status = "timeout"
     assert "whether it goes on is not known" in shown(view, silent)
+
+
+def test_a_page_of_old_readings_says_how_old_and_a_job_that_outlasts_its_window_that_it_does() -> None:
+    view = JobPage(dump_row(), Windows(3600.0))
+    frame = frame_of(dump_row())
+    assert "will not fit its window of 1h00: about 1m27s over" in shown(view, frame) and "old" not in shown(view, frame)
+    frame = frame_of(structs.replace(dump_row(), elapsed_s=4200.0))
+    frame.progress.status, frame.progress.age_s = "stale", 140.0
+    assert "2m20s old" in shown(view, frame) and "over its window of 1h00 by 10m" in shown(view, frame)
 
 
 def test_the_page_is_scrolled_and_stays_where_it_is_when_a_new_sample_comes() -> None:
