@@ -28,7 +28,7 @@ _SURE = 0.22
 """Of the whole time: how far off the end may be by what is assumed, for one to be foretold."""
 _KEPT = 0.27
 """The same, once one has been foretold."""
-_FOLLOWED = 1500
+_FOLLOWED = 400
 """Objects that are played forward one by one; the lighter rest is a sum."""
 _OVERDUE = 0.05
 """Of what it has taken so far, what an object is given that took longer than was to be expected."""
@@ -121,11 +121,13 @@ def forecast(
     seconds, why = _seconds(ledger, left, jobs)
     if seconds is None:
         return _without_work(sums, elapsed, before, memory, why)
-    pct = 100.0 * elapsed / (elapsed + seconds) if elapsed + seconds > 0 else 0.0
-    memory.pct = max(memory.pct, min(_LATEST_PCT, pct))
+    early, late = _doubt(left, seconds, jobs)
     eta = _smoothed(seconds, elapsed, now_us, memory)
-    reason = _reason(seconds, elapsed, left, jobs, shown=memory.shown)
+    reason = _reason(seconds, elapsed, max(late - seconds, seconds - early), shown=memory.shown)
     memory.shown = reason is None
+    # while the end is in doubt the part done is told for the latest one: it can be corrected upwards only
+    whole = elapsed + (seconds if reason is None else max(seconds, late))
+    memory.pct = max(memory.pct, min(_LATEST_PCT, 100.0 * elapsed / whole if whole > 0 else 0.0))
     grade = "history" if left.history_s > left.sum_s / 2 else "estimated"
     return Forecast(
         pct=memory.pct,
@@ -267,18 +269,22 @@ def _smoothed(seconds: float, elapsed: float, now_us: int, memory: Memory) -> fl
     return max(0.0, (end - now_us) / 1e6)
 
 
-def _reason(seconds: float, elapsed: float, left: _Left, jobs: int, *, shown: bool) -> str | None:
+def _doubt(left: _Left, seconds: float, jobs: int) -> tuple[float, float]:
+    """Seconds until the end at least and at most, by what is assumed."""
+    if not left.lump_assumed_s and not any(task.most is not None for task in left.tasks):
+        return seconds, seconds
+    late = [replace(task, seconds=task.most) if task.most is not None else task for task in left.tasks]
+    early = [replace(task, seconds=task.least) if task.least is not None else task for task in left.tasks]
+    return (
+        _played(early, left.lump_s - left.lump_assumed_s / 2, jobs),
+        _played(late, left.lump_s + left.lump_assumed_s, jobs),
+    )
+
+
+def _reason(seconds: float, elapsed: float, doubt: float, *, shown: bool) -> str | None:
     """Why no end is foretold; None where one is."""
     if elapsed < (elapsed + seconds) * _EARLIEST:
         return "less than 5 % is done: too little to measure the rest by"
-    if not left.lump_assumed_s and not any(task.most is not None for task in left.tasks):
-        return None
-    late = [replace(task, seconds=task.most) if task.most is not None else task for task in left.tasks]
-    early = [replace(task, seconds=task.least) if task.least is not None else task for task in left.tasks]
-    doubt = max(
-        _played(late, left.lump_s + left.lump_assumed_s, jobs) - seconds,
-        seconds - _played(early, left.lump_s - left.lump_assumed_s / 2, jobs),
-    )
     if doubt > (_KEPT if shown else _SURE) * (elapsed + seconds):
         return "too much of what is left is of a kind or size that none was finished of yet"
     return None

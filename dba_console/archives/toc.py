@@ -6,7 +6,6 @@ archive, or is none that this knows, is an ArchiveError; an archive cut short in
 
 from __future__ import annotations
 
-import struct
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -22,6 +21,9 @@ _WINDOW = 1 << 20
 """Bytes read at a time."""
 _LARGEST_ENTRY = 64 << 20
 """Bytes of one entry: its statement may be a function of megabytes, but a length beyond this is damage."""
+_LAYOUT = {13: "nnttttn---t-t-", 14: "nnttttn---t--t-", 15: "nnttttn---t--t-", 16: "nnttttn---t--.t-"}
+"""An entry by minor version up to what it needs: its number, whether it has data, two oids, name, kind, section; the
+statements that make, drop and fill it; schema, tablespace, from 14 access method, from 16 relkind; owner; WITH OIDS."""
 _MOST_ENTRIES = 5_000_000
 _LONGEST_NAME = 4096
 """Bytes kept of a name: a function's has its argument list."""
@@ -127,16 +129,35 @@ class _Bytes:
             value = value[:_LONGEST_NAME]
         return value.decode(self.encoding, "replace")
 
-    def skip_text(self) -> None:
-        """Over a text that nobody asks for: no copy of it is made."""
-        size = self.number()
-        if size > 0:
-            at = self.at + size
-            if at > len(self.held):
-                if size > _LARGEST_ENTRY:
-                    raise ArchiveError("a length in the table of contents is beyond all measure", hint=_DAMAGED)
+    def fields(self, layout: str) -> list[int | str | None]:
+        """Numbers (`n`) and texts (`t`); numbers (`.`) and texts (`-`) that nobody asks for are passed over, no copy of
+        them is made. At one go: an archive has a dozen and more of them for each of its objects."""
+        held, at, size, whole = self.held, self.at, self.int_size, len(self.held)
+        values: list[int | str | None] = []
+        for kind in layout:
+            begin = at + 1 + size
+            if begin > whole:
                 raise _Cut
-            self.at = at
+            value = int.from_bytes(held[at + 1 : begin], "little")
+            if held[at]:
+                value = -value
+            at = begin
+            if kind == "n":
+                values.append(value)
+                continue
+            if kind == ".":
+                continue
+            if value > 0:
+                at += value
+                if at > whole:
+                    if value > _LARGEST_ENTRY:
+                        raise ArchiveError("a length in the table of contents is beyond all measure", hint=_DAMAGED)
+                    raise _Cut
+            if kind == "t":
+                upto = min(at, begin + _LONGEST_NAME)
+                values.append(None if value < 0 else str(held[begin:upto], self.encoding, "replace"))
+        self.at = at
+        return values
 
     def data_offset(self) -> int | None:
         flag = self.byte()
@@ -205,7 +226,7 @@ def _unknown_version(major: int, minor: int) -> ArchiveError:
 
 def _entries(read: _Bytes, toc: Toc, count: int) -> tuple[TocEntry, ...]:
     minor = toc.version[1]
-    texts: dict[str | None, str | None] = {}
+    texts: dict[str, str] = {}
     entries: list[TocEntry] = []
     for _ in range(count):
         while True:
@@ -217,31 +238,14 @@ def _entries(read: _Bytes, toc: Toc, count: int) -> tuple[TocEntry, ...]:
                 read.at = begin
                 if not read.more():
                     raise
-            except (ValueError, struct.error) as error:
+            except ValueError as error:
                 raise ArchiveError("an entry of the table of contents makes no sense", hint=_DAMAGED) from error
     return tuple(entries)
 
 
-def _entry(read: _Bytes, minor: int, form: str, texts: dict[str | None, str | None]) -> TocEntry:
+def _entry(read: _Bytes, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
     """One entry; `texts` keeps one copy of what thousands of entries share."""
-    dump_id = read.number()
-    dumper = read.number() != 0
-    table_oid = int(read.text() or 0)
-    oid = int(read.text() or 0)
-    tag = read.text() or ""
-    desc = read.text() or ""
-    section = read.number()
-    read.skip_text()  # the statement that makes it
-    read.skip_text()  # the one that drops it
-    read.skip_text()  # COPY
-    schema = read.text()
-    read.skip_text()  # tablespace
-    if minor >= 14:
-        read.skip_text()  # access method
-    if minor >= 16:
-        read.number()  # relkind
-    owner = read.text()
-    read.skip_text()  # WITH OIDS
+    dump_id, dumper, table_oid, oid, tag, desc, section, schema, owner = read.fields(_LAYOUT[min(max(minor, 13), 16)])
     needs = []
     while (need := read.text()) is not None:
         needs.append(int(need))
@@ -250,17 +254,24 @@ def _entry(read: _Bytes, minor: int, form: str, texts: dict[str | None, str | No
         offset = read.data_offset()
     else:
         file = read.text() or None
+    if not isinstance(dump_id, int) or not isinstance(section, int):
+        raise ValueError("a number is none")  # never: the layout has them so
     return TocEntry(
-        dump_id=dump_id,
-        dumper=dumper,
-        table_oid=table_oid,
-        oid=oid,
-        tag=tag,
-        desc=texts.setdefault(desc, desc) or "",
-        section=section,
-        schema=texts.setdefault(schema, schema) or None,
-        owner=texts.setdefault(owner, owner) or None,
-        needs=tuple(needs),
-        file=file,
-        offset=offset,
+        dump_id,
+        dumper != 0,
+        int(table_oid or 0),
+        int(oid or 0),
+        str(tag or ""),
+        _one(texts, desc) or "",
+        section,
+        _one(texts, schema),
+        _one(texts, owner),
+        tuple(needs),
+        file,
+        offset,
     )
+
+
+def _one(texts: dict[str, str], value: int | str | None) -> str | None:
+    """The one copy of a text that thousands of entries share."""
+    return texts.setdefault(value, value) if isinstance(value, str) and value else None
