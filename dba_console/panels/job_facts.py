@@ -1,0 +1,160 @@
+"""The facts of one dump, restore or other long work: how far, what it is, what it reads and writes, what it holds back.
+
+A label at the left, and beside it what is known with how it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.frames.model import Frame, ProgressRow
+from dba_console.panels.cells import Line, Span, clean
+from dba_console.panels.phrases import bar, fact, join, name_of, reflow, said, wrap, xids
+from dba_console.panels.progress_words import amount, is_job, left_words, of_phase, per_s, program_words
+from dba_console.panels.times import minute, moment, moment_of
+from dba_console.units import human_bytes, human_duration, human_pct
+
+LABEL = 9
+"""Cells of a label at the left."""
+_BAR = 16
+_FORMATS = {"directory": "directory", "custom": "custom", "tar": "tar", "plain": "plain SQL"}
+
+
+def fact_lines(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
+    """A line or more for each fact that is known; what should be known and is not says so."""
+    known = [
+        ("done", _how_far(row, frame.at_us)),
+        ("works on", said(name_of(row.object, 400)) if row.object and not row.objects else ()),
+        ("what", _what(row)),
+        ("since", _since(row)),
+        ("command", said(clean(row.command[:2000])) if row.command else ()),
+        ("reads", _reads(row)),
+        ("writes", _writes(row)),
+        ("disk", _disk(row)),
+        ("horizon", _horizon(row)),
+        ("waits for", said(name_of(row.wait, 60)) if row.wait and not row.phases else ()),
+        ("query", said(clean(row.query[:600])) if row.query and not is_job(row) else ()),
+    ]
+    return [line for label, value in known if value for line in labelled(label, value, cells)]
+
+
+def labelled(label: str, value: Line, cells: int) -> Iterator[Line]:
+    """The label at the left, the value broken beside it."""
+    room = max(10, cells - LABEL - 1)
+    pieces = reflow(value, room)
+    if len(value) == 1:
+        pieces = [(Span(text, value[0].style),) for text in wrap(value[0].text, room)]
+    for place, piece in enumerate(pieces):
+        yield (Span(f"{label if place == 0 else '':<{LABEL}} ", "dim"), *piece)
+
+
+def _how_far(row: ProgressRow, at_us: int) -> Line:
+    """The share with what it is of, the amount, the rate, and what is left, each with how it is known."""
+    facts: list[Line] = []
+    if row.pct is None:
+        facts.append(said("share unknown", "stale"))
+    else:
+        of = f" of phase {name_of(row.phase, 40)}" if of_phase(row) else " of all" if is_job(row) else ""
+        known = {"estimated": ", estimated", "measured": ", measured"}.get(row.grade, f", {clean(row.grade[:12])}")
+        facts.append((Span(bar(row.pct, _BAR), "bar"), Span(f" {human_pct(row.pct)}{of}"), Span(known, "dim")))
+    if row.phase and (row.scope == "whole" or row.pct is None):
+        facts.append(said(f"in {name_of(row.phase, 40)}"))
+    if row.done is not None:
+        whole = "" if row.total is None else f" of {amount(row.total, row.unit)}"
+        unit = f" {name_of(row.unit, 12)}" if row.unit not in (None, "bytes") else ""
+        facts.append(said(f"{amount(row.done, row.unit)}{whole}{unit}"))
+    if row.rate_per_s is not None:
+        facts.append(said(per_s(row.rate_per_s, row.unit)))
+    facts += [_left(row), _end(row, at_us)]
+    return join(facts)
+
+
+def _end(row: ProgressRow, at_us: int) -> Line:
+    """When it ends by what is left, where that is of the whole."""
+    if row.eta_s is None or of_phase(row):
+        return ()
+    end_us = at_us + int(min(row.eta_s, 1e9) * 1e6)
+    return fact("ends about", minute(end_us) if row.eta_s < 12 * 3600 else moment(end_us)[:16])
+
+
+def _left(row: ProgressRow) -> Line:
+    if row.eta_s is None:
+        return said("time left unknown", "stale")
+    by = {"history": " by its runs before", "estimated": " estimated", "measured": " measured"}.get(row.eta_grade, "")
+    label = "left of this phase" if of_phase(row) else "left"
+    return (*fact(label, left_words(row.eta_s, row.eta_grade)), Span(by, "dim"))
+
+
+def _what(row: ProgressRow) -> Line:
+    parts = [program_words(row)]
+    if row.version:
+        parts[0] += f", version {name_of(row.version, 20)}"
+    if row.format:
+        parts.append(_FORMATS.get(row.format, name_of(row.format, 16)) + " format")
+    if row.compression:
+        parts.append(name_of(row.compression, 16))
+    if row.jobs is not None:
+        parts.append(f"{row.jobs} job{'s' if row.jobs != 1 else ''}")
+    if row.database:
+        parts.append(f"database {name_of(row.database, 64)}")
+    if row.user:
+        parts.append(f"as {name_of(row.user, 64)}")
+    if row.process is not None:
+        parts.append(f"process {row.process}")
+    elif row.client:
+        parts.append(f"on {name_of(row.client, 40)}")
+    if row.pid is not None:
+        parts.append(f"backend {row.pid}" + (f" and {len(row.backends) - 1} more" if len(row.backends) > 1 else ""))
+    return join([said(part) for part in parts])
+
+
+def _since(row: ProgressRow) -> Line:
+    facts = [said(moment_of(row.started)), fact("for", human_duration(row.elapsed_s))]
+    if row.usual_s is not None and row.late_s is None:
+        runs = f" ({row.usual_runs} runs)" if row.usual_runs else ""
+        facts.append(fact("usual", human_duration(row.usual_s) + runs))
+    if row.run:
+        facts.append(fact("begun by run", name_of(row.run, 60)))
+    return join(facts)
+
+
+def _reads(row: ProgressRow) -> Line:
+    if row.reads is None:
+        return ()
+    facts = [said(name_of(row.reads, 200))]
+    if row.read_bytes is not None:
+        whole = "" if row.read_size_bytes is None else f" of {human_bytes(row.read_size_bytes)}"
+        facts.append(said(f"{human_bytes(row.read_bytes)}{whole} read"))
+    return join(facts)
+
+
+def _writes(row: ProgressRow) -> Line:
+    if row.writes is None:
+        return ()
+    facts = [said(name_of(row.writes, 200))]
+    if row.written_bytes is not None:
+        facts.append(said(f"{human_bytes(row.written_bytes)} written"))
+    if row.written_per_s is not None:
+        facts.append(said(human_bytes(row.written_per_s, per_s=True)))
+    return join(facts)
+
+
+def _disk(row: ProgressRow) -> Line:
+    """Whether what it writes fits; that this is not known is said as well."""
+    if row.mount is None and row.free_bytes is None:
+        return ()
+    facts = [said(name_of(row.mount, 120))] if row.mount else []
+    facts.append(fact("free", human_bytes(row.free_bytes)))
+    need = "?" if row.need_bytes is None else f"≈{human_bytes(row.need_bytes)}"
+    facts.append(fact("still needed", need))
+    if row.fits is not None:
+        facts.append(said("should suffice", "ok") if row.fits else said("will not suffice", "crit"))
+    else:
+        facts.append(said("whether it suffices is not known", "stale"))
+    return join(facts)
+
+
+def _horizon(row: ProgressRow) -> Line:
+    if row.xid_age is None:
+        return ()
+    return said(f"held back by {xids(row.xid_age)} transactions: what died since then no vacuum removes")
