@@ -312,9 +312,12 @@ class Acts:
         reading = None
         if "reads" in block.settings:
             # Most runs follow nothing: what is needed for it is loaded when it is.
-            from dba_console.agent.runs.reading import reading_of
+            from dba_console.agent.runs.reading import reading_of, share_of
 
-            reading = reading_of(block, self._looks.values(block), self._around.clock)
+            reading = reading_of(
+                block, self._looks.values(block), self._around.clock,
+                lambda: share_of(self._around.frame(0), self._directory.name),
+            )  # fmt: skip
         attendance = Attendance(directory, self._around.clock, self._controls, output.feed, exits, reading)
         try:
             yield attendance

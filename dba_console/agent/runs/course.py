@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.archives.entries import Plan
-from dba_console.archives.forecast import Forecast, Memory, forecast
+from dba_console.archives.forecast import Memory, forecast
 from dba_console.archives.items import Item
 from dba_console.archives.ledger import Ledger
 from dba_console.archives.summary import ErrorLine, ObjectLine, PhaseLine, name_of, summary
@@ -54,15 +54,19 @@ class Course:
         errors = self._ledger.errors
         return errors[-1].text if errors else ""
 
-    def told(self, now_us: int) -> str:
-        """How far it is, in a sentence."""
+    def told(self, now_us: int, share: str = "") -> str:
+        """How far it is, in a sentence; `share` is what the panels say of the whole, where they say anything."""
         seen = forecast(self._ledger, now_us, memory=self._memory)
         under_way = [f"{one.name} {one.sums.done + one.sums.failed} of {one.sums.items}"
                      for one in seen.phases if one.state == "running" and one.sums.items]  # fmt: skip
         items = self._ledger.running_items
         running = [_running(item, now_us) for item in items[:RUNNING_TOLD]]
         more = [f"{len(items) - len(running)} more"] if len(items) > len(running) else []
-        said = [_share(seen), *under_way, *([f"at work: {', '.join([*running, *more])}"] if running else [])]
+        said = [
+            share or share_told(seen.pct, seen.grade, seen.eta_s, seen.eta_grade),
+            *under_way,
+            *([f"at work: {', '.join([*running, *more])}"] if running else []),
+        ]
         return "; ".join(filter(None, [*said, f"errors: {self.errors}" if self.errors else ""]))
 
     def first_errors(self) -> str:
@@ -91,9 +95,13 @@ class Course:
         return Table(columns=COLUMNS, rows=tuple(rows), total=len(rows), title=TITLE) if rows else None
 
 
-def _share(seen: Forecast) -> str:
-    share = "" if seen.pct is None else f"{seen.pct:.0f} % ({seen.grade})"
-    left = "" if seen.eta_s is None else f"about {human_duration(seen.eta_s)} left ({seen.eta_grade})"
+def share_told(pct: float | None, grade: str, eta_s: float | None, eta_grade: str | None) -> str:
+    """
+    >>> share_told(42.4, "measured", 90.0, "estimated"), share_told(None, "unknown", None, None)
+    ('42 % (measured), about 1m30s left (estimated)', '')
+    """
+    share = "" if pct is None else f"{pct:.0f} % ({grade})"
+    left = "" if eta_s is None else f"about {human_duration(eta_s)} left ({eta_grade or 'unknown'})"
     return ", ".join(filter(None, (share, left)))
 
 

@@ -6,12 +6,12 @@ read from the archive itself, in a lane, for it may lie on a disk that hangs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dba_console.agent.runs.course import LONGEST_TEXT, Course
+from dba_console.agent.runs.course import LONGEST_TEXT, Course, share_told
 from dba_console.archives.entries import Plan
 from dba_console.archives.messages import read_lines
 from dba_console.archives.place import open_archive
@@ -23,13 +23,19 @@ from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.runbook.requests import Outcome
 from dba_console.runbook.values import filled
 
+if TYPE_CHECKING:
+    from dba_console.frames.model import Frame
+
 OPEN_S = 20.0
 """To read what an archive holds: 50,000 objects take about a second. Without it phases have no shares, and that is
 all."""
 TOLD_US = 1_000_000
 """Between two words of how far it is."""
-MOST_BEFORE = 5000
-"""Lines kept for that."""
+MOST_BEFORE = 5_000
+"""Lines kept until the first object comes."""
+MOST_KEPT = 200_000
+"""Lines of a dump: of 50,000 tables. Sizes of a longer one are not told."""
+DUMP = "pg_dump"
 BEGINS = frozenset({"start", "launch", "done"})
 """A message of this kind is about an object, and comes when the list of objects has been written."""
 
@@ -37,12 +43,15 @@ BEGINS = frozenset({"start", "launch", "done"})
 class Reading:
     """One execution of one command that dumps or restores. Used by the run's thread alone."""
 
-    def __init__(self, program: str, archive: str | None, jobs: int | None, clock: Clock) -> None:
+    def __init__(
+        self, program: str, archive: str | None, jobs: int | None, clock: Clock, share: Callable[[], str] = str
+    ) -> None:
         self.archive, self.jobs = archive, jobs
-        self._program, self._clock = program, clock
+        self._program, self._clock, self._share = program, clock, share
         self._lane = Lane("archive", clock)
-        self._before: list[Line] = []
-        """What came before the first object: as long as its list need not be there."""
+        self._lines: list[Line] = []
+        """What came before the first object, whose list need not be there before it. Of a dump all of it: what its
+        objects take is known when it is over."""
         self._course: Course | None = None
         self._told, self._told_us = "", 0
 
@@ -51,11 +60,11 @@ class Reading:
         for line in lines:
             if not line.whole or line.stream == "k":
                 continue
+            if len(self._lines) < MOST_KEPT and (self._course is None or self._program == DUMP):
+                self._lines.append(line)
             if self._course is not None:
                 self._course.see(line.wall_us, line.text, line.stream)
-                continue
-            self._before.append(line)
-            if len(self._before) >= MOST_BEFORE or any(one.kind in BEGINS for one in read_lines(line.text)):
+            elif len(self._lines) >= MOST_BEFORE or any(one.kind in BEGINS for one in read_lines(line.text)):
                 self._begun(self._opened())
 
     def told(self) -> str:
@@ -64,7 +73,7 @@ class Reading:
             return ""
         now_us = self._clock.mono_us()
         if not self._told or now_us - self._told_us >= TOLD_US:
-            self._told, self._told_us = self._course.told(self._clock.wall_us())[:LONGEST_TEXT], now_us
+            self._told, self._told_us = self._course.told(self._clock.wall_us(), self._share())[:LONGEST_TEXT], now_us
         return self._told
 
     def ended(self, outcome: Outcome, ended_us: int) -> Outcome:
@@ -73,6 +82,8 @@ class Reading:
         if outcome.state == "unknown":
             return outcome
         course = self._course or self._begun(None)
+        if self._program == DUMP and outcome.state == "ok" and len(self._lines) < MOST_KEPT:
+            course = self._begun(self._opened(whole=True))
         course.ended(ended_us or self._clock.wall_us(), outcome.values.get("exit"))
         return judged(outcome, course, self._program)
 
@@ -80,20 +91,28 @@ class Reading:
         self._lane.close()
 
     def _begun(self, plan: Plan | None) -> Course:
+        """A course that has seen all that is kept."""
         course = self._course = Course(plan, self._program, self.jobs)
-        for line in self._before:
+        for line in self._lines:
             course.see(line.wall_us, line.text, line.stream)
-        self._before.clear()
+        if self._program != DUMP:
+            self._lines.clear()
         return course
 
-    def _opened(self) -> Plan | None:
+    def _opened(self, *, whole: bool = False) -> Plan | None:
+        """What the archive holds. Of a dump that is not `whole` without sizes: they are what was written until now."""
         if self.archive is None:
             return None
         path = self.archive
         try:
-            return self._lane.call(lambda: open_archive(path), OPEN_S)
+            plan = self._lane.call(lambda: open_archive(path), OPEN_S)
         except (LaneTimeout, ConsoleError, OSError):
             return None
+        if self._program != DUMP or whole:
+            return plan
+        return msgspec.structs.replace(
+            plan, entries=tuple(msgspec.structs.replace(entry, weight=None) for entry in plan.entries)
+        )
 
 
 def judged(outcome: Outcome, course: Course, program: str) -> Outcome:
@@ -120,14 +139,21 @@ def counted(errors: int) -> str:
     return "1 error" if errors == 1 else f"{errors} errors"
 
 
-def reading_of(block: Block, values: Mapping[str, Any], clock: Clock) -> Reading | None:
+def share_of(frame: Frame | None, run: str) -> str:
+    """What the panels say of the command of this run: they see more than its messages. Empty where they say nothing."""
+    rows = frame.progress.operations if frame is not None else []
+    row = next((row for row in rows if row.run == run and row.scope == "whole"), None)
+    return "" if row is None else share_told(row.pct, row.grade, row.eta_s, row.eta_grade)
+
+
+def reading_of(block: Block, values: Mapping[str, Any], clock: Clock, share: Callable[[], str] = str) -> Reading | None:
     """None for a command whose messages are not followed."""
     program = block.settings.get("reads")
     if not program:
         return None
     archive = _said(block.settings.get("archive"), values)
     jobs = _said(block.settings.get("jobs"), values)
-    return Reading(str(program), archive, int(jobs) if jobs and jobs.isdigit() else None, clock)
+    return Reading(str(program), archive, int(jobs) if jobs and jobs.isdigit() else None, clock, share)
 
 
 def _said(setting: Any, values: Mapping[str, Any]) -> str | None:
