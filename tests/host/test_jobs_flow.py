@@ -42,6 +42,15 @@ def test_a_dump_into_a_file_named_by_the_shell_is_followed_too(ground: Ground) -
         assert Output(flow.writings[0].path).look().size == flow.writings[0].size > 0
 
 
+def test_a_dump_into_a_named_pipe_is_followed_to_the_file_at_its_other_end(ground: Ground) -> None:
+    os.mkfifo(ground.directory / "drain")
+    with ground.held(f"cat drain > drained & {quoted(*ground.dump('-f', 'drain'))}; ended=$?; wait; exit $ended", 1):
+        flow = flow_of(ground, "pg_dump")
+        assert [(one.path, one.program) for one in flow.writings] == [(str(ground.directory / "drained"), "cat")]
+        assert flow.unknown == ()
+    assert b"\n-- PostgreSQL database dump complete\n" in (ground.directory / "drained").read_bytes()
+
+
 def test_each_worker_of_a_restore_has_its_table_file_and_session(ground: Ground) -> None:
     target = ground.target()
     command = [ground.path("pg_restore"), "-a", "-j2", "-d", ground.dsn(target), "d"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.jobs.catalog import EVERY_US, REFUSED_US, Catalog, Made
+from dba_console.probes.jobs.peers import Peers
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
 from tests.conftest import FreshCluster
+from tests.postgres.bouncer import bouncer
 
 DATABASE = "shop of jobs"
 ODD = 'Order "lines"\n2'
@@ -94,3 +99,17 @@ def test_a_password_in_the_connection_string_is_not_repeated(cluster: Cluster) -
     for conninfo in ("host=/nowhere password='open sesame'", "no connection string password=open'sesame"):
         seen = Catalog(conninfo, "postgres", made=True).look()
         assert seen.unknown is not None and "sesame" not in seen.unknown
+
+
+def test_through_a_pooler_nothing_is_asked_and_a_session_is_known_to_come_from_it(cluster: Cluster) -> None:
+    with bouncer(cluster, "session", admin=False) as conninfo:
+        seen = Catalog(conninfo, "postgres", made=True).look()
+        assert seen.unknown is not None and "which lends sessions to others" in seen.unknown
+        with psycopg.connect(conninfo) as through, session(cluster) as straight:
+            row = through.execute("select pg_backend_pid()").fetchone()
+            assert row is not None
+            lent, own = int(str(row[0])), straight.info.backend_pid
+            peers = Peers()
+            assert peers.read([lent, own], [os.getpid()]) == {own: os.getpid()}
+            assert Path(f"/proc/{peers.others[lent]}/comm").read_text() == "pgbouncer\n"
+            assert peers.notes == {lent: f"session {lent} comes from pgbouncer (process {peers.others[lent]})"}

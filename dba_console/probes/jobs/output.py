@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from dba_console.clock import SYSTEM, Clock
 from dba_console.probes.host.files import readable
 
-STATS = 5000
-"""New files looked at in one look; some 20 ms."""
+STATS = 3000
+"""New files looked at in one look; some 15 ms."""
 SHARE = 50
 """Listing takes at most so-and-so-manieth part of the time."""
 MOST_FILES = 500_000
@@ -124,12 +124,10 @@ class Output:
         if (changed_ns == self._listed_ns and not self._again) or now_us < self._next_us:
             return
         seen_us = None if self._first else self._clock.wall_us()
-        for name in os.listdir(self._place):
-            if name in self._names:
-                continue
-            if len(self._names) >= MOST_FILES:
-                self._overfull = True
-                break
+        new = set(os.listdir(self._place)) - self._names
+        room = MOST_FILES - len(self._names)
+        self._overfull = len(new) > room
+        for name in sorted(new)[:room]:
             self._names.add(name)
             self._new.append(_Known(name, seen_us))
         self._again = self._clock.wall_us() * 1000 - changed_ns < COARSE_NS
@@ -145,7 +143,7 @@ class Output:
 
     def _measure(self, known: _Known) -> None:
         try:
-            at = os.lstat(os.path.join(self._place, known.name))
+            at = os.lstat(f"{self._place}/{known.name}")
         except OSError:
             # Removed, as a dump that starts anew does.
             self._open.pop(known.name, None)

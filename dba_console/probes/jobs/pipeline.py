@@ -113,7 +113,7 @@ class Pipelines:
         for link in links:
             key = pipe_key(self._proc, pid, link) if named or link.fd == 0 else None
             # Pipes without a name are also what a program and its workers talk through.
-            if key is not None and (key.startswith("fifo:") if named else link.fd == 0):
+            if key is not None and (not named or key.startswith("fifo:")):
                 self._upstream(key, pid, found, DEEPEST)
             elif link.fd == 0 and not named and link.socket is not None:
                 found.unknown.append(f"{program.kind} reads from a socket: how much there is to come is not known")
@@ -184,16 +184,17 @@ class Pipelines:
             to_stdout = link.target == _target(links, 1)
             if (named and link.fd > 2 and link.target != log) or (not named and to_stdout):
                 found.add(_writing(file, program.kind))
-        if named or pid != program.pid:
-            return
-        stdout = next((link for link in links if link.fd == 1), None)
-        if stdout is None:
-            return
-        key = pipe_key(self._proc, pid, stdout)
-        if key is not None:
-            self._downstream(key, pid, found, DEEPEST)
-        elif stdout.socket is not None:
-            found.unknown.append(f"{program.kind} writes to a socket: where to is not known")
+        if pid == program.pid:
+            self._drains(program, links, named, found)
+
+    def _drains(self, program: Program, links: list[Link], named: bool, found: _Found) -> None:
+        """The pipe it writes into: one with a name where it was given one, else its standard output."""
+        for link in links:
+            key = pipe_key(self._proc, program.pid, link) if named or link.fd == 1 else None
+            if key is not None and (not named or (key.startswith("fifo:") and link.fd > 2)):
+                self._downstream(key, program.pid, found, DEEPEST)
+            elif link.fd == 1 and not named and link.socket is not None:
+                found.unknown.append(f"{program.kind} writes to a socket: where to is not known")
 
     def _downstream(self, key: str, near: int, found: _Found, deepest: int) -> None:
         found.pipes.add(key)
