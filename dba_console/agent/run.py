@@ -172,8 +172,11 @@ class Agent:
         self._listener.broadcast(pack(EventMessage(event=event)))
 
     def _extend_own(self, own: Self) -> Self:
+        programs = ["programs"] if self._jobs.stuck else []
         return structs.replace(
             own,
+            stuck_lanes=own.stuck_lanes + len(programs),
+            lanes=[*own.lanes, *programs],
             consoles=self._listener.consoles,
             readers_dropped=self._listener.slow_dropped,
             judged_us=self._concluding.spent_us,

@@ -65,8 +65,8 @@ def bare_row(job: JobNow, since_s: float) -> ProgressRow:
     return row
 
 
-def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
-    """Everything the agent found out about it, `since_s` seconds ago."""
+def fill_program(row: ProgressRow, job: JobNow) -> None:
+    """What its program is, reads and writes."""
     row.process, row.client, row.run = job.pid, job.client, job.run
     row.backends = sorted({*job.backends, *row.backends})
     row.version, row.format, row.compression, row.jobs = job.version, job.format, job.compression, job.jobs
@@ -74,6 +74,12 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
     row.reads, row.read_bytes, row.read_size_bytes = job.reads, job.read_bytes, job.read_size_bytes
     row.writes, row.written_bytes, row.written_per_s = job.writes, job.written_bytes, job.written_per_s
     row.mount, row.free_bytes, row.need_bytes, row.fits = job.mount, job.free_bytes, job.need_bytes, job.fits
+    row.sources, row.unknown = list(job.sources), list(job.unknown)
+
+
+def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
+    """Everything the agent found out about it, `since_s` seconds ago."""
+    fill_program(row, job)
     row.phase = job.phase or row.phase
     row.pct, row.scope, row.grade = job.pct, "whole", job.grade
     row.eta_s, row.eta_grade = _left(job.eta_s, since_s), job.eta_grade
@@ -89,7 +95,6 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
         row.counts = JobCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
     row.object = ", ".join(one.name for one in job.objects if one.state == "running") or row.object
     row.critical, row.errors, row.last_error = list(job.critical), job.errors, job.last_error
-    row.sources, row.unknown = list(job.sources), list(job.unknown)
 
 
 def _left(eta_s: float | None, since_s: float) -> float | None:

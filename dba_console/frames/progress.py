@@ -10,7 +10,7 @@ from __future__ import annotations
 from dba_console.frames.connections import ACTIVE
 from dba_console.frames.facts import Facts
 from dba_console.frames.heads import fill_head
-from dba_console.frames.job_rows import Known, bare_row, fill_row
+from dba_console.frames.job_rows import Known, bare_row, fill_program, fill_row
 from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, command_object, find_jobs, job_phase
 from dba_console.frames.model import Progress, ProgressRow
 from dba_console.frames.sessions import wait_text
@@ -128,6 +128,8 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
     past = facts.picture.now("jobs", Jobs)
     if job.kind == "pg_basebackup" and (backups := [row for row in mine if row.kind == "basebackup"]):
         shown = _view_row(backups[0], facts)
+        if job.owner is not None:
+            fill_program(shown, known.jobs[job.owner])
         _compare(shown, (job.kind, leader.database, leader.user), past)
         return shown
     copies = [row for row in mine if row.kind == "copy"]

@@ -65,6 +65,12 @@ class Course:
         self.hearing.hear(words, self.ledger, wait=False)
         self.ledger.ended(wall_us, exit)
 
+    def size_bytes(self, seen: Seen) -> float | None:
+        """Of its data, or of the script that is read: what runs are told apart by."""
+        if self.planned.plan is not None:
+            return self.ledger.sums("data").weight or None
+        return float(sum(one.total for one in seen.flow.readings)) or None
+
     @property
     def sources(self) -> tuple[str, ...]:
         """What was read for it."""
@@ -128,11 +134,7 @@ class Course:
         if index is None or self.hearing.hears or not found:
             return
         entries = index.plan.entries
-        if not self._schema_done and self._program.kind in RESTORES:
-            self._schema_done = True
-            for entry in entries:
-                if entry.phase == "schema":
-                    self.ledger.finished(entry.dump_id)
+        self._end_schema()
         if (self._program.arguments.jobs or 1) > 1:
             return
         at = max((index.order[dump_id] for dump_id in found if dump_id in index.order), default=0)
@@ -142,6 +144,15 @@ class Course:
             if entry.dump_id not in found and (late or entry.phase != "rest"):
                 self._finished(entry.dump_id, None)
             self._reached += 1
+
+    def _end_schema(self) -> None:
+        """Whatever comes before the data is there once data is at work."""
+        if self._schema_done or self._program.kind not in RESTORES or self.planned.plan is None:
+            return
+        self._schema_done = True
+        for entry in self.planned.plan.entries:
+            if entry.phase == "schema":
+                self.ledger.finished(entry.dump_id)
 
     def _see_output(self, seen: Seen) -> None:
         """Files of a directory dump: one that is open is at work, one that was closed is done."""
@@ -153,7 +164,9 @@ class Course:
         if self.planned.plan is None or self._program.kind not in DUMPS:
             return
         now_us = seen.question.wall_us
-        for file in (*grown.running, *grown.finished):
+        # One found in this very look is either done or just begun: the next look tells.
+        begun = (file for file in grown.running if names is None or file.name in names)
+        for file in (*begun, *grown.finished):
             item = self.ledger.items().get(file.dump_id)
             if item is not None and item.state == "waiting":
                 self.ledger.running(file.dump_id, now_us, since_us=file.seen_us or now_us)
@@ -166,6 +179,7 @@ class Course:
         if self._program.kind != "pg_restore" or self.planned.plan is None or self.hearing.hears:
             return
         for dump_id in self.planned.made(seen):
+            self._end_schema()
             if dump_id not in self.sights:
                 self._finished(dump_id, None)
 

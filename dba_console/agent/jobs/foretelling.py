@@ -14,6 +14,8 @@ from dba_console.archives.forecast import Memory, PhaseBefore, PhaseForecast, Ph
 from dba_console.archives.ledger import Ledger
 from dba_console.probes.jobs.programs import Program
 
+ALIKE = 4.0
+"""Times as much, or as little."""
 NEAR_US = 2_000_000
 RECENT = 5
 """Runs whose medians stand for the run before: what they did long ago is no measure of tonight."""
@@ -71,6 +73,17 @@ class Foretelling:
     def _silent(self, phases: tuple[PhaseForecast, ...], why: str) -> Foretold:
         pct = self._memory.pct or None
         return Foretold(pct, "unknown" if pct is None else "estimated", None, "unknown", phases, (why,))
+
+
+def comparable(runs: Sequence[Run], size_bytes: float | None) -> list[Run]:
+    """Runs of about as much: of another archive, or before its database grew tenfold, a run is no measure.
+
+    >>> [run.size_bytes for run in comparable([Run(0, 9.0, True, 10), Run(0, 9.0, True, 900), Run(0, 9.0, True)], 800)]
+    [900, None]
+    """
+    return [
+        run for run in runs if not size_bytes or not run.size_bytes or 1 / ALIKE <= run.size_bytes / size_bytes <= ALIKE
+    ]
 
 
 def before_of(runs: Sequence[Run]) -> PhasesBefore | None:

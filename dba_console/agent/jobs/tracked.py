@@ -9,7 +9,7 @@ from msgspec import structs
 
 from dba_console.agent.jobs.course import Course
 from dba_console.agent.jobs.exits import exit_of
-from dba_console.agent.jobs.foretelling import Foretelling
+from dba_console.agent.jobs.foretelling import Foretelling, comparable
 from dba_console.agent.jobs.joining import key_of
 from dba_console.agent.jobs.look import Question
 from dba_console.agent.jobs.outline import Waiting, chain_now, objects_now, phases_now
@@ -17,6 +17,7 @@ from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told
 from dba_console.agent.jobs.seen import Seen
 from dba_console.agent.jobs.space import Consumed, Growth, Space, need_bytes, space_at
 from dba_console.archives.critical import critical_links
+from dba_console.archives.entries import PHASES
 from dba_console.frames.jobs import Owner, job_phase_of
 from dba_console.harmless import clean
 from dba_console.probes.jobs.log import Words
@@ -48,6 +49,7 @@ class Tracked:
         self._looks = 0
         self._written: int | None = None
         self._read: int | None = None
+        self._read_size: int | None = None
 
     @property
     def key(self) -> JobKey:
@@ -61,7 +63,7 @@ class Tracked:
             self._database, self._user = seen.rows[0].database or self._database, seen.rows[0].user
         job = self._bare(seen)
         if self._course is None:
-            return job
+            return _backup(job, seen) if job.kind == "pg_basebackup" else job
         try:
             return self._followed(job, seen, self._course)
         except Exception as error:  # an archive or a statement nobody foresaw costs this job its details and no other
@@ -77,6 +79,8 @@ class Tracked:
             return told
         exit = exit_of(course.hearing.source, self.program.pid)
         course.end(wall_us, exit, words)
+        if self.owner.kind == "psql":
+            told = structs.replace(told, size_bytes=self._read_size)
         return structs.replace(told, **_kept(course, exit, wall_us, told))
 
     def _bare(self, seen: Seen) -> JobNow:
@@ -103,7 +107,7 @@ class Tracked:
         if course.see(seen):
             plan = course.planned.plan
             self._waiting = None if plan is None else Waiting(plan)
-        runs = seen.question.runs.get(self.key, ())
+        runs = comparable(seen.question.runs.get(self.key, ()), course.size_bytes(seen))
         told = self._foretelling.look(course.ledger, seen, runs)
         data = next((one.sums for one in told.phases if one.name == "data"), None)
         done, total = (None, None) if data is None or course.planned.plan is None else (data.weight_done, data.weight)
@@ -112,7 +116,8 @@ class Tracked:
         read, read_size = job.read_bytes, job.read_size_bytes
         if job.kind == "pg_restore" and total is not None and done is not None:
             read, read_size = int(done), int(total)
-        self._read = read if read is not None else self._read
+        if read is not None:
+            self._read, self._read_size = read, read_size
         written = self._measured(seen, course)
         need = self._need(job, written, (done, total), told.pct, runs)
         plan, planned = course.planned.plan, course.planned.plan is not None
@@ -169,6 +174,8 @@ class Tracked:
         now, done, waiting, _ = course.ledger.counts()
         if course.planned.plan is not None and done and not now and not waiting:
             return "ending" if seen.rows else "writing to disk"
+        if course.planned.plan is not None and self.owner.kind == "pg_restore":
+            return next((name for name in PHASES if course.ledger.sums(name).waiting), None)
         return job_phase_of(seen.rows)
 
     def _measured(self, seen: Seen, course: Course) -> int | None:
@@ -220,6 +227,15 @@ _ORDER = ("data", "indexes", "constraints", "rest", "schema")
 """Of two phases under way the earlier one is told; the schema is there before them."""
 
 
+def _backup(job: JobNow, seen: Seen) -> JobNow:
+    """What a base backup still has to write: all that is still to be streamed, less where it is compressed."""
+    views = [row for row in seen.operations.values() if row.kind == "basebackup" and row.total and row.done is not None]
+    if not views or job.free_bytes is None:
+        return job
+    need = float(sum(max(0, (row.total or 0) - (row.done or 0)) for row in views))
+    return structs.replace(job, need_bytes=need, fits=need <= job.free_bytes)
+
+
 def _reading(program: Program, flow: Flow) -> tuple[str | None, int | None, int | None]:
     """What is read, how far, of how much. How far a restore is in an archive its objects tell: several read at once."""
     if program.kind == "pg_restore" and program.arguments.input is not None:
@@ -250,7 +266,7 @@ def _kept(course: Course, exit: int | None, wall_us: int, told: Told) -> dict[st
         "errors": ledger.error_count if heard else None,
         "last_error": clean(ledger.errors[-1].text)[:LONGEST] if ledger.errors else None,
         "whole": _whole(course, exit),
-        "size_bytes": None if data is None or plan is None or data.weight is None else int(data.weight),
+        "size_bytes": told.size_bytes if data is None or plan is None or data.weight is None else int(data.weight),
         "phases": tuple(
             RunPhase(one.name, round(one.wall_s, 3), round(one.busy_s, 3), None if not one.weight else int(one.weight))
             for one in phases
