@@ -6,7 +6,7 @@ from dba_console.frames.jobs import job_name
 from dba_console.frames.model import Frame, ProgressRow
 from dba_console.frames.outgrowing import NO_WINDOWS, Windows
 from dba_console.panels import states
-from dba_console.panels.cells import Line, Span, clean, fit_line, line
+from dba_console.panels.cells import Detail, Line, Span, clean, fit_line, line
 from dba_console.panels.job_page import find_row, job_page, job_title
 from dba_console.panels.phrases import wrap
 from dba_console.panels.progress_words import row_key
@@ -48,17 +48,27 @@ class JobsView(DetailView):
         self._remember()
         return lines
 
+    def _update(self, detail: Detail) -> None:
+        # A row is known by its session until its program is found: the selection goes with it.
+        grid, last = self.grid, self._last
+        if grid is not None and last is not None and grid.selected == last[0] and self._frame is not None:
+            found = find_row(self._frame, last[0], _session(last[1]))
+            if found is not None:
+                grid.selected = row_key(found)
+        super()._update(detail)
+
     def _remember(self) -> None:
         key = None if self.grid is None else self.grid.selected
-        if key is None or self._frame is None:
-            self._last = None
-            return
-        pid = self._last[1].pid if self._last is not None and self._last[0] == key else None
-        found = find_row(self._frame, key, pid)
-        if found is not None:
+        found = None if key is None or self._frame is None else find_row(self._frame, key)
+        if key is not None and found is not None:
             self._last = (key, found)
         elif self._last is not None and self._last[0] != key:
             self._last = None
+
+
+def _session(row: ProgressRow) -> int | None:
+    """A session of it, by which it is found again."""
+    return row.pid if row.pid is not None else next(iter(row.backends), None)
 
 
 class JobPage(Page):
@@ -94,8 +104,7 @@ class JobPage(Page):
         return [self._lines[0], *self.scrolled(self._lines[1:], height - 1)]
 
     def _lay_out(self, frame: Frame, width: int) -> list[Line]:
-        pid = self._row.pid if self._row.pid is not None else next(iter(self._row.backends), None)
-        found = find_row(frame, self._key, pid)
+        found = find_row(frame, self._key, _session(self._row))
         if found is not None:
             self._row, self._key, self._seen_us = found, row_key(found), frame.at_us
         known = states.state_words(frame.progress)

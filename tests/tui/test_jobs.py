@@ -119,6 +119,15 @@ def test_enter_on_a_job_that_is_gone_opens_it_as_it_was_and_no_other() -> None:
     assert nothing.chosen is None
 
 
+def test_the_selection_goes_with_a_row_whose_program_is_found() -> None:
+    young = structs.replace(dump_row(), process=None, started="2026-11-20T14:10:03Z", backends=[8001])
+    view = JobsView()
+    shown(view, frame_of(young))
+    assert view.chosen is not None and view.chosen.process is None
+    assert "gone" not in shown(view, frame_of(dump_row()))
+    assert view.chosen is not None and view.chosen.process == 812
+
+
 def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
     clock, arrived = HeldClock(), list[PastArrived]()
 
