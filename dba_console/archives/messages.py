@@ -57,6 +57,7 @@ _PHASE = re.compile(
     r"write-ahead log (?:start|end) point|starting background|waiting for background|syncing data|renaming|"
     r"base backup completed|creating (?:missing )?(?:directory|temporary))\b"
 )
+_TORN_ERROR = re.compile(r"(?:error: )?(?=could not execute query: |COPY failed for table )")
 _ANALYZING = re.compile(r'INFO:  analyzing "(.*?)"')
 _PSQL_ERROR = re.compile(r"(?:^|psql:.*?:\d+: )(ERROR|FATAL|PANIC):  (.*)$")
 _TAG = re.compile(r"(COPY) (\d+)$|(CREATE (?:UNIQUE )?INDEX|ALTER TABLE|ANALYZE|REFRESH MATERIALIZED VIEW)$|"
@@ -99,10 +100,15 @@ def read_lines(text: str) -> tuple[Message, ...]:
 
 def _torn(line: str) -> Message | None:
     """The end of a message whose program went to the line before: another process wrote between the two."""
-    if not line.startswith(" "):
-        return None
-    found = _ITEM.match(line[1:])
-    return None if found is None else _item(None, line[1:], found)
+    said = line.removeprefix(" ")
+    error = _TORN_ERROR.match(said)
+    if error is not None:
+        return Message(kind="error", text=said[error.end() :])
+    for pattern, made in _WITHOUT_PROGRAM:
+        found = pattern.match(said)
+        if found is not None:
+            return made(None, said, found)
+    return None
 
 
 def _whole(said: str) -> bool:
@@ -138,44 +144,44 @@ def _item(program: str | None, said: str, found: re.Match[str]) -> Message:
     return Message(kind=kind, program=program, dump_id=int(found[2]), desc=found[3], tag=tag, name=tag, text=said)
 
 
-def _created(program: str, said: str, found: re.Match[str]) -> Message:
+def _created(program: str | None, said: str, found: re.Match[str]) -> Message:
     if found[1] == "dropping":
         return Message(kind="phase", program=program, desc=found[2], name=found[3], text=said)
     return _started(program, said, found[2], found[3])
 
 
-def _table(program: str, said: str, found: re.Match[str]) -> Message:
+def _table(program: str | None, said: str, found: re.Match[str]) -> Message:
     return _started(program, said, "TABLE DATA", found[1])
 
 
-def _blobs(program: str, said: str, found: re.Match[str]) -> Message:
+def _blobs(program: str | None, said: str, found: re.Match[str]) -> Message:
     return _started(program, said, "BLOBS", found[1] or "")
 
 
-def _executed(program: str, said: str, found: re.Match[str]) -> Message:
+def _executed(program: str | None, said: str, found: re.Match[str]) -> Message:
     return Message(kind="start", program=program, desc=found[1], tag=found[2], name=found[2], text=said)
 
 
-def _vacuumed(program: str, said: str, found: re.Match[str]) -> Message:
+def _vacuumed(program: str | None, said: str, found: re.Match[str]) -> Message:
     return _started(program, said, "ANALYZE" if program == "vacuumdb" else "INDEX", found[1])
 
 
-def _context(program: str, said: str, found: re.Match[str]) -> Message:
+def _context(program: str | None, said: str, found: re.Match[str]) -> Message:
     return Message(kind="other", program=program, dump_id=int(found[1]), desc=found[2], name=found[3], text=said)
 
 
-def _passed(program: str, said: str, _found: re.Match[str]) -> Message:
+def _passed(program: str | None, said: str, _found: re.Match[str]) -> Message:
     return Message(kind="phase", program=program, text=said)
 
 
-def _started(program: str, said: str, desc: str, name: str) -> Message:
+def _started(program: str | None, said: str, desc: str, name: str) -> Message:
     schema, dot, tag = name.partition(".")
     if not dot or desc in _NO_SCHEMA:
         schema, tag = "", name
     return Message(kind="start", program=program, desc=desc, schema=schema or None, tag=tag, name=name, text=said)
 
 
-_Made = Callable[[str, str, "re.Match[str]"], Message]
+_Made = Callable[[str | None, str, "re.Match[str]"], Message]
 _KNOWN: tuple[tuple[re.Pattern[str], _Made], ...] = (
     (_ITEM, _item),
     (_CREATING, _created),
@@ -187,6 +193,8 @@ _KNOWN: tuple[tuple[re.Pattern[str], _Made], ...] = (
     (_PHASE, _passed),
 )
 """Tried in this order; each at the beginning of what follows the program's name."""
+_WITHOUT_PROGRAM = ((_ITEM, _item), (_DATA, _table), (_CONTEXT, _context))
+"""What is known without it: each names its object in words nothing else begins with."""
 
 
 def _of_psql(line: str) -> Message:

@@ -81,10 +81,23 @@ def test_two_processes_on_one_line_are_two_messages() -> None:
     assert [(one.kind, one.dump_id, one.tag) for one in said] == [("done", 3, "i"), ("launch", 4, "j")]
 
 
-def test_the_end_of_a_line_another_process_tore_off_is_still_read() -> None:
-    said = read_line(" finished item 3264 INDEX ATTACH part2_pkey")
+@pytest.mark.parametrize(
+    ("line", "kind", "dump_id", "name"),
+    [
+        (" finished item 3264 INDEX ATTACH part2_pkey", "done", 3264, "part2_pkey"),
+        ("finished item 3264 INDEX ATTACH part2_pkey", "done", 3264, "part2_pkey"),
+        ('dumping contents of table "public.t"', "start", None, "public.t"),
+        (" from TOC entry 6; 2615 16384 SCHEMA s postgres", "other", 6, "s postgres"),
+        ("error: could not execute query: ERROR:  no", "error", None, ""),
+        ("could not execute query: ERROR:  no", "error", None, ""),
+    ],
+)
+def test_the_end_of_a_line_another_process_tore_off_is_still_read(
+    line: str, kind: str, dump_id: int | None, name: str
+) -> None:
+    said = read_line(line)
     assert said is not None
-    assert (said.kind, said.dump_id) == ("done", 3264)
+    assert (said.kind, said.dump_id, said.name) == (kind, dump_id, name)
 
 
 def test_a_program_named_inside_quotes_is_part_of_the_name() -> None:
