@@ -10,6 +10,8 @@ from dba_console.actions.action import Done, PlainControl, Sight, World
 from dba_console.actions.debts import Debt, find
 from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
 
 RUN = "20261122T090000Z-restore-1a2b"
 LATER = "20261122T110000Z-put-back-3c4d"
@@ -60,3 +62,12 @@ class Books:
     def undo(self, name: str, done: Done, **settings: Any) -> Done:
         assert done.undo is not None
         return ACTIONS[name].undo(settings_of(name, settings), done.undo, self.world, PlainControl())
+
+
+def as_before(cluster: Cluster) -> None:
+    """Take out whatever was set for the whole server; every session that begins from now on is without it."""
+    before = cluster.psql("select pg_conf_load_time()")
+    cluster.psql("alter system reset all")
+    cluster.psql("select pg_reload_conf()")
+    read = f"select 1 where pg_conf_load_time() > '{before}'"
+    wait_until(lambda: cluster.psql(read), 120, what="the server to read its files")

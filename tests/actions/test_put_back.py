@@ -17,7 +17,7 @@ from dba_console.actions.debts import Unwritten
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
-from tests.actions.owing import RUN, Books
+from tests.actions.owing import RUN, Books, as_before
 
 TUNED: dict[str, Any] = {
     "settings": {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": False, "work_mem": ""},
@@ -57,8 +57,7 @@ def in_file(cluster: Cluster) -> str:
 def books(server: Cluster, tmp_path: Path) -> Iterator[Books]:
     with acting(server) as link:
         yield Books(link, tmp_path / "debts")
-    server.psql("alter system reset all")
-    server.psql("select pg_reload_conf()")
+    as_before(server)
 
 
 @pytest.fixture
@@ -66,8 +65,7 @@ def one(cluster: Cluster, tmp_path: Path) -> Iterator[Books]:
     """On one version only: what is the same on all."""
     with acting(cluster) as link:
         yield Books(link, tmp_path / "debts")
-    cluster.psql("alter system reset all")
-    cluster.psql("select pg_reload_conf()")
+    as_before(cluster)
 
 
 @pytest.mark.pg(14, 16, 18)

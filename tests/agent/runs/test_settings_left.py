@@ -15,6 +15,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError
 from dba_console.frames.model import Finding, Frame
 from dba_console.runbook.library import SHIPPED
+from tests.actions.owing import as_before
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import book
 from tests.agent.runs.mortal import DIES
@@ -70,6 +71,13 @@ def durable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield made
 
 
+@pytest.fixture
+def one(cluster: Cluster) -> Iterator[Cluster]:
+    """The shared server; not durable from the beginning."""
+    yield cluster
+    as_before(cluster)
+
+
 def die(cluster: Cluster, place: Path, text: str, dies: str) -> None:
     """An agent that begins the run and is killed in it."""
     with agent(cluster.dsn(), place, extra={DIES: dies}, program=MORTAL) as running:
@@ -116,17 +124,17 @@ def owed(place: Path) -> list[Path]:
     return list((place / "state" / "dba-console" / "debts").glob("*.json"))
 
 
-def test_what_a_killed_agent_left_is_found_and_put_back(durable: Cluster, tmp_path: Path) -> None:
+def test_what_a_killed_agent_left_is_found_and_put_back(one: Cluster, tmp_path: Path) -> None:
     """Killed when the settings were made and no record said so yet."""
-    die(durable, tmp_path, TUNED, "before:block.result")
-    assert durable.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
-    with agent(durable.dsn(dbname="template1"), tmp_path) as running:  # another spelling of the same server
-        one = found(running, "warning")
-        assert "maintenance_work_mem (77MB), max_wal_size (2GB) are not as before run" in one.text
-        assert one.runbook == "put-back" and any("was not set" in told for told in one.evidence["settings"])
+    die(one, tmp_path, TUNED, "before:block.result")
+    assert one.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
+    with agent(one.dsn(dbname="template1"), tmp_path) as running:  # another spelling of the same server
+        told = found(running, "warning")
+        assert "maintenance_work_mem (77MB), max_wal_size (2GB) are not as before run" in told.text
+        assert told.runbook == "put-back" and any("was not set" in line for line in told.evidence["settings"])
         put_back(running)
         cleared(running)
-    assert durable.psql(AUTO) == "0" and durable.psql("show maintenance_work_mem") == "64MB" and owed(tmp_path) == []
+    assert one.psql(AUTO) == "0" and one.psql("show maintenance_work_mem") == "64MB" and owed(tmp_path) == []
 
 
 def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tmp_path: Path) -> None:
@@ -140,19 +148,11 @@ def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tm
         shown = said("show", "findings", durable.dsn())
         assert "fsync (off)" in shown.stdout, shown
     with agent(durable.dsn(), tmp_path) as running:
-        one = found(running, "critical")
-        assert "the data of this cluster cannot be trusted, restore it anew" in one.text
+        told = found(running, "critical")
+        assert "the data of this cluster cannot be trusted, restore it anew" in told.text
         assert "cannot be trusted, restore it anew" in put_back(running)
         cleared(running)
     assert durable.psql(AUTO) == "0" and durable.psql("show fsync") == "on" and owed(tmp_path) == []
-
-
-@pytest.fixture
-def one(cluster: Cluster) -> Iterator[Cluster]:
-    """The shared server; not durable from the beginning."""
-    yield cluster
-    cluster.psql("alter system reset all")
-    cluster.psql("select pg_reload_conf()")
 
 
 def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path) -> None:

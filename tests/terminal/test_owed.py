@@ -1,0 +1,52 @@
+"""A console that is started where a run has left settings: what it shows first, and what a key does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting
+from tests.actions.owing import RUN, Books, as_before
+from tests.terminal.consoles import OVERVIEW, Room, room
+from tests.terminal.tmux import Tmux
+
+pytestmark = pytest.mark.terminal
+__all__ = ["room"]
+
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
+    """A server on which a run that is over has set a parameter for a time."""
+    with acting(cluster) as link:
+        books = Books(link, room.state / "dba-console" / "debts")
+        books.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
+    yield cluster
+    as_before(cluster)
+
+
+def wait(terminal: Tmux, text: str) -> str:
+    return terminal.wait_for(text, PATIENCE_S)
+
+
+def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluster, room: Room) -> None:
+    with room.terminal(left.dsn()) as terminal:
+        shown = wait(terminal, r"(?s)Settings of a run were not put back.*by ann.*p put back now +esc later")
+        assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
+        terminal.keys("p")
+        wait(terminal, r"put-back on \S+ ·")
+        wait(terminal, r"(?i)type[\s│]+yes\b")
+        terminal.keys("Enter")
+        terminal.type("yes")
+        terminal.keys("Enter")
+        wait(terminal, "RESET")
+        wait(terminal, "y read")
+        terminal.keys("y")
+        wait(terminal, r"put-back on \S+ · done")
+        terminal.keys("Escape")
+        wait(terminal, OVERVIEW)
+    assert left.psql("show maintenance_work_mem") == "64MB"
+    assert list((room.state / "dba-console" / "debts").glob("*.json")) == []
