@@ -21,6 +21,8 @@ HERE = "can-it-be-restored-here"
 RESTORE, SQL = "restore-it/run", "restore-it/sql"
 ERRORS = "what-could-not-be-restored"
 TAKEN = ("maintenance_work_mem", "max_wal_size", "checkpoint_timeout", "autovacuum", "synchronous_commit")
+WITH_STATISTICS = 18
+"""The version from which on a dump may hold them."""
 _WAITS = f"select 1 from pg_locks where locktype = 'advisory' and objid = {HELD} and not granted"
 
 
@@ -32,7 +34,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @pytest.fixture(scope="module")
 def archive(here: Ground) -> Path:
-    return here.dumped("whole", "--format=directory", "--jobs=2")
+    here.cluster.psql("analyze", dbname=DATABASE)
+    with_statistics = ("--statistics",) if here.cluster.major >= WITH_STATISTICS else ()
+    return here.dumped("whole", "--format=directory", "--jobs=2", *with_statistics)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,8 @@ def settings(here: Ground) -> list[str]:
 
 def test_all_of_it_is_there_and_its_phases_are_told_and_the_settings_are_back(here: Ground, archive: Path) -> None:
     before = settings(here)
-    walk = here.headless(BOOK, database="a 'copy'", archive=str(archive), jobs="2", speed="fast")
+    how = "dump" if here.cluster.major >= WITH_STATISTICS else "analyze"
+    walk = here.headless(BOOK, database="a 'copy'", archive=str(archive), jobs="2", speed="fast", statistics=how)
     assert walk.code == 0, walk.text
     assert here.cluster.psql("select count(*) from items_1, held", dbname="a 'copy'") == "5000"
     assert here.cluster.psql("select count(*) from pg_stats where tablename = 'items_1'", dbname="a 'copy'") == "3"
@@ -106,6 +111,21 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
     assert "signal 9" in walk.text
     assert "restore-it" not in walk.states() and "statistics" not in walk.states()
     assert settings(here) == before
+
+
+def test_less_wal_is_written_between_two_restarts_that_a_person_makes(here: Ground, archive: Path) -> None:
+    counted: list[str] = []
+
+    def anew() -> None:
+        here.cluster.restart()
+        counted.append(here.setting("wal_level"))
+
+    answers: dict[str, Says] = {"start": "yes", "type": ASKED, "ack": "y", "manual": then(anew, "ann"), "yes": "yes"}
+    inputs = {"archive": str(archive), "jobs": "2", "speed": "none", "statistics": "none", "minimal_wal": "yes"}
+    walk = here.person(BOOK, answers, database="lean", **inputs)
+    assert walk.code == 0, walk.text
+    assert counted == ["minimal", "replica"]
+    assert here.cluster.psql("select count(*) from items_1", dbname="lean") == "5000"
 
 
 def test_what_is_there_is_dropped_only_by_its_name(here: Ground, archive: Path) -> None:
