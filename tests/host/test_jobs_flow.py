@@ -112,6 +112,19 @@ def test_nothing_is_taken_from_a_named_pipe_and_the_file_behind_it_is_found(grou
     assert restored(ground, target)
 
 
+def test_a_stranger_at_the_other_end_of_a_pipe_is_found_in_the_second_look(ground: Ground) -> None:
+    """It is searched for among all processes of the host, which is not done for a pipe that is gone a moment later."""
+    os.mkfifo(ground.directory / "far")
+    target = ground.target()
+    restore = quoted(ground.path("psql"), "-qX", "-d", ground.dsn(target), "-f", "far")
+    with ground.held(f"setsid -f timeout 300 bash -c 'exec cat p.sql > far'; exec {restore}", 1, target):
+        pipelines, found = Pipelines(), program(ground, "psql")
+        first, second = (pipelines.look([found])[found.pid] for _ in range(2))
+        assert (first.readings, first.unknown) == ((), ())
+        assert [one.path for one in second.readings] == [str(ground.directory / "p.sql")]
+    assert restored(ground, target)
+
+
 def test_a_dump_poured_into_a_restore_is_told_on_both_sides(ground: Ground) -> None:
     target = ground.target()
     command = f"{quoted(*ground.dump('-a'))} | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}"

@@ -1,7 +1,8 @@
 """Who holds the other end of a pipe: looked for among the relatives of a process first, then among all.
 
-The kernel tells of a pipe only who has it open, so the others' descriptors are read until it is found; what was found
-is kept, and what was not is looked for again more and more seldom.
+The kernel tells of a pipe only who has it open, so the others' descriptors are read until it is found: those of its
+relatives at once, all of the host from the second look on. What was found is kept, and what was not is looked for again
+more and more seldom.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import os
 from collections.abc import Iterator
 
 from dba_console.probes.host.files import read_once
-from dba_console.probes.host.procstat import STAT_SIZE, stat_of
+from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.jobs.descriptors import Link, links_of, pipe_key, writes_to
 
 AGAIN = 8
 """Looks after which an end that was not found is looked for again, doubled each time up to its eightfold."""
-
-_Kin = tuple[int, int, int]
-"""Process group, session, parent."""
+FAMILY = 200
+"""Relatives that are looked at: a pipeline has a handful."""
+_GENERATIONS = 3
 
 
 class Ends:
@@ -27,30 +28,36 @@ class Ends:
         self._proc = proc
         self._found: dict[tuple[str, bool], tuple[int, ...]] = {}
         self._missed: dict[tuple[str, bool], tuple[int, int]] = {}
+        """Look in which it is searched for among all, and how many pass before the search after that."""
         self._look = 0
 
     def begin(self) -> None:
         """A new look."""
         self._look += 1
 
-    def holders(self, key: str, *, writing: bool, near: int) -> tuple[int, ...]:
-        """Processes that have the pipe open for writing, or for reading; none where none can be seen. `near`: the
-        process whose pipe it is."""
+    def holders(self, key: str, *, writing: bool, near: int) -> tuple[int, ...] | None:
+        """Processes that have the pipe open for writing, or for reading; none where none can be seen, None where it
+        was not looked for among all of them yet. `near`: the process whose pipe it is.
+
+        In the first look only relatives are asked: scripts run a small `echo … | psql` each second.
+        """
         name = (key, writing)
         known = tuple(pid for pid in self._found.get(name, ()) if self._holds(pid, key, writing))
+        if not known:
+            known = tuple(pid for pid in family(self._proc, near) if self._holds(pid, key, writing))
         if known:
-            return known
-        due, wait = self._missed.get(name, (0, AGAIN))
-        if self._look < due:
-            return ()
-        found = self._search(key, writing, near)
-        if found:
-            self._found[name] = found
+            self._found[name] = known
             self._missed.pop(name, None)
-        else:
-            self._found.pop(name, None)
-            self._missed[name] = self._look + wait, min(wait * 2, AGAIN * 8)
-        return found
+            return known
+        self._found.pop(name, None)
+        due, wait = self._missed.setdefault(name, (self._look + 1, 0))
+        if self._look >= due:
+            known = self._search(key, writing, near)
+            wait = min(max(wait * 2, AGAIN), AGAIN * 8)
+            self._missed[name] = self._look + wait, wait
+            if known:
+                self._found[name] = known
+        return known if known or wait else None
 
     def forget(self, keys: set[str]) -> None:
         """Keep only what is known of these pipes."""
@@ -59,18 +66,8 @@ class Ends:
                 del known[name]
 
     def _search(self, key: str, writing: bool, near: int) -> tuple[int, ...]:
-        own = _kin(self._proc, near)
-        others = [int(name) for name in os.listdir(self._proc) if name.isdigit() and int(name) != near]
-        strangers = []
-        found = []
-        for pid in others:
-            kin = _kin(self._proc, pid)
-            if own is not None and kin is not None and _related(pid, kin, near, own):
-                if self._holds(pid, key, writing):
-                    found.append(pid)
-            else:
-                strangers.append(pid)
-        return tuple(found) or tuple(pid for pid in strangers if self._holds(pid, key, writing))
+        pids = (int(name) for name in os.listdir(self._proc) if name.isdigit())
+        return tuple(pid for pid in pids if pid != near and self._holds(pid, key, writing))
 
     def _holds(self, pid: int, key: str, writing: bool) -> bool:
         return any(
@@ -86,16 +83,26 @@ class Ends:
         yield from (link for link in links if link.pipe is not None or link.target.startswith("/"))
 
 
-def _related(pid: int, kin: _Kin, near: int, own: _Kin) -> bool:
-    return kin[0] == own[0] or kin[1] == own[1] or kin[2] in (near, own[2]) or pid == own[2]
+def family(proc: str, pid: int) -> list[int]:
+    """Parent, siblings and all that came of them and of the process itself, some generations deep."""
+    stat = stat_of(proc, pid)
+    found = dict.fromkeys(_children(proc, pid))
+    if stat is not None and stat.parent > 1:
+        found |= dict.fromkeys((stat.parent, *_children(proc, stat.parent)))
+    newest = list(found)
+    for _ in range(_GENERATIONS):
+        newest = [child for one in newest[:FAMILY] for child in _children(proc, one) if child not in found]
+        found |= dict.fromkeys(newest[:FAMILY])
+    return [one for one in found if one != pid][: 2 * FAMILY]
 
 
-def _kin(proc: str, pid: int) -> _Kin | None:
+def _children(proc: str, pid: int) -> list[int]:
+    """Of all its threads but the first too few are told; who starts a pipeline has but one. None without the file
+    (kernels without CONFIG_PROC_CHILDREN): then the search among all finds them."""
     try:
-        words = read_once(f"{proc}/{pid}/stat", STAT_SIZE).rpartition(b")")[2].split(None, 5)
-        return int(words[2]), int(words[3]), int(words[1])
-    except (OSError, ValueError, IndexError):
-        return None
+        return [int(word) for word in read_once(f"{proc}/{pid}/task/{pid}/children", 8192).split()]
+    except (OSError, ValueError):
+        return []
 
 
 def name_of(proc: str, pid: int) -> str:

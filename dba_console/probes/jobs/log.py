@@ -88,12 +88,14 @@ class Logs:
         self._files: dict[tuple[int, int], LogFile] = {}
         self._tails: dict[tuple[int, int], _Kept] = {}
         self._gone: dict[tuple[int, int], int] = {}
+        self._pipes: set[str] = set()
         self._alone: frozenset[str] = frozenset()
         """Kinds of which but one program runs: what such a program says is that one's."""
 
     def look(self, programs: Iterable[Program]) -> dict[int, Words]:
         """pid of each program -> what it said since the look before."""
         self._ends.begin()
+        self._pipes = set()
         found, keys = {}, set()
         programs = list(programs)
         kinds = Counter(program.kind for program in programs)
@@ -105,6 +107,7 @@ class Logs:
                 found[program.pid] = self._of(program, key)
             except OSError as error:
                 found[program.pid] = Words(unknown=f"its messages cannot be read: {error.strerror or error}")
+        self._ends.forget(self._pipes)
         self._forget(keys)
         return found
 
@@ -183,10 +186,11 @@ class Logs:
                 self._files[key] = known
                 return self._read(known)
             return Words(unknown=f"its messages go to {clean(name_of(self._proc, pid))}, which cannot be read")
-        return Words(unknown="who reads its messages cannot be seen")
+        return Words(unknown="who reads its messages is not known")
 
     def _readers(self, program: Program, pipe: str) -> list[int]:
         """Who reads its messages: its keeper first, which is above it, then whoever holds the pipe."""
+        self._pipes.add(pipe)
         ancestor, found = program.ppid, []
         for _ in range(_ANCESTORS):
             above = stat_of(self._proc, ancestor)
@@ -196,7 +200,7 @@ class Logs:
                 found.append(ancestor)
                 break
             ancestor = above.parent
-        return found or list(self._ends.holders(pipe, writing=False, near=program.pid))
+        return found or list(self._ends.holders(pipe, writing=False, near=program.pid) or ())
 
     def _reads(self, pid: int, pipe: str) -> bool:
         try:

@@ -123,10 +123,10 @@ class Pipelines:
         holders = self._ends.holders(key, writing=True, near=near)
         if holders:
             self._met.add(key)
-        for pid in holders:
+        for pid in holders or ():
             if self._writer(pid, found, deepest):
                 return
-        if not holders and key not in self._met:
+        if holders == () and key not in self._met:
             found.unknown.append("who writes into the pipe it reads cannot be seen: its user and root can")
         elif holders and not found.readings and found.source_program is None and not found.unknown:
             names = ", ".join(clean(name_of(self._proc, pid)) for pid in holders)
@@ -199,9 +199,9 @@ class Pipelines:
     def _downstream(self, key: str, near: int, found: _Found, deepest: int) -> None:
         found.pipes.add(key)
         holders = self._ends.holders(key, writing=False, near=near)
-        if not holders:
+        if holders == ():
             found.unknown.append("who reads the pipe it writes into cannot be seen: its user and root can")
-        for pid in holders:
+        for pid in holders or ():
             if self._reader(pid, found, deepest):
                 return
 
