@@ -113,6 +113,17 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
     assert settings(here) == before
 
 
+def test_protection_is_not_given_up_where_other_databases_are(here: Ground, archive: Path) -> None:
+    before = settings(here)
+    confirmed = "give-up-protection=a crash may lose all of it"
+    walk = here.headless(BOOK, confirmed, database="risked", archive=str(archive), jobs="2", speed="risky")
+    assert walk.code == 8, walk.text
+    assert walk.red() == ["give-up-protection/action"], walk.text
+    assert "restore-it" not in walk.done()
+    put_back(here)
+    assert settings(here) == before
+
+
 def test_less_wal_is_written_between_two_restarts_that_a_person_makes(here: Ground, archive: Path) -> None:
     counted: list[str] = []
 
