@@ -45,6 +45,10 @@ class Server:
         """All rows. Raises ConsoleError with the server's own words."""
         try:
             return self._connection.execute(sql.encode(), params).fetchall()
+        except psycopg.OperationalError as error:
+            if self._connection.closed:
+                raise ConnectError(f"the connection to the server is lost: {said(error)}") from error
+            raise ConsoleError(f"the server refused a question: {said(error)}") from error
         except psycopg.Error as error:
             raise ConsoleError(f"the server refused a question: {said(error)}") from error
 

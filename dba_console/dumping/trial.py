@@ -184,7 +184,7 @@ class _Attempt:
 
     def _failure(self, code: int) -> ConsoleError:
         said = [line for line in self._errors.decode("utf-8", "replace").splitlines() if "error: " in line]
-        text = clean((said[0] if said else f"pg_dump ended with exit {code} and no word").partition("error: ")[2][:500])
+        text = clean(said[0].partition("error: ")[2][:500]) if said else ""
         lost = _LOST_LOCK.search(text)
         if lost is not None:
             return RunbookFailed(
@@ -202,7 +202,8 @@ class _Attempt:
                 f"{self._directory.parent} is full: {text}",
                 hint="dump less (--share), or name another place (--to DIR)",
             )
-        return RunbookFailed(f"pg_dump -j {self._jobs} failed: {text or f'exit {code}'}")
+        how = f"exit {code}" if code >= 0 else f"it was ended by signal {-code}"
+        return RunbookFailed(f"pg_dump -j {self._jobs} failed: {text or how}")
 
 
 @contextlib.contextmanager
@@ -231,6 +232,8 @@ def _politely() -> Sequence[str]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """It and its workers have ended when this returns."""
+    if process.poll() == 0:
+        return  # it waits for its workers; the number of its group may be another's by now
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.dumping.scratch import NAME
+from dba_console.probes.host.children import Children
 from tests.background import wait_until
 from tests.cli.console import Console, Done
 from tests.conftest import binaries_of
@@ -132,6 +134,15 @@ def test_a_killed_sweep_takes_its_dump_with_it_and_the_next_one_tidies_up(ground
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_somebody_kills_its_pg_dump_that_is_said_and_nothing_is_left(ground: Ground, tmp_path: Path) -> None:
+    with ground.held("--to", str(tmp_path)) as (process, _):
+        (child,) = Children("/proc", process.pid).read()
+        os.kill(child, signal.SIGKILL)
+        assert process.wait(LONG_S) == 7
+        assert process.stderr is not None and "ended by signal 9" in process.stderr.read()
+        assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_sweep_that_is_told_to_stop_leaves_nothing(ground: Ground, tmp_path: Path, number: signal.Signals) -> None:
     with ground.held("--to", str(tmp_path)) as (process, _):
@@ -150,6 +161,19 @@ def test_it_gives_way_to_who_waits_behind_it(ground: Ground, tmp_path: Path) -> 
         assert process.returncode == 7
         assert process.stderr is not None
         assert "waited" in (said := process.stderr.read()) and "exclusive lock" in said
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_asked_for_in_the_middle_is_named_as_what_ended_it(ground: Ground, tmp_path: Path) -> None:
+    """Either pg_dump's workers give up by themselves, or the sweep gives way before they come to that table."""
+    with ground.held("--to", str(tmp_path)) as (process, holder), closing(psycopg.connect(ground.dsn)) as other:
+        other.pgconn.send_query(b"begin; lock table t1 in access exclusive mode")
+        waits = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and not granted"
+        ground.until(waits, "1", "the one who asks")
+        holder.rollback()
+        assert process.wait(LONG_S) == 7
+        assert process.stderr is not None
+        assert "exclusive lock on" in process.stderr.read()
         assert list(tmp_path.iterdir()) == []
 
 
@@ -197,7 +221,9 @@ def test_a_password_is_neither_in_the_arguments_nor_in_what_is_said(ground: Grou
     with psycopg.connect(ground.dsn) as holder:
         holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
         environment = {"PGPASSWORD": "hunter2"}
-        with ground.console.running("dumps", "sweep", ground.dsn, "--to", str(tmp_path), **environment) as process:
+        with ground.console.running(
+            "dumps", "sweep", ground.dsn, "-j", "1", "--to", str(tmp_path), **environment
+        ) as process:
             ground.until(f"{_TRIALS} and wait_event_type = 'Lock'", "1", "a trial that waits")
             arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
             assert any(b"dba-console-sweep" in one for one in arguments), "the trial itself is among them"
