@@ -180,8 +180,10 @@ class Course:
             return
         for dump_id in self.planned.made(seen):
             self._end_schema()
-            if dump_id not in self.sights:
-                self._finished(dump_id, None)
+            item = self.ledger.items().get(dump_id)
+            for one in (dump_id, *(() if item is None else item.entry.needs)):
+                if one not in self.sights:
+                    self._finished(one, None)
 
     def _finished(self, dump_id: int, at_us: int | None) -> None:
         item: Item | None = self.ledger.items().get(dump_id)

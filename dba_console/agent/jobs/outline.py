@@ -22,8 +22,6 @@ FAILED_TOLD = 20
 WAITING_TOLD = 30
 DONE_TOLD = 20
 CHAIN_TOLD = 12
-PASSED = 300
-"""Entries no longer waiting that are passed over in one look; more of them, and the order is made anew."""
 NAME_LENGTH = 200
 MIN_SHARE = 0.05
 """Below this share of an object no time left is told of it."""
@@ -32,33 +30,20 @@ MOST = 99.0
 
 
 class Waiting:
-    """The entries by weight, largest first, less and less of them."""
+    """The entries by weight, largest first. Each is taken from the order once; what has begun never waits again."""
 
     def __init__(self, plan: Plan) -> None:
-        self._order = sorted(
-            (entry for entry in plan.entries if entry.weight), key=lambda entry: -(entry.weight or 0.0)
-        )
-        self._from = 0
+        heavy = (entry for entry in plan.entries if entry.weight)
+        self._order = iter(sorted(heavy, key=lambda entry: -(entry.weight or 0.0)))
+        self._largest: list[Entry] = []
 
     def largest(self, items: Mapping[int, Item]) -> list[Entry]:
         """The largest that wait."""
-        found: list[Entry] = []
-        passed = 0
-        for entry in islice(self._order, self._from, None):
-            item = items.get(entry.dump_id)
-            if item is not None and item.state == "waiting":
-                found.append(entry)
-                if len(found) >= WAITING_TOLD:
-                    break
-                continue
-            passed += 1
-            if not found:
-                self._from += 1
-            if passed > PASSED:
-                self._order = [one for one in self._order[self._from :] if _waits(items, one)]
-                self._from = 0
-                break
-        return found
+        self._largest = [entry for entry in self._largest if _waits(items, entry)]
+        while len(self._largest) < WAITING_TOLD and (entry := next(self._order, None)) is not None:
+            if _waits(items, entry):
+                self._largest.append(entry)
+        return list(self._largest)
 
 
 def _waits(items: Mapping[int, Item], entry: Entry) -> bool:

@@ -73,9 +73,10 @@ class Consumed:
         if self._from is None:
             self._from = pct, free_bytes
         before_pct, before_free = self._from
-        if pct - before_pct < self.LEAST_PCT:
-            return None
-        return max(0.0, (before_free - free_bytes) * (100.0 - pct) / (pct - before_pct))
+        taken = before_free - free_bytes
+        if pct - before_pct < self.LEAST_PCT or taken <= 0:
+            return None  # what others gave back meanwhile hides what it took
+        return taken * (100.0 - pct) / (pct - before_pct)
 
 
 class Growth:
