@@ -58,11 +58,14 @@ class OpenFile:
     """It has no name any more, and goes when it is closed."""
 
 
-def links_of(proc: str, pid: int) -> list[Link]:
-    """Descriptors in their order. Raises PermissionError without the right, ProcessLookupError where it has ended."""
+def links_of(proc: str, pid: int, most: int = DESCRIPTORS) -> list[Link]:
+    """The first `most` descriptors in their order.
+
+    Raises PermissionError without the right, ProcessLookupError where the process has ended.
+    """
     base = f"{proc}/{pid}/fd"
     try:
-        numbers = sorted(map(int, os.listdir(base)))[:DESCRIPTORS]
+        numbers = sorted(map(int, os.listdir(base)))[:most]
     except FileNotFoundError as error:
         raise ProcessLookupError(pid) from error
     found = []

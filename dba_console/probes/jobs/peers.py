@@ -3,6 +3,9 @@
 Needs to see the descriptors of both, so the rights of their user or of root; of a session over TCP those of the client
 suffice, for the backend's title tells its port. A session through a pooler has the pooler at its other end, and one
 from another host nobody here.
+
+A thousand sessions may be asked about: what a socket is connected with never changes, so it is asked once, and the
+sockets of a backend are read once and then only seen to be there still.
 """
 
 from __future__ import annotations
@@ -12,13 +15,17 @@ import re
 from collections.abc import Callable, Iterable
 
 from dba_console.probes.host.files import read_once
-from dba_console.probes.jobs.descriptors import links_of
+from dba_console.probes.jobs.descriptors import Link, links_of
 from dba_console.probes.jobs.ends import name_of
 from dba_console.probes.jobs.sockets import tcp_peers, tcp_ports, unix_peers
 
-_PORT = re.compile(rb" [0-9A-Fa-f.:]+\((\d+)\)")
 AGAIN = 30
-"""Looks after which the process at a session's other end is searched for again among all of the host."""
+"""Looks between two searches among all processes of the host, and until a socket that told nothing is asked again."""
+UNUSED = 60
+"""Looks after which what was not asked about any more is forgotten."""
+FIRST = 64
+"""Descriptors of a backend that are read: its client's socket comes before the files it opens."""
+_PORT = re.compile(rb" [0-9A-Fa-f.:]+\((\d+)\)")
 
 
 class Peers:
@@ -26,11 +33,17 @@ class Peers:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
+        self._backends: dict[int, list[Link]] = {}
+        """Sockets of backends read before."""
         self._peers: dict[int, int] = {}
-        """Of sockets asked about before; a connected socket never changes its other end."""
         self._none: dict[int, int] = {}
         """Sockets whose other end was not told -> look in which they may be asked about again."""
-        self._strangers: dict[int, tuple[int, int | None]] = {}
+        self._used: dict[int, int] = {}
+        """Process or socket -> look in which it was last asked about. Where a pid and an inode have one number, both
+        are kept a little longer."""
+        self._strangers: dict[int, int] = {}
+        """Socket of somebody who is none of the clients -> who that was."""
+        self._search_due = 0
         self._ports: dict[int, int] = {}
         self._asked_ports: frozenset[int] = frozenset()
         self._look = 0
@@ -46,34 +59,54 @@ class Peers:
         """
         self._look += 1
         self.notes, self.others = {}, {}
-        of_backends = self._owners(backends, self.notes)
-        of_clients = self._owners(clients, {})
+        of_backends = self._of_backends(backends)
+        of_clients = self._of_clients(clients)
         peers = self._connected(of_backends)
         found = self._by_titles(list(self.notes), of_clients) if self.notes and of_clients else {}
         for backend in found:
             del self.notes[backend]
         for inode, backend in of_backends.items():
-            peer = peers.get(inode)
-            if peer is not None and peer in of_clients:
+            if (peer := peers.get(inode)) in of_clients and peer is not None:
                 found[backend] = of_clients[peer]
-        for inode, backend in of_backends.items():
-            if backend not in found and inode in peers:
-                self._stranger(backend, peers[inode])
+        self._others({backend: peers[inode] for inode, backend in of_backends.items() if inode in peers}, found)
         for backend in set(of_backends.values()) - found.keys() - self.notes.keys():
             self.notes[backend] = f"the other end of session {backend} is not on this host, or not told here"
+        self._forget()
         return found
 
-    def _owners(self, pids: Iterable[int], notes: dict[int, str]) -> dict[int, int]:
-        """Inode of each socket -> who has it; why not, where a process does not show."""
+    def _of_backends(self, pids: Iterable[int]) -> dict[int, int]:
+        """Inode of each socket -> the backend that has it; those that do not show them get a note."""
+        found: dict[int, int] = {}
+        for pid in pids:
+            self._used[pid] = self._look
+            known = self._backends.get(pid)
+            if known is None or not self._still(pid, known):
+                try:
+                    known = [link for link in links_of(self._proc, pid, FIRST) if link.socket is not None]
+                except PermissionError:
+                    self.notes[pid] = f"the connections of process {pid} can be seen by its user and root only"
+                    continue
+                except OSError:
+                    self.notes[pid] = f"there is no process {pid} on this host"
+                    continue
+                self._backends[pid] = known
+            found |= {link.socket: pid for link in known if link.socket is not None}
+        return found
+
+    def _still(self, pid: int, links: list[Link]) -> bool:
+        """Whether this is the backend that was read before, and not another one with its number."""
+        try:
+            return bool(links) and all(os.readlink(f"{self._proc}/{pid}/fd/{one.fd}") == one.target for one in links)
+        except OSError:
+            return False
+
+    def _of_clients(self, pids: Iterable[int]) -> dict[int, int]:
+        """Inode of each socket -> the client that has it."""
         found: dict[int, int] = {}
         for pid in pids:
             try:
                 links = links_of(self._proc, pid)
-            except PermissionError:
-                notes[pid] = f"the connections of process {pid} can be seen by its user and root only"
-                continue
             except OSError:
-                notes[pid] = f"there is no process {pid} on this host"
                 continue
             for link in links:
                 if link.socket is not None:
@@ -95,8 +128,7 @@ class Peers:
 
     def _connected(self, owned: dict[int, int]) -> dict[int, int]:
         """Inode -> that of its other end, asked once for each socket."""
-        self._peers = {inode: peer for inode, peer in self._peers.items() if inode in owned}
-        self._none = {inode: due for inode, due in self._none.items() if inode in owned}
+        self._used |= dict.fromkeys(owned, self._look)
         new = [inode for inode in owned if inode not in self._peers and self._none.get(inode, 0) <= self._look]
         if new:
             found = _asked(lambda: unix_peers(new))
@@ -105,29 +137,38 @@ class Peers:
             self._none |= {inode: self._look + AGAIN for inode in new if inode not in found}
         return self._peers
 
-    def _stranger(self, backend: int, inode: int) -> None:
-        """Who else has the socket: looked for among all processes, seldom."""
-        due, known = self._strangers.get(inode, (0, None))
-        if self._look >= due:
-            known = self._search(inode)
-            if len(self._strangers) > 1000:
-                self._strangers.clear()
-            self._strangers[inode] = self._look + AGAIN, known
-        if known is None:
-            self.notes[backend] = f"who is at the other end of session {backend} can be seen by its user and root only"
-        else:
-            self.others[backend] = known
-            self.notes[backend] = f"session {backend} comes from {name_of(self._proc, known)}"
+    def _others(self, peers: dict[int, int], found: dict[int, int]) -> None:
+        """Who has the other ends that belong to no client: looked for among all processes, seldom."""
+        left = {backend: inode for backend, inode in peers.items() if backend not in found}
+        if not set(left.values()) <= self._strangers.keys() and self._look >= self._search_due:
+            self._search_due = self._look + AGAIN
+            self._strangers = self._owners(set(left.values()))
+        for backend, inode in left.items():
+            known = self._strangers.get(inode)
+            if known is None:
+                self.notes[backend] = f"the process at the other end of session {backend} is not known"
+            else:
+                self.others[backend] = known
+                self.notes[backend] = f"session {backend} comes from {name_of(self._proc, known)}"
 
-    def _search(self, inode: int) -> int | None:
+    def _owners(self, inodes: set[int]) -> dict[int, int]:
+        """Who has these sockets, of all processes that may be looked at."""
+        found: dict[int, int] = {}
         for name in os.listdir(self._proc):
-            if name.isdigit():
-                try:
-                    if any(link.socket == inode for link in links_of(self._proc, int(name))):
-                        return int(name)
-                except OSError:
-                    continue
-        return None
+            try:
+                links = links_of(self._proc, int(name)) if name.isdigit() else ()
+            except OSError:
+                continue
+            found |= {link.socket: int(name) for link in links if link.socket is not None and link.socket in inodes}
+        return found
+
+    def _forget(self) -> None:
+        if self._look % UNUSED:
+            return
+        self._used = {one: look for one, look in self._used.items() if look > self._look - UNUSED}
+        self._backends = {pid: links for pid, links in self._backends.items() if pid in self._used}
+        self._peers = {inode: peer for inode, peer in self._peers.items() if inode in self._used}
+        self._none = {inode: due for inode, due in self._none.items() if inode in self._used}
 
 
 def _port_of(proc: str, backend: int) -> int | None:
