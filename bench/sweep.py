@@ -1,6 +1,6 @@
 """`dba-console dumps sweep` beside an exhaustive one: each number of jobs from 1 to 8, to its end, one by one.
 
-SWEEP_MB: size of the tables (1500). SWEEP_ROUNDS: how often (3). Two databases: ten equal tables, as in S4, and one
+SWEEP_MB: size of the tables (600). SWEEP_ROUNDS: how often (3). Two databases: ten equal tables, as in S4, and one
 big table among small ones. Each round dumps to nowhere both ways, in turns; the answers of the sweep are judged by the
 median of what that number of jobs took in the exhaustive ones.
 """
@@ -46,7 +46,7 @@ class Round(NamedTuple):
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    size = int(os.environ.get("SWEEP_MB", "40" if smoke else "1500")) << 20
+    size = int(os.environ.get("SWEEP_MB", "40" if smoke else "600")) << 20
     rounds = int(os.environ.get("SWEEP_ROUNDS", "1" if smoke else "3"))
     figures: list[Figure] = []
     with Cluster(settings={"max_connections": 40, "shared_buffers": "512MB"}, durable=False) as cluster:

@@ -114,12 +114,19 @@ class _Sweep:
         with ExitStack() as stack:
             directory = stack.enter_context(scratch(place))
             while (jobs := self._curve.next()) is not None:
+                try:
+                    require_slots(self._server, jobs)
+                except Refused as error:
+                    if not self._history:
+                        raise
+                    # Others have come meanwhile: what is known is told, with what it lacks.
+                    self._notes.append(f"-j {jobs} and more were not tried: {error.message}")
+                    break
                 self._try(directory, jobs)
                 self._again_if_cold(directory)
         return self._kept()
 
     def _try(self, directory: Path, jobs: int) -> None:
-        require_slots(self._server, jobs)
         if self._asked.fresh and self._data is not None:
             forget(self._server, self._data, self._tables)
         self._tell(Step(kind="begin", text=f"-j {jobs}", jobs=jobs))
