@@ -88,8 +88,8 @@ def _database(cluster: Cluster, archive: Archives, seen: _Seen) -> Iterator[Judg
         runs = {
             "pg_restore": ("-j 2", [program["pg_restore"], "-j2", "-d", where, str(archive.directory)]),
             "pg_dump": ("-j 2", [program["pg_dump"], "-Fd", "-j2", "-Z1", "-f", f"{place}/d", "-d", where]),
-            "pg_dump ": ("| gzip", ["bash", "-c", '"$0" -d "$1" | gzip >"$2"', program["pg_dump"], where, packed]),
-            "psql": ("< zcat", ["bash", "-c", 'zcat "$2" | "$0" -Xq -d "$1"', *unpacked]),
+            "pg_dump ": ("into gzip", ["bash", "-c", '"$0" -d "$1" | gzip >"$2"', program["pg_dump"], where, packed]),
+            "psql": ("from zcat", ["bash", "-c", 'zcat "$2" | "$0" -Xq -d "$1"', *unpacked]),
         }  # fmt: skip
         for kind, (how, argv) in runs.items():
             if kind in ("pg_restore", "psql"):

@@ -238,3 +238,32 @@ def verify_command(
     else:
         put("\n".join(verdict_words(found)))
     return ExitCode.OK if found.good else ExitCode.RUNBOOK_FAILED
+
+
+@app.command("keys")
+def keys_command(
+    archive: Archive,
+    dsn: Annotated[
+        str | None, typer.Option("--dsn", metavar="DSN", help="The database they are made in.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=MOST_EVER, help="Keys checked at once.")] = 2,
+    without: Annotated[
+        bool, typer.Option("--list", help="Print a list for pg_restore -L: everything but the keys.")
+    ] = False,
+    bindir: Bindir = None,
+) -> int:
+    """Make the foreign keys of an archive where the rest of it is restored, several at once. Exit code 7: some failed.
+
+    pg_restore checks keys that refer to one table one after the other. Leave them out by `--list`, restore, ANALYZE,
+    then this.
+    """
+    from dba_console.dumping.keying import list_without_keys, make_keys
+
+    if without:
+        put(list_without_keys(archive.absolute(), bindir))
+        return ExitCode.OK
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    made = make_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, told=say)
+    put(f"{made.keys} foreign keys, {made.valid} valid, {made.there} of them before; {made.errors} errors")
+    return ExitCode.RUNBOOK_FAILED if made.errors else ExitCode.OK
