@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.items import Item
@@ -110,6 +111,4 @@ def _locked(tasks: list[Task]) -> list[Task]:
 def _needing(task: Task, more: tuple[int, ...]) -> Task:
     if not more:
         return task
-    return Task(
-        task.dump_id, task.seconds, task.weight, (*task.needs, *more), task.table, task.shares, task.phase, task.running
-    )
+    return replace(task, needs=(*task.needs, *more))

@@ -160,9 +160,9 @@ def _left(ledger: Ledger, now_us: int, before: PhasesBefore | None, memory: Memo
         if item.state == "waiting":
             count, weight = alone.get(item.entry.desc, (0, 0.0))
             alone[item.entry.desc] = (count + 1, weight + (item.entry.weight or 0.0))
-            _follow(item, rates, left)
+            _follow(item, rates, left, _others(item, ledger))
     for item in running:
-        _under_way(item, rates, now_us, left)
+        _under_way(item, rates, now_us, left, _others(item, ledger))
     for desc, sums in ledger.classes.items():
         count, weight = alone.get(desc, (0, 0.0))
         _lump(desc, sums.waiting - count, max(0.0, sums.weight_waiting - weight), rates, left)
@@ -179,16 +179,25 @@ def _followed(ledger: Ledger, memory: Memory) -> list[Item]:
     return memory.followed
 
 
-def _follow(item: Item, rates: Rates, left: _Left) -> None:
+def _others(item: Item, ledger: Ledger) -> tuple[int, ...]:
+    """The tables a foreign key refers to: pg_restore works at none of them beside it."""
+    entry, items = item.entry, ledger.items()
+    if entry.phase != "constraints":
+        return ()
+    tables = (need for need in entry.needs if need in items and items[need].entry.desc == "TABLE DATA")
+    return tuple(table for table in tables if table != entry.table)
+
+
+def _follow(item: Item, rates: Rates, left: _Left, others: tuple[int, ...]) -> None:
     cost = rates.cost(item.entry.desc, item.entry.weight or 0.0)
     if cost is None:
         left.miss(item.entry.desc)
     else:
         left.add(item.entry.phase, cost)
-        left.tasks.append(_task(item, cost))
+        left.tasks.append(_task(item, cost, others))
 
 
-def _under_way(item: Item, rates: Rates, now_us: int, left: _Left) -> None:
+def _under_way(item: Item, rates: Rates, now_us: int, left: _Left, others: tuple[int, ...]) -> None:
     """What is left of an object: by its own pace where its share is known, else what it costs less what it has had."""
     entry = item.entry
     elapsed = 0.0 if item.started_us is None else max(0, now_us - item.started_us) / 1e6
@@ -207,10 +216,10 @@ def _under_way(item: Item, rates: Rates, now_us: int, left: _Left) -> None:
         rest = (max(one - elapsed, floor) for one in (cost.seconds, cost.least, cost.most))
         cost = Cost(next(rest), cost.source, *rest)
     left.add(entry.phase, cost)
-    left.tasks.append(_task(item, cost))
+    left.tasks.append(_task(item, cost, others))
 
 
-def _task(item: Item, cost: Cost) -> Task:
+def _task(item: Item, cost: Cost, others: tuple[int, ...]) -> Task:
     entry, running, assumed = item.entry, item.state == "running", cost.source == "assumed"
     return Task(
         dump_id=entry.dump_id,
@@ -220,6 +229,7 @@ def _task(item: Item, cost: Cost) -> Task:
         table=entry.table,
         shares=shares(entry.desc),
         phase=entry.phase,
+        others=others,
         running=running,
         least=cost.least if assumed else None,
         most=cost.most if assumed else None,

@@ -68,7 +68,7 @@ def plan_of(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str | Non
                 oid=entry.oid or None,
                 file=entry.file,
                 offset=entry.offset,
-                weight=_weight(entry, table, by_id, sizes),
+                weight=_weight(entry, table, by_id, data, sizes),
                 table=table,
                 needs=_needs(entry, by_id, data if phase not in ("schema", "data") else {}),
             )
@@ -159,14 +159,23 @@ def _table_of(entry: TocEntry, by_id: Mapping[int, TocEntry], data: Mapping[int,
 
 
 def _weight(
-    entry: TocEntry, table: int | None, by_id: Mapping[int, TocEntry], sizes: Mapping[int, int] | None
+    entry: TocEntry,
+    table: int | None,
+    by_id: Mapping[int, TocEntry],
+    data: Mapping[int, int],
+    sizes: Mapping[int, int] | None,
 ) -> float | None:
     if entry.desc == "MATERIALIZED VIEW DATA":
         return None
     if entry.desc in _WEIGHED:
         if table is None:
             return 0.0
-        return None if sizes is None or by_id[table].desc != "TABLE DATA" else _known(sizes, table)
+        if sizes is None or by_id[table].desc != "TABLE DATA":
+            return None
+        if entry.desc == "FK CONSTRAINT":  # its check joins two tables: a small one may refer to a large one
+            known = [_known(sizes, data[need]) for need in entry.needs if need in data]
+            return max([_known(sizes, table) or 0.0, *(size or 0.0 for size in known)])
+        return _known(sizes, table)
     if entry.desc not in ("TABLE DATA", "BLOBS"):
         return 0.0
     return None if sizes is None else _known(sizes, entry.dump_id)

@@ -31,10 +31,16 @@ class Task(Struct, frozen=True, gc=False):
     shares: bool
     """Others may work at its table meanwhile, as far as they share too."""
     phase: Phase = "data"
+    others: tuple[int, ...] = ()
+    """Further tables it works at: those a foreign key refers to."""
     running: bool = False
     least: float | None = None
     """Seconds it may take as well, where they rest on objects of another kind or size."""
     most: float | None = None
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        return self.others if self.table is None else (self.table, *self.others)
 
 
 def shares(desc: str) -> bool:
@@ -61,8 +67,8 @@ def makespan(tasks: Sequence[Task], jobs: int) -> float:
         if not busy:
             break
         now, _, ended = heapq.heappop(busy)
-        if ended.table is not None and ended.table in tables:
-            tables[ended.table].remove(ended)
+        for table in ended.tables:
+            tables[table].remove(ended)
         for one in after.get(ended.dump_id, ()):
             open_needs[one.dump_id] -= 1
             if not open_needs[one.dump_id] and not one.running:
@@ -122,8 +128,8 @@ def _needs(tasks: Sequence[Task]) -> tuple[dict[int, int], dict[int, list[Task]]
 
 def _take(task: Task, now: float, busy: list[tuple[float, int, Task]], tables: dict[int, list[Task]]) -> None:
     heapq.heappush(busy, (now + task.seconds, task.dump_id, task))
-    if task.table is not None:
-        tables.setdefault(task.table, []).append(task)
+    for table in task.tables:
+        tables.setdefault(table, []).append(task)
 
 
 def _next(ready: list[tuple[float, int, Task]], tables: Mapping[int, list[Task]], *, idle: bool) -> Task | None:
@@ -133,7 +139,7 @@ def _next(ready: list[tuple[float, int, Task]], tables: Mapping[int, list[Task]]
     while ready and len(passed) < _LOOKED_AT:
         one = heapq.heappop(ready)
         task = one[2]
-        others = tables.get(task.table, []) if task.table is not None else []
+        others = [other for table in task.tables for other in tables.get(table, ())]
         if idle or not others or (task.shares and all(other.shares for other in others)):
             chosen = task
             break

@@ -170,10 +170,15 @@ class Restore:
                 yield dump_id
 
     def _shut_out(self, one: Entry) -> bool:
+        """A key or constraint works at its tables alone: its own, and the one it refers to."""
         others = [self._entries[dump_id] for _, dump_id in self._busy]
         return any(
-            other.table == one.table and ("CONSTRAINT" in other.desc or "CONSTRAINT" in one.desc) for other in others
+            self._tables(one) & self._tables(other) and ("CONSTRAINT" in other.desc or "CONSTRAINT" in one.desc)
+            for other in others
         )
+
+    def _tables(self, one: Entry) -> set[int | None]:
+        return {one.table} | {need for need in one.needs if need in self._entries and need < 20_000}
 
     def _say(self, now: float, dump_id: int, *, begins: bool) -> None:
         one = self._entries[dump_id]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dba_console.archives.critical import critical_links, critical_path
 from dba_console.archives.schedule import Task, longest_chain, makespan
@@ -27,10 +28,16 @@ def test_keys_of_one_table_wait_for_each_other() -> None:
     assert makespan([task(1, 4, table=7), task(2, 4, table=7)], 2) == 4
 
 
+def test_two_keys_that_refer_to_one_table_are_never_checked_side_by_side() -> None:
+    keys = [replace(task(n, 4, table=n, shares=False), others=(7,)) for n in (1, 2)]
+    assert makespan(keys, 2) == 8
+
+
 def test_a_need_that_is_not_among_them_is_done() -> None:
     assert makespan([task(1, 4, 99)], 2) == 4
 
 
+@settings(deadline=None)
 @given(
     seconds=st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=30),
     jobs=st.integers(min_value=2, max_value=5),
