@@ -251,6 +251,7 @@ def keys_command(
         bool, typer.Option("--list", help="Print a list for pg_restore -L: everything but the keys.")
     ] = False,
     bindir: Bindir = None,
+    json: Json = False,
 ) -> int:
     """Make the foreign keys of an archive where the rest of it is restored, several at once. Exit code 7: some failed.
 
@@ -265,5 +266,8 @@ def keys_command(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     made = make_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, told=say)
-    put(f"{made.keys} foreign keys, {made.valid} valid, {made.there} of them before; {made.errors} errors")
+    if json:
+        put_json(msgspec.to_builtins(made))
+    else:
+        put(f"{made.keys} foreign keys, {made.valid} valid, {made.there} of them before; {made.errors} errors")
     return ExitCode.RUNBOOK_FAILED if made.errors else ExitCode.OK
