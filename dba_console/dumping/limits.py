@@ -37,6 +37,11 @@ def _others_pct(run: Run, cpus: int) -> float:
     return run.host_busy_pct - 100 * run.cpu_s / (run.wall_s * cpus)
 
 
+def disturbed(runs: Sequence[Run], cpus: int) -> bool:
+    """Whether others took so much of the host that trials are hardly comparable."""
+    return any(_others_pct(run, cpus) >= OTHERS_PCT for run in runs)
+
+
 def limit_of(curve: Curve, largest: Largest | None, ceiling: str) -> Limit:
     """What the knee runs into. `ceiling` says what set the most jobs that were tried."""
     jobs = curve.knee()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from dba_console.dumping.curve import NEAR, Curve, Run, predicted_s, rates_of
-from dba_console.dumping.limits import Largest, limit_of, notes_of
+from dba_console.dumping.limits import Largest, disturbed, limit_of, notes_of
 from dba_console.dumping.words import S4
 
 MB = 1 << 20
@@ -162,6 +163,8 @@ def test_what_others_did_meanwhile_is_told() -> None:
     run = Run(jobs=2, wall_s=10, before_s=0, complete=True, done=100, busy_s=10, busy_done=100, client_s=4, server_s=1,
               read_bytes=100, host_busy_pct=99)  # fmt: skip
     assert "others kept up to 74% of the processors busy" in notes_of([run], 100, 2, None)[0]
+    assert disturbed([run], 2)
+    assert not disturbed([replace(run, host_busy_pct=30)], 2)
 
 
 def test_near_is_less_than_half_of_what_is_promised() -> None:
