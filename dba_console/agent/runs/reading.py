@@ -121,7 +121,7 @@ def judged(outcome: Outcome, course: Course, program: str) -> Outcome:
     """
     text, state = outcome.text, outcome.state
     errors = course.errors
-    if program == "pg_restore" and state == "ok" and outcome.values.get("exit") and course.ignored is None:
+    if program == "pg_restore" and state == "ok" and outcome.values.get("exit") == 1 and course.ignored is None:
         state, text = "failed", f"{text}: it did not get to its end; {course.last_error or 'it does not say why'}"
     elif errors:
         text = f"{text.partition(': ')[0]}: {counted(errors)}: {course.first_errors()}"
