@@ -12,7 +12,7 @@ from tests.conftest import binaries_of
 from tests.host.job_ground import Ground
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """A database that can be dumped and restored, and held up in the middle of it."""
     directory: Path = tmp_path_factory.mktemp("jobs")
