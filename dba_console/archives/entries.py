@@ -34,7 +34,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """Of a custom archive: where its data begins, bytes; None where the archive does not know."""
     weight: float | None = None
     """Bytes of its data: on the side of a dump the table's pages with TOAST, on the side of a restore what it takes in
-    the archive. An index, key or constraint has that of its table's data, a foreign key that of the larger of its two.
+    the archive. An index, key or constraint has that of its table's data, a foreign key the mean of its two.
     None: not known; 0: none."""
     rows: float | None = None
     """Of a table, as estimated where it was dumped."""

@@ -125,8 +125,8 @@ def forecast(
     eta = _smoothed(seconds, elapsed, now_us, memory)
     reason = _reason(seconds, elapsed, max(late - seconds, seconds - early), shown=memory.shown)
     memory.shown = reason is None
-    # while the end is in doubt the part done is told for the latest one: it can be corrected upwards only
-    whole = elapsed + (seconds if reason is None else max(seconds, late))
+    # while the end is in doubt the part done is told for a late one: it can be corrected upwards only
+    whole = elapsed + (seconds if reason is None else (seconds + late) / 2)
     memory.pct = max(memory.pct, min(_LATEST_PCT, 100.0 * elapsed / whole if whole > 0 else 0.0))
     grade = "history" if left.history_s > left.sum_s / 2 else "estimated"
     return Forecast(

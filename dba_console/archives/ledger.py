@@ -144,10 +144,13 @@ class Ledger:
         return item
 
     def finished(self, key: Key, wall_us: int | None = None, *, failed: str | None = None) -> Item | None:
-        """An object seen to be there, or gone from sight; without a time where it was not seen to end."""
+        """An object seen to be there, or gone from sight; without a time where it was not seen to end. What was at work
+        at the last look and is gone at this one ended between the two: half way, so short ones are not made long."""
         item = self._item_of(key)
         if item is None or item.state not in ("waiting", "running"):
             return item
+        if wall_us is not None and item.seen_us is not None and wall_us > item.seen_us:
+            wall_us = (item.seen_us + wall_us) // 2
         self._end(item, wall_us, exact=False, error=failed)
         return item
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from dba_console.archives.entries import Plan
 from dba_console.archives.plan import plan_of, sizes_by_offset
-from dba_console.archives.toc import MAGIC, ArchiveError, Toc, read_toc
+from dba_console.archives.toc import MAGIC, ArchiveError, NoArchiveError, Toc, read_toc
 
 _HEAD = 64 << 10
 """Bytes of a plain dump that are looked at."""
@@ -44,7 +44,7 @@ def open_archive(path: str | os.PathLike[str]) -> Plan:
     except ArchiveError as error:
         raise ArchiveError(_at(place, error.message), hint=error.hint) from None
     except OSError as error:
-        raise ArchiveError(f"{place} cannot be read: {error.strerror or error}") from None
+        raise NoArchiveError(f"{place} cannot be read: {error.strerror or error}") from None
 
 
 def toc_of_directory(place: Path) -> Toc:

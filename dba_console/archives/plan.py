@@ -173,8 +173,9 @@ def _weight(
         if sizes is None or by_id[table].desc != "TABLE DATA":
             return None
         if entry.desc == "FK CONSTRAINT":  # its check joins two tables: a small one may refer to a large one
-            known = [_known(sizes, data[need]) for need in entry.needs if need in data]
-            return max([_known(sizes, table) or 0.0, *(size or 0.0 for size in known)])
+            others = [_known(sizes, data[need]) or 0.0 for need in entry.needs if need in data and data[need] != table]
+            own = _known(sizes, table) or 0.0
+            return (own + max(others, default=own)) / 2
         return _known(sizes, table)
     if entry.desc not in ("TABLE DATA", "BLOBS"):
         return 0.0

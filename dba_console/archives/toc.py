@@ -35,6 +35,12 @@ class ArchiveError(ConsoleError):
     code = ExitCode.UNSUPPORTED
 
 
+class NoArchiveError(ArchiveError):
+    """There is nothing at the path, or it cannot be opened."""
+
+    code = ExitCode.USAGE
+
+
 class TocEntry(Struct, frozen=True, gc=False):
     """One entry as it is written. Names are server text."""
 

@@ -115,6 +115,13 @@ def test_a_job_met_in_its_middle_counts_what_is_still_told() -> None:
     assert (item.share, item.pid, item.started_us, item.exact) == (0.5, 812, at(50), False)
 
 
+def test_what_is_gone_at_a_look_ended_between_it_and_the_one_before() -> None:
+    ledger = Ledger(PLAN, "pg_restore", 2)
+    ledger.running(1000, at(10), since_us=at(9))
+    ledger.finished(1000, at(12))
+    assert ledger.items()[1000].seconds == 2.0
+
+
 def test_messages_win_over_sight() -> None:
     ledger = heard(
         Ledger(PLAN, "pg_restore", 2),
