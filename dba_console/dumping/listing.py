@@ -120,9 +120,13 @@ def listing_words(found: Listing) -> list[str]:
         f"{found.path}: {found.format or '?'}, compressed by {found.compression or '?'}",
         f"database {clean(found.database or '?')}, server {found.server_version or '?'}, "
         f"pg_dump {found.dump_version or '?'}, {found.created or 'no time told'}",
-        f"{found.entries} objects: " + (", ".join(f"{name} {count}" for name, count in found.phases.items()) or "none"),
-        f"{found.tables} tables with data, {human_bytes(found.data_bytes)} in the archive",
     ]
+    if found.format == "plain":
+        told.append("a script has no table of contents: what it holds is not known without running it")
+    else:
+        phases = ", ".join(f"{name} {count}" for name, count in found.phases.items())
+        told.append(f"{found.entries} objects: {phases or 'none'}")
+        told.append(f"{found.tables} tables with data, {human_bytes(found.data_bytes)} in the archive")
     if found.extensions:
         told.append(f"extensions: {', '.join(found.extensions)}")
     if found.owners:

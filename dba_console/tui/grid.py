@@ -73,8 +73,9 @@ class Grid:
 
     def update(self, table: Table) -> None:
         """Take the table of another moment; everything chosen stays."""
-        if len(self.needed) != len(table.columns):
-            self.needed = [0] * len(table.columns)
+        before = dict(zip((column.id for column in self.table.columns), self.needed, strict=False))
+        # On a screen of another width columns stand in other places.
+        self.needed = [before.get(column.id, 0) for column in table.columns]
         self.table = table
         self._measure()
         if self.sort is not None and self._column(self.sort) is None:

@@ -82,6 +82,8 @@ class JobPage(Page):
         self._row = row
         self._key = row_key(row)
         self._seen_us: int | None = None
+        self._seen: Frame | None = None
+        """The frame it was last seen in."""
         self._frame: Frame | None = None
         self._width = 0
         self._lines: list[Line] = []
@@ -106,13 +108,13 @@ class JobPage(Page):
     def _lay_out(self, frame: Frame, width: int) -> list[Line]:
         found = find_row(frame, self._key, _session(self._row))
         if found is not None:
-            self._row, self._key, self._seen_us = found, row_key(found), frame.at_us
+            self._row, self._key, self._seen_us, self._seen = found, row_key(found), frame.at_us, frame
         known = states.state_words(frame.progress)
         age = (Span(f" {known}", states.style_of(frame.progress.status)),) if known and found is not None else ()
         head = fit_line(rule((*job_title(self._row), *age), width), width)
         window_s = self._windows.named_so(job_name(self._row.kind, self._row.database))
         gone = [] if found is not None else self._gone(frame, width)
-        return [head, *gone, *job_page(frame, self._row, width, window_s)]
+        return [head, *gone, *job_page(self._seen or frame, self._row, width, window_s)]
 
     def _gone(self, frame: Frame, width: int) -> list[Line]:
         """Why it is not among the operations of this moment, as far as that is known."""
@@ -129,8 +131,8 @@ class JobPage(Page):
     def _ending(self, frame: Frame) -> str | None:
         """What the agent said of its end."""
         name = job_name(self._row.kind, self._row.database)
-        for event in reversed(frame.events.rows):
+        for event in frame.events.rows:  # the first one since: a later one is of another run
             at_us = from_rfc3339(event.at) or 0
-            if event.kind == "job.ended" and at_us >= (self._seen_us or 0) and event.text.startswith(name):
+            if event.kind == "job.ended" and at_us >= (self._seen_us or 0) and event.text.startswith(f"{name} "):
                 return clean(event.text)
         return None

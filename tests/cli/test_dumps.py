@@ -310,6 +310,8 @@ def test_what_is_no_archive_and_one_of_a_later_version_is_said_in_a_sentence(gro
 
 def test_a_plain_dump_is_read_to_its_last_words(ground: Ground, tmp_path: Path) -> None:
     archive = ground.dump(tmp_path / "dump.sql", "-Fp")
+    assert "no table of contents" in ground.dumps("list", str(archive)).out
+    assert ground.dumps("list", str(tmp_path / "nothing")).code == 2
     assert ground.dumps("verify", str(archive)).code == 0
     archive.write_text(archive.read_text()[:-200])
     done = ground.dumps("verify", str(archive))

@@ -214,3 +214,11 @@ def test_a_query_is_not_squeezed_by_columns_beyond_the_edge() -> None:
     columns = (Column("pid", "pid", 8), Column("query", "query", 60, grow=True), Column("rss", "rss", 60))
     grid = Grid(Table("t", columns, (Row("a", (Cell("1"), Cell("q" * 200), Cell("r" * 60))),)))
     assert plain(grid_lines(grid, 90, 2)[1]).count("q") > 80
+
+
+def test_a_column_keeps_its_width_where_a_screen_of_another_width_has_it_in_another_place() -> None:
+    grid = Grid(table((1, 5.0, "select " + "x" * 60)))
+    grid.update(Table("sessions", (COLUMNS[2], COLUMNS[0], COLUMNS[1]), (), sort="age"))
+    needed = dict(zip((column.id for column in grid.table.columns), grid.needed, strict=True))
+    assert needed["query"] == 67
+    assert needed["pid"] <= 8 and needed["age"] <= 6

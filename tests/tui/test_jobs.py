@@ -76,8 +76,10 @@ def test_a_job_that_ended_is_shown_as_it_was_with_what_is_known_of_its_end() -> 
     over = structs.replace(frame_of(), at_us=NOW_US + S)
     over.events = Events(rows=[
         EventRow(at="2026-11-20T14:57:30Z", kind="job.ended", tag="x", text="pg_dump of appdb ended: exit 1, 2 errors"),
+        EventRow(at="2026-11-20T18:00:00Z", kind="job.ended", tag="x", text="pg_dump of appdb ended: the one after it"),
     ])  # fmt: skip
     text = shown(view, over)
+    assert "the one after it" not in text
     assert "exit 1, 2 errors. Below as it was last seen at" in text and "68% of all" in text
     assert "is not under way at this moment" in shown(view, structs.replace(frame_of(), at_us=NOW_US - S))
     assert shown(view, None)
