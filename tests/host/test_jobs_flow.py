@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from dba_console.probes.jobs.flow import Flow
@@ -40,6 +41,12 @@ def test_a_dump_into_a_file_named_by_the_shell_is_followed_too(ground: Ground) -
         flow = flow_of(ground, "pg_dump")
         assert [one.path for one in flow.writings] == [str(ground.directory / "shell.dump")]
         assert Output(flow.writings[0].path).look().size == flow.writings[0].size > 0
+
+
+def test_a_dump_into_shared_memory_is_followed_like_any_other(ground: Ground) -> None:
+    """It lies below /dev, where there are no files else."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place, ground.held(ground.dump("-Fc", "-f", f"{place}/c"), 1):
+        assert [one.path for one in flow_of(ground, "pg_dump").writings] == [f"{place}/c"]
 
 
 def test_a_dump_into_a_named_pipe_is_followed_to_the_file_at_its_other_end(ground: Ground) -> None:

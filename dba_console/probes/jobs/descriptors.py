@@ -79,7 +79,7 @@ def links_of(proc: str, pid: int, most: int = DESCRIPTORS) -> list[Link]:
 
 def file_of(proc: str, pid: int, link: Link) -> OpenFile | None:
     """A regular file behind a descriptor, None where it is none, or closed meanwhile."""
-    if not link.target.startswith("/") or link.target.startswith("/dev/"):
+    if not _in_a_file_system(link):
         return None
     try:
         at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
@@ -113,11 +113,16 @@ def _place(proc: str, pid: int, fd: int) -> tuple[int, int]:
     return int(words[1]), int(words[3], 8)
 
 
+def _in_a_file_system(link: Link) -> bool:
+    """Whether it may be a file: a device is not looked at, but /dev/shm is a place like others."""
+    return link.target.startswith("/") and (not link.target.startswith("/dev/") or link.target.startswith("/dev/shm/"))
+
+
 def pipe_key(proc: str, pid: int, link: Link) -> str | None:
     """What the two ends of a pipe have in common, also of one with a name; None for what is no pipe."""
     if link.pipe is not None:
         return link.pipe
-    if not link.target.startswith("/") or link.target.startswith("/dev/"):
+    if not _in_a_file_system(link):
         return None
     try:
         at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
