@@ -201,6 +201,8 @@ def _goes_on(known: Watched, job: Job, broken: bool) -> bool:
     """Whether these are sessions of the run known, and not of the next one under the same name."""
     if job.owner is not None and job.owner == known.owner:
         return True
+    if job.kind == "pg_basebackup" and not known.sessions.isdisjoint(map(_session, job.sessions)):
+        return True  # the session that streams its WAL may be the last one
     if job.kind not in RECONNECTING and job.leader.backend_start is not None:
         return known.leader == _session(job.leader)
     return not broken or not known.sessions.isdisjoint(map(_session, job.sessions))

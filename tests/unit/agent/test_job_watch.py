@@ -225,3 +225,12 @@ def test_a_program_that_outlives_the_server_has_not_ended() -> None:
     assert seen(20, programs={DUMP: live(20, 20.0)}) == []
     (ended,) = seen(21)
     assert ended.seconds == 20.0
+
+
+def test_a_base_backup_goes_on_while_its_wal_is_streamed() -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session(1, "pg_basebackup"), session(2, "pg_basebackup", begun_s=0.5))
+    assert seen(2, session(2, "pg_basebackup", begun_s=0.5)) == []
+    (ended,) = seen(3)
+    assert ended.seconds == 2.0
