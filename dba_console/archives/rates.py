@@ -203,7 +203,7 @@ def _point(item: Item, now_us: int) -> tuple[float, float] | None:
 def _fit(n: int, w: float, t: float, ww: float, wt: float) -> tuple[float, float]:
     """Seconds each and seconds a byte, neither below 0, by least squares; one weight alone says only the latter.
 
-    >>> _fit(2, 30.0, 5.0, 500.0, 85.0)
+    >>> _fit(2, 30.0, 5.0, 500.0, 80.0)
     (1.0, 0.1)
     """
     if w <= 0:
