@@ -19,6 +19,7 @@ from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk
 BOOK = "restore"
 HERE = "can-it-be-restored-here"
 RESTORE, SQL = "restore-it/run", "restore-it/sql"
+KEYS = "check-the-keys/run"
 ERRORS = "what-could-not-be-restored"
 TAKEN = ("maintenance_work_mem", "max_wal_size", "checkpoint_timeout", "autovacuum", "synchronous_commit")
 WITH_STATISTICS = 18
@@ -65,24 +66,27 @@ def test_all_of_it_is_there_and_its_phases_are_told_and_the_settings_are_back(he
     found = values_of(walk, RESTORE)
     assert found["errors"] == 0 and found["data_s"] is not None and found["indexes_s"] is not None
     rows = table_of(walk, RESTORE)
-    assert {"data", "indexes", "constraints"} <= {row[1] for row in rows if row[0] == "phase"}
+    assert {"data", "indexes"} <= {row[1] for row in rows if row[0] == "phase"}
     longest = [row[1] for row in rows if row[0] == "longest"]
     assert "TABLE DATA public.items_1" in longest and "INDEX public.items_1_n_idx" in longest, rows
+    assert any("FK CONSTRAINT" in row[1] for row in table_of(walk, KEYS) if row[0] == "longest")
+    assert here.cluster.psql("select bool_and(convalidated) from pg_constraint", dbname="a 'copy'") == "t"
     assert hushed(here.scene.console.home), "the password is written down"
 
 
 def test_errors_that_were_ignored_are_told_and_a_person_decides(here: Ground, broken: Path) -> None:
     inputs = {"archive": str(broken), "jobs": "2", "speed": "safe", "statistics": "none"}
     before = settings(here)
-    walk = here.headless(BOOK, f"{ERRORS}=accept", database="accepted", **inputs)
+    walk = here.headless(BOOK, f"{ERRORS}=accept", database="accepted", keys="within", **inputs)
     assert walk.code == 0, walk.text
     assert values_of(walk, RESTORE) | {"exit": 1, "errors": 1} == values_of(walk, RESTORE)
     [told] = [row[1] for row in table_of(walk, RESTORE) if row[0] == "error"]
     assert "orphans_id_fkey" in told and "violates foreign key" in told
     [end] = [one for one in walk.records("block.result") if one.block == RESTORE]
     assert "ended with errors" in end.text and ": ok" not in end.text
-    walk = here.headless(BOOK, f"{ERRORS}=stop", database="refused", **inputs)
+    walk = here.headless(BOOK, "keys-that-do-not-hold=stop", database="refused", **inputs)
     assert walk.code == 7, walk.text
+    assert values_of(walk, RESTORE)["errors"] == 0 and values_of(walk, KEYS)["errors"] == 1
     assert "put-back" in walk.text and settings(here) == before
     undecided = here.headless(BOOK, database="undecided", **inputs)
     assert undecided.code == 8, "nobody said what is to become of the errors"
@@ -108,7 +112,7 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
         walk = here.person(BOOK, answers, database="cut short", archive=str(archive), jobs="2", speed="fast")
     assert walk.code == 7 and killer.ident is not None, walk.text
     killer.join(WAIT_S)
-    assert "signal 9" in walk.text
+    assert "exit 137" in walk.ending, "SIGKILL, as a shell tells it"
     assert "restore-it" not in walk.states() and "statistics" not in walk.states()
     assert settings(here) == before
 
