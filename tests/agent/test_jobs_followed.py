@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -13,7 +16,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_eyes import KEY, eyes, prepare
 from tests.conftest import binaries_of
-from tests.host.job_ground import Ground, quoted
+from tests.host.job_ground import PASSWORD, Ground, quoted
 
 pytestmark = pytest.mark.root
 """Whose a connection is can be seen by root, or by who runs both the server and the program."""
@@ -165,3 +168,24 @@ def test_what_is_known_of_a_run_is_remembered(ground: Ground, tmp_path: Path) ->
     assert (run.format, run.errors, run.version) == ("directory", 0, run.version)
     assert run.size_bytes and run.bytes and run.rate_per_s and [one.name for one in run.phases][-1] == "data"
     assert kept.shares == []
+
+
+def test_a_restore_that_is_killed_is_gone_and_not_called_good(ground: Ground) -> None:
+    target = fresh(ground)
+    command = quoted(ground.path("pg_restore"), "-j2", "-d", ground.dsn(target), "shop.d") + "; true"
+    with eyes(ground.cluster) as watched:
+        with ground.held(command, 1, target):
+            job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+            assert job.pid is not None
+            os.kill(job.pid, signal.SIGKILL)
+        event = watched.ended("pg_restore")
+        watched.until_idle()
+    assert event.details["ok"] is None and "exit" not in event.details
+
+
+def test_what_a_job_is_told_of_holds_no_password(ground: Ground) -> None:
+    with eyes(ground.cluster) as watched, ground.held(ground.dump("-Fc", "-f", "secret.dump", dsn=ground.tcp()), 1):
+        job = watched.until(lambda job: job.pct is not None, "its share")
+        assert job.command is not None and "password=********" in job.command
+        told = msgspec.json.encode(watched.looks).decode()
+    assert PASSWORD not in told and PASSWORD.split("/")[0] not in told

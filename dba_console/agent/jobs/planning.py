@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
+from dba_console.archives import selection
 from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.place import open_archive
+from dba_console.archives.selection import read_list
 from dba_console.archives.toc import ArchiveError
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
@@ -68,14 +70,9 @@ def plan_of_archive(program: Program, path: str) -> Plan:
 def selected(plan: Plan, program: Program) -> Plan:
     """The part of the archive that pg_restore was asked for. Raises NoPlan where that is not understood here."""
     arguments = program.arguments
-    entries = list(plan.entries)
-    if arguments.use_list is not None:
-        ids = _listed(program, arguments.use_list)
-        entries = [entry for entry in entries if entry.dump_id in ids]
-    if arguments.data_only:
-        entries = [entry for entry in entries if entry.phase == "data" or entry.desc == "SEQUENCE SET"]
-    if arguments.schema_only:
-        entries = [entry for entry in entries if entry.phase != "data" and entry.desc != "SEQUENCE SET"]
+    ids = None if arguments.use_list is None else _listed(program, arguments.use_list)
+    part = selection.selected(plan, ids=ids, data_only=arguments.data_only, schema_only=arguments.schema_only)
+    entries = list(part.entries)
     if arguments.schemas:
         entries = [entry for entry in entries if entry.schema in arguments.schemas]
     if arguments.tables:
@@ -120,23 +117,9 @@ def _listed(program: Program, written: str) -> set[int]:
         if not stat.S_ISREG(os.stat(place).st_mode):
             raise NoPlan("its list (-L) is no file and can only be read once")
         with open(place, "rb") as file:
-            return list_ids(file.read(LIST_SIZE).decode("utf-8", "replace").splitlines())
+            return set(read_list(file.read(LIST_SIZE).decode("utf-8", "replace")))
     except OSError as error:
         raise NoPlan(f"its list (-L {clean(written)}) cannot be read: {error.strerror or error}") from None
-
-
-def list_ids(lines: Iterable[str]) -> set[int]:
-    """Dump ids of a list as `pg_restore -l` writes it and -L reads it: what stands behind `;` is a comment.
-
-    >>> sorted(list_ids(["; head", "12; 1259 1 TABLE public t me", ";13; 1259 2 TABLE public u me", " 7;"]))
-    [7, 12]
-    """
-    found = set()
-    for line in lines:
-        number = line.partition(";")[0].strip()
-        if number.isdigit() and len(number) < 12:
-            found.add(int(number))
-    return found
 
 
 def _only(plan: Plan, entries: list[Entry]) -> Plan:
