@@ -84,7 +84,11 @@ class Course:
     @property
     def unknown(self) -> tuple[str, ...]:
         """What is not known of it and why."""
-        told = [*self.planned.unknown, self.hearing.unknown, None if self.grown is None else self.grown.note]
+        told = [*self.planned.unknown, self.hearing.unknown]
+        if self.grown is not None:
+            told.append(self.grown.note)
+            if self.grown.behind:
+                told.append(f"{self.grown.behind} files of its output are not counted yet")
         return tuple(one for one in told if one is not None)
 
     def _replan(self) -> None:
