@@ -20,8 +20,11 @@ from dba_console.target import Target
 CONNECT_S = 3.0
 
 
-def look(directory: Path, target: Target, server: Known, known: Signs | None, strikes: bool) -> Reading | None:
-    """The reading; None where it would be the one whose signs are known. Raises OSError."""
+def look(
+    directory: Path, target: Target, server: Known, known: Signs | None, asks: bool, strikes: bool
+) -> Reading | None:
+    """The reading; None where it would be the one whose signs are known. `asks`: the server is asked too. Raises
+    OSError."""
     changed_ns = os.stat(directory).st_mtime_ns
     found = find(directory)
     identity = Identity(
@@ -30,11 +33,11 @@ def look(directory: Path, target: Target, server: Known, known: Signs | None, st
     )  # fmt: skip
     debts = of_server(found.debts, identity, target.key)
     going = {debt.id for debt in debts if under_way(debt)}
-    signs = (changed_ns, tuple(debt.id for debt in debts), frozenset(going), server)
+    signs = (changed_ns, tuple(debt.id for debt in debts), frozenset(going), server, asks)
     if signs == known:
         return None
     asked = [debt for debt in debts if debt.id not in going]
-    stood = _standing(asked, target, directory, strikes) if asked and server.connected else {}
+    stood = _standing(asked, target, directory, strikes) if asked and asks and server.connected else {}
     rows = [_now(debt, debt.id in going, stood.get(debt.id, _UNKNOWN)) for debt in debts]
     struck = tuple(one.struck for one in stood.values() if one.struck)
     return Reading(signs, tuple(row for row in rows if row is not None), struck, "; ".join(found.damaged) or None)

@@ -24,6 +24,10 @@ from dba_console.target import Target
 PART = DEBTS = "debts"
 LOOK_US = 2_000_000
 """Between two looks at the directory: a run that has ended is told so soon."""
+FIRST_US = 1_500_000
+"""The first tick waits so long for what is on record, as it does for the server."""
+AGAIN_US = 10_000_000
+"""A server that did not say how things stand is asked again so soon."""
 SLOW_US = 60_000_000
 """A look that takes longer is given up: its disk or its server does not answer."""
 
@@ -69,11 +73,15 @@ class DebtSide:
         return self._lane.stuck
 
     def tick(self) -> list[Part]:
-        """Look, where it is time to; the part, where it is due or something changed."""
+        """Look, where it is time to; the part, where it is due or something changed. The first time what is on record
+        is waited for, without asking the server: also a command that looks only once tells of it.
+        """
         now_us = self._clock.mono_us()
         changed = self._take(now_us)
         if self._job is None and (self._reading is None or now_us - self._begun_us >= LOOK_US):
-            self._begin(now_us)
+            first = self._begun_us == 0
+            self._begin(now_us, asks=not first)
+            changed = (first and self._take(now_us, FIRST_US)) or changed
         reading = self._reading
         if reading is None or not (changed or now_us - self._told_us >= PARTS[PART].every_s * 1_000_000):
             return []
@@ -89,22 +97,22 @@ class DebtSide:
     def close(self) -> None:
         self._lane.close()
 
-    def _begin(self, now_us: int) -> None:
+    def _begin(self, now_us: int, *, asks: bool) -> None:
         last = self._reading
-        due = last is None or now_us - self._read_us >= PARTS[PART].every_s * 1_000_000
+        due = last is None or now_us - self._read_us >= _again_us(last)
         signs, known = None if last is None or due else last.signs, self._known()
         directory, target, strikes = self._directory, self._target, self.strikes
         try:
-            self._job = self._lane.start(lambda: _look(directory, target, known, signs, strikes))
+            self._job = self._lane.start(lambda: _look(directory, target, known, signs, asks, strikes))
         except LaneTimeout:
             return
         self._begun_us = now_us
 
-    def _take(self, now_us: int) -> bool:
-        """Whether there is another reading than before."""
+    def _take(self, now_us: int, wait_us: int = 0) -> bool:
+        """Whether there is another reading than before; one under way is waited for so long."""
         if self._job is None:
             return False
-        if not self._job.ready(0):
+        if not self._job.ready(now_us + wait_us):
             if now_us - self._begun_us > SLOW_US:
                 self._lane.abandon()
                 self._job = None
@@ -131,7 +139,15 @@ class DebtSide:
         return Event(wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="setting.returned", text=text)
 
 
-def _look(directory: Path, target: Target, server: Known, known: Signs | None, strikes: bool) -> Reading | None:
+def _again_us(last: Reading) -> int:
+    """After so long it is read again, though nothing seems to have changed."""
+    unknown = any(debt.state == "unknown" for debt in last.debts)
+    return AGAIN_US if unknown else PARTS[PART].every_s * 1_000_000
+
+
+def _look(
+    directory: Path, target: Target, server: Known, known: Signs | None, asks: bool, strikes: bool
+) -> Reading | None:
     """The reading; None where it would be the one whose signs are known. Raises OSError."""
     try:
         with os.scandir(directory) as entries:
@@ -142,4 +158,4 @@ def _look(directory: Path, target: Target, server: Known, known: Signs | None, s
         return None if known == NOTHING else Reading(NOTHING, (), (), None)
     from dba_console.agent.debt_look import look  # loads the actions, which an agent without a run does without
 
-    return look(directory, target, server, known, strikes)
+    return look(directory, target, server, known, asks, strikes)
