@@ -1,7 +1,8 @@
 """One and the same database restored as in story S3 and by the runbook `restore`, ANALYZE included, on one host.
 
 RESTORE_GB: text of the plain dump (2.2). RESTORE_ROUNDS (1). RESTORE_WAYS: more ways, to see what each setting gives:
-names of WAYS, or `all`; each begins with a fresh server as initdb configures it.
+names of WAYS with semicolons between them, or `all`; each begins with a fresh server as initdb configures it.
+RESTORE_DATABASES: one of them alone.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ class Took(NamedTuple):
 def run(smoke: bool = False) -> list[Figure]:
     size = int(float(os.environ.get("RESTORE_GB", "0.02" if smoke else "2.2")) * 1e9)
     rounds = int(os.environ.get("RESTORE_ROUNDS", "1"))
-    wanted = os.environ.get("RESTORE_WAYS", "").split()
+    wanted = [name for name in os.environ.get("RESTORE_WAYS", "").split(";") if name]
     more = list(WAYS) if wanted == ["all"] else wanted
     figures = []
-    with archives(size) as both:
+    with archives(size, os.environ.get("RESTORE_DATABASES", "even uneven").split()) as both:
         for one in both:
             found: dict[str, list[Took]] = {}
             for number in range(rounds):
