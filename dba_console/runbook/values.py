@@ -24,6 +24,8 @@ BOUND_KINDS = frozenset({"wait", "repeat"})
 IDENTIFIER_BYTES = 63
 LONGEST_TEXT = 10_000
 
+_TIMES = (("d", 86400), ("h", 3600), ("m", 60))
+_SIZES = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -66,6 +68,17 @@ def value_of(one: Input, text: Any) -> Any:
         raise UsageError(f"{one.name}: {shown} is not {what}", hint=hint or one.help or None) from None
     _within(one, value)
     return value
+
+
+def as_written(one: Input, value: Any) -> str:
+    """A value as a person would write it, so that it is read as the same value again: `1m`, `8GB`, `no`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if one.type == "duration" and isinstance(value, (int, float)):
+        return next((f"{value / each:g}{unit}" for unit, each in _TIMES if value and value % each == 0), f"{value:g}s")
+    if one.type == "size" and isinstance(value, int):
+        return next((f"{value // each}{unit}" for unit, each in _SIZES if value and value % each == 0), f"{value}B")
+    return _written(value)
 
 
 def bound(plan: Plan, values: Mapping[str, Any]) -> Plan:

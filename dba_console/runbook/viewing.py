@@ -129,7 +129,7 @@ def _step(state: RunState, step: Step, live: Live) -> StepView:
         id=step.id,
         title=line(step.title),
         state=_step_state(state, step),
-        note=line(known.note),
+        note=_in_one_line(known.note),
         elapsed_s=elapsed if known.round or elapsed else None,
         human_s=known.human_s,
         usual_s=usual.seconds if usual is not None else sum(author) if author else None,
@@ -160,7 +160,7 @@ def _block(plan: Plan, state: RunState, block: Block, live: Live) -> BlockView:
         title=line(block.title),
         state=_block_state(state, block, known),
         exact=exact(plan, state, block),
-        note=line(known.note),
+        note=_in_one_line(known.note),
         usual_s=block.usual_s,
         elapsed_s=elapsed or None,
     )
@@ -203,8 +203,16 @@ def _intended(state: RunState, block: Block) -> Mapping[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """A value in a few words; rows are counted, for the table shows them."""
+    """A value in a few words; rows are counted, for the table shows them, and of a command counts what it said."""
+    if value is None:
+        return "not given"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, Mapping):
+        if value.get("exit") == 0 and isinstance(value.get("first_line"), str):
+            return value["first_line"][:200]
         if isinstance(value.get("rows"), list | tuple):
             return counted(len(value["rows"]))
         return ", ".join(f"{name} {cell(one)}" for name, one in value.items())[:200]
@@ -263,6 +271,11 @@ def _harmless(table: Table | None) -> Table | None:
 def line(text: str) -> str:
     """Text of the world as one line that drives no terminal and holds no secret."""
     return clean(redact(text)[:MOST_NOTE])
+
+
+def _in_one_line(text: str) -> str:
+    """What a command said in several lines, as one that can still be read."""
+    return line(" · ".join(" ".join(one.split()) for one in text.splitlines() if one.strip()))
 
 
 def lines(text: str, most: int = MOST_NOTE) -> str:

@@ -48,7 +48,9 @@ class Requests:
             done()
             return
         one, rest = inputs[0], inputs[1:]
-        default = "" if one.secret or one.default is None else str(one.default)
+        from dba_console.runbook.values import as_written  # loaded when a runbook is used
+
+        default = "" if one.secret or one.default is None else as_written(one, one.default)
         self._stage.prompt = Prompt(
             f"{one.name} ({one.type})",
             lambda text: self._take_input(given, one, text, lambda: self._ask_inputs(given, rest, done)),

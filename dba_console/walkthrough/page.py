@@ -46,6 +46,8 @@ def shown_value(one: Input, given: str | None) -> tuple[str, bool]:
 
 
 def _told(one: Input, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if one.type in ("duration", "size") and isinstance(value, int | float):
         return human_duration(value) if one.type == "duration" else human_bytes(value)
     return str(value)

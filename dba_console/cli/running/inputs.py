@@ -11,7 +11,7 @@ from dba_console.cli.stderr import say
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.masking import too_short
 from dba_console.plans.plan import Input, Plan
-from dba_console.runbook.values import typed, value_of
+from dba_console.runbook.values import as_written, typed, value_of
 
 FROM_ENVIRONMENT = "DBA_CONSOLE_INPUT_"
 
@@ -52,7 +52,7 @@ def _require_unseen(one: Input, given: Mapping[str, str]) -> None:
 
 def _ask(one: Input) -> str | None:
     """Ask until the value can be used; enter takes the default, where there is one. None: left out."""
-    usual = "" if one.default is None else f" [{one.default}]"
+    usual = "" if one.default is None else f" [{as_written(one, one.default)}]"
     choices = f" ({', '.join(one.choices)})" if one.choices else ""
     help_text = f" - {one.help}" if one.help else ""
     while True:

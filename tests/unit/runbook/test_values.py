@@ -14,6 +14,7 @@ from dba_console.plans.plan import Input
 from dba_console.runbook.values import (
     TYPES,
     arguments,
+    as_written,
     bound,
     environment,
     filled,
@@ -87,6 +88,20 @@ def test_a_secret_that_will_not_do_is_not_told() -> None:
     with pytest.raises(UsageError) as refused:
         value_of(Input(name="x", type="secret", secret=True, pattern="[a-z]+"), "HUSH")
     assert "HUSH" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("duration", 60.0, "1m"), ("duration", 90.0, "90s"), ("duration", 0.25, "0.25s"), ("duration", 0.0, "0s"),
+        ("size", 8 << 30, "8GB"), ("size", (1 << 20) + 1, "1048577B"), ("bool", False, "no"), ("bool", True, "yes"),
+        ("int", 0, "0"),
+    ],
+)  # fmt: skip
+def test_a_default_is_told_as_it_would_be_written(kind: str, value: Any, text: str) -> None:
+    one = Input(name="one", type=kind)
+    assert as_written(one, value) == text
+    assert value_of(one, text) == value
 
 
 def test_inputs_have_what_was_given_else_their_default_else_are_unknown() -> None:
