@@ -25,6 +25,9 @@ class Known:
     def __init__(self, facts: Facts) -> None:
         age_s = facts.picture.age_s(PART)
         now = facts.picture.now(PART, JobsNow)
+        latest = facts.picture.latest.get(PART)
+        self.trouble = None if latest is None or latest.part.status == "ok" else latest.part.note
+        """Why the programs cannot be looked at now."""
         self.jobs: dict[Owner, JobNow] = {}
         self.age_s = age_s or 0.0
         if now is None or age_s is None or age_s > OLD_S:

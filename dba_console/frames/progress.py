@@ -156,6 +156,8 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
     if job.owner is not None:
         fill_row(made, known.jobs[job.owner], known.age_s)
+    elif known.trouble is not None:
+        made.unknown = [known.trouble]
     _compare(made, (job.kind, leader.database, leader.user), past)
     return made
 

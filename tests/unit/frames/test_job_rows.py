@@ -12,7 +12,7 @@ from dba_console.frames.model import ProgressRow
 from dba_console.frames.progress import derive_progress
 from dba_console.samples import postgres
 from dba_console.samples.jobs import JobNow, Jobs, JobsNow, ObjectNow, PastJob, PhaseNow
-from dba_console.samples.sample import Part
+from dba_console.samples.sample import Part, make_part
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, sessions
 
@@ -114,3 +114,12 @@ def test_the_horizon_a_dump_holds_back_is_told() -> None:
     holder = of(postgres.Holder, kind="backend", who="app", pid=1, xid_age=81_000_000)
     (row,) = rows(NOW, seen=[LEADER, WORKER], more=part("pg.horizon", postgres.Horizon([holder])))
     assert row.xid_age == 81_000_000
+
+
+def test_why_nothing_is_known_of_a_program_is_told() -> None:
+    why = "the look at the programs of dumps and restores does not end: a file system hangs"
+    trouble = make_part("jobs.now", None, at_us=int(AT_S * 1e6), status="error", note=why)
+    (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=OLD_S + 1, more=trouble)
+    assert (row.pct, row.unknown) == (None, [why])
+    (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=1.0, more=trouble)
+    assert row.pct == 30.0, "what was seen a second ago still holds"
