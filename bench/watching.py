@@ -27,7 +27,7 @@ from dba_console.keeping.launch import start
 from dba_console.keeping.spec import Spec
 
 GOAL_PCT = 1.0
-SETTLED_S = 4.0
+SETTLED_S = 8.0
 """An agent and a console past their start: a console that is opened costs more than one that is open."""
 SETTINGS: dict[str, str | int] = {"max_wal_size": "4GB", "autovacuum": "off", "shared_buffers": "128MB"}
 """No checkpoint in the middle of one run and not of the other; the rest as it is."""
