@@ -48,11 +48,17 @@ def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | N
         for key, before in first.items():
             after = last.get(key) if last is not None else None
             lines.append(
-                (f"{name}.{key}", cell(before), cell(after) if last is not None else "", _change(before, after))
+                (
+                    f"{name}.{key}",
+                    cell(before, key),
+                    cell(after, key) if last is not None else "",
+                    _change(before, after),
+                )
             )
     if not lines:
         return None
-    return Table(columns=("value", "before", "after", "change"), rows=tuple(lines[:MOST_ROWS]), total=len(lines))
+    first_column = "before" if any(len(taken) > 1 for taken in measures.values()) else "measured"
+    return Table(columns=("value", first_column, "after", "change"), rows=tuple(lines[:MOST_ROWS]), total=len(lines))
 
 
 def _change(before: Any, after: Any) -> str:

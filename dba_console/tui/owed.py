@@ -15,7 +15,7 @@ RULE = "settings-left"
 BOOK = "put-back"
 _AFTER = (
     "Putting back shows each of them with what was there before, and asks. What somebody has set otherwise since is "
-    "left alone. Until it is done this stays a finding."
+    "left alone. Until it is done this stays a finding. A run that was interrupted can be gone on with instead (w)."
 )
 
 

@@ -204,10 +204,14 @@ def _short_moment(text: str) -> str:
         return text
 
 
+_SPARE = {"rate": 4, "objects": 3, "together": 2, "size": 1}
+"""Of what a dump or restore took: what goes first where there is no room for the names of its objects."""
+
+
 def _column(place: int, name: str, cells: Sequence[str]) -> Column:
     numbers = bool(cells) and all(_NUMBER.fullmatch(text.strip()) for text in cells)
     widest = max([width(name), *map(width, cells)])
-    return Column(str(place), clean(name), min(widest, 60), right=numbers)
+    return Column(str(place), clean(name), min(widest, 60), right=numbers, spare=_SPARE.get(name, 0))
 
 
 def output_line(one: OutputLine) -> Line:

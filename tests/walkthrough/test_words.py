@@ -48,6 +48,16 @@ def test_rows_that_are_not_shown_are_counted() -> None:
     assert text(values_table(table, 60)) == ["who waits", "pid query", "  1 select 1", "… 211 more rows"]
 
 
+def test_what_a_restore_took_keeps_the_names_of_its_objects_where_there_is_little_room() -> None:
+    took = Table(
+        columns=("of", "what", "took", "together", "objects", "size", "rate"),
+        rows=(("decided", "TABLE DATA public.items_of_orders", "5.9s", "", "", "41.3 MB", "7.0 MB/s"),),
+    )
+    narrow, wide = text(values_table(took, 52)), text(values_table(took, 100))
+    assert "public.items_of_orders" in narrow[1] and "rate" not in narrow[0]
+    assert "7.0 MB/s" in wide[1]
+
+
 def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
     markdown = "One\nsentence with **weight**.\n\n- an item\n  that goes on\n1. first\n\n```\n$ kept  as is\n```\n"
     assert text(prose_lines(markdown, 30)) == [
