@@ -212,7 +212,7 @@ def _short(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, Mapping):
         if value.get("exit") == 0 and isinstance(value.get("first_line"), str):
-            return value["first_line"][:200]
+            return str(value["first_line"])[:200]
         if isinstance(value.get("rows"), list | tuple):
             return counted(len(value["rows"]))
         return ", ".join(f"{name} {cell(one)}" for name, one in value.items())[:200]
