@@ -55,7 +55,7 @@ def test_a_parallel_dump_is_followed_by_its_files_and_sessions(ground: Ground, f
         if first == "the agent":
             watched.tick()
         with ground.held(command, 2) as held:
-            job = watched.until(lambda job: job.pct is not None and objects(job, "running"), "its objects")
+            job = watched.until(lambda job: job.pct is not None and job.need_bytes is not None, "its objects")
             assert (job.kind, job.format, job.jobs, job.database) == ("pg_dump", "directory", 2, "full_one")
             assert job.pid == held.process.pid and set(job.backends) == held.backends()
             assert set(objects(job, "running")) == {"hold.one", "hold.two"}
@@ -79,11 +79,11 @@ def test_a_serial_dump_is_followed_table_by_table(ground: Ground, how: str) -> N
     custom = how == "custom"
     command = ground.dump("-Fc", "-f", "serial.dump") if custom else f"{quoted(*ground.dump())} | gzip > serial.sql.gz"
     with eyes(ground.cluster) as watched, ground.held(command, 1):
-        job = watched.until(lambda job: job.pct is not None and objects(job, "running"), "its table")
+        job = watched.until(lambda job: job.pct is not None and job.need_bytes is not None, "its table")
         assert (set(objects(job, "running")), set(objects(job, "waiting"))) == ({"hold.one"}, {"hold.two"})
         assert phase(job, "data") == ("running", 2, 0, 1)
         assert job.writes == str(ground.directory / ("serial.dump" if custom else "serial.sql.gz"))
-        assert (job.format, job.need_bytes is not None) == ("custom" if custom else "plain", True)
+        assert job.format == ("custom" if custom else "plain") and job.fits is True
 
 
 def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Ground) -> None:
