@@ -128,4 +128,22 @@ def pipe_key(proc: str, pid: int, link: Link) -> str | None:
         at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
     except OSError:
         return None
-    return f"fifo:{at.st_dev}:{at.st_ino}" if stat.S_ISFIFO(at.st_mode) else None
+    return f"fifo:{at.st_dev}:{at.st_ino}:{_last(link)}" if stat.S_ISFIFO(at.st_mode) else None
+
+
+def may_be_pipe(link: Link, key: str) -> bool:
+    """Whether a descriptor may be the pipe of that key, told without touching what it leads to.
+
+    >>> may_be_pipe(Link(3, "/mnt/dead/file"), "fifo:1:2:all.sql"), may_be_pipe(Link(3, "/tmp/all.sql"), "pipe:[7]")
+    (False, False)
+    >>> may_be_pipe(Link(3, "/tmp/all.sql"), "fifo:1:2:all.sql"), may_be_pipe(Link(0, "pipe:[7]"), "pipe:[7]")
+    (True, True)
+    """
+    if not key.startswith("fifo:"):
+        return link.target == key
+    return _in_a_file_system(link) and key.split(":", 3)[3] == _last(link)
+
+
+def _last(link: Link) -> str:
+    """The last part of its path: the same at both ends, which share one name in the kernel."""
+    return link.target.removesuffix(_DELETED).rpartition("/")[2]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from dba_console.probes.host.files import read_once
 from dba_console.probes.host.procstat import stat_of
-from dba_console.probes.jobs.descriptors import Link, links_of, pipe_key, writes_to
+from dba_console.probes.jobs.descriptors import Link, links_of, may_be_pipe, pipe_key, writes_to
 
 AGAIN = 8
 """Looks after which an end that was not found is looked for again, doubled each time up to its eightfold."""
@@ -72,15 +72,17 @@ class Ends:
     def _holds(self, pid: int, key: str, writing: bool) -> bool:
         return any(
             pipe_key(self._proc, pid, link) == key and writes_to(self._proc, pid, link.fd) is writing
-            for link in self._pipes(pid)
+            for link in self._like(pid, key)
         )
 
-    def _pipes(self, pid: int) -> Iterator[Link]:
+    def _like(self, pid: int, key: str) -> Iterator[Link]:
+        """Descriptors that may be that pipe by their link alone: a stat of what others have open may hang with a dead
+        mount that this job has nothing to do with."""
         try:
             links = links_of(self._proc, pid)
         except OSError:
             return
-        yield from (link for link in links if link.pipe is not None or link.target.startswith("/"))
+        yield from (link for link in links if may_be_pipe(link, key))
 
 
 def family(proc: str, pid: int) -> list[int]:
