@@ -99,6 +99,18 @@ def test_sessions_that_came_or_went_are_looked_at_at_once(world: World) -> None:
     assert world.eye.looks == 2
 
 
+def test_sessions_that_come_and_go_all_the_time_do_not_take_a_processor(world: World) -> None:
+    world.eye.took_us = 1_000_000
+    world.look()
+    world.looking.hurry()
+    world.clock.advance(3)
+    assert world.tick() is None
+    assert world.eye.looks == 1
+    world.clock.advance(2)
+    world.look()
+    assert world.eye.looks == 2
+
+
 def test_a_job_without_a_session_is_looked_at_until_it_is_gone(world: World) -> None:
     world.look()
     world.clock.advance(3)
