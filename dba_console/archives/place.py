@@ -50,6 +50,8 @@ def open_archive(path: str | os.PathLike[str]) -> Plan:
 def toc_of_directory(place: Path) -> Toc:
     """The table of contents of a directory archive, which is there before its data. Raises ArchiveError, OSError."""
     try:
+        if not stat.S_ISREG((place / "toc.dat").stat().st_mode):
+            raise ArchiveError(f"{place / 'toc.dat'} is no file", hint="a pipe can only be read once")
         with (place / "toc.dat").open("rb") as file:
             return read_toc(file)
     except FileNotFoundError:

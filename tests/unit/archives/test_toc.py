@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dba_console.archives.place import open_archive
 from dba_console.archives.plan import plan_of, sizes_by_offset
 from dba_console.archives.toc import ArchiveError, read_toc
 from tests.unit.archives.making import archive, entry, head, number, text
@@ -89,3 +92,9 @@ def test_damage_is_an_archive_error_and_nothing_else(raw: bytes) -> None:
             plan_of(read_toc(io.BytesIO(begin + raw)), {})
         except ArchiveError as error:
             assert error.message
+
+
+def test_a_table_of_contents_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "toc.dat")
+    with pytest.raises(ArchiveError, match="is no file"):
+        open_archive(tmp_path)
