@@ -18,6 +18,8 @@ SHARE = 20
 """A look is followed by a pause of so many times what it took: five percent of one processor at most."""
 HURRY_US = 150_000
 """A look that is asked for at once comes no sooner than this after the last one."""
+HURRIED_SHARE = 4
+"""Nor sooner than so many times what that one took: sessions may come and go each second for hours."""
 SLOW_US = 20_000_000
 """A look that takes longer is abandoned."""
 
@@ -44,7 +46,8 @@ class Looking:
         self._pending: Pending[Look] | None = None
         self._begun_us = 0
         self._next_us = 0
-        self._last_us = -HURRY_US
+        self._soonest_us = 0
+        """A look that is asked for at once may begin."""
         self._hurry = False
         self.idle = True
         """The last look found no job."""
@@ -85,12 +88,13 @@ class Looking:
             self._fail(f"failed: {type(error).__name__}: {error}")
             return None
         self.trouble, self.idle = None, not look.now.jobs
-        self._last_us, self._next_us = now_us, now_us + max(EVERY_US - (now_us - self._begun_us), SHARE * look.took_us)
+        self._soonest_us = now_us + max(HURRY_US, HURRIED_SHARE * look.took_us)
+        self._next_us = now_us + max(EVERY_US - (now_us - self._begun_us), SHARE * look.took_us)
         return look
 
     def _begin(self, ask: Callable[[], Question]) -> None:
         now_us = self._clock.mono_us()
-        if now_us < self._next_us and not (self._hurry and now_us - self._last_us >= HURRY_US):
+        if now_us < self._next_us and not (self._hurry and now_us >= self._soonest_us):
             return
         question = ask()
         try:
@@ -107,5 +111,5 @@ class Looking:
 
     def _fail(self, why: str) -> None:
         self._pending, self._eye = None, None
-        self._next_us = self._clock.mono_us() + 5 * EVERY_US
+        self._next_us = self._soonest_us = self._clock.mono_us() + 5 * EVERY_US
         self.trouble = f"the look at the programs of dumps and restores {why}"
