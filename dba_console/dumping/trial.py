@@ -26,6 +26,7 @@ from dba_console.dumping.scratch import KEEP_FREE, Output, room_of
 from dba_console.dumping.server import Server
 from dba_console.dumping.tables import Table
 from dba_console.errors import ConsoleError, RunbookFailed
+from dba_console.frames.jobs import TRIALS
 from dba_console.harmless import clean
 from dba_console.probes.host.children import Children
 from dba_console.units import human_bytes
@@ -68,7 +69,7 @@ def trial(
     Raises GaveWay where somebody waited behind it, RunbookFailed where pg_dump failed, with its own words, or the disk
     was about to be full.
     """
-    tag = f"dba-console-sweep:{os.getpid()}"
+    tag = f"{TRIALS}{os.getpid()}"
     directory = place / "dump"
     attempt = _Attempt(way, server, meter, directory, tables, jobs, clock)
     with _started(way, directory, tag, jobs) as process:

@@ -20,6 +20,9 @@ from dba_console.samples.postgres import Activity
 JOBS = ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "vacuumdb", "reindexdb", "clusterdb")
 """application_name as these programs set it (fallback_application_name is the program's name)."""
 
+TRIALS = "dba-console-sweep:"
+"""How the sessions of trial dumps name themselves: they are cut, or of a part, and tell nothing of what is usual."""
+
 MIN_ELAPSED_S = 2.0
 """A command without a progress view is long work only from here on."""
 

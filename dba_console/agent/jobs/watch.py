@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dba_console.frames.connections import ACTIVE
-from dba_console.frames.jobs import JOBS, Job, Owner, find_jobs
+from dba_console.frames.jobs import JOBS, TRIALS, Job, Owner, find_jobs
 from dba_console.samples.jobs import JobKey, RunningJob
 from dba_console.samples.postgres import Activity, Operation, Sessions
 
@@ -107,7 +107,8 @@ class JobWatch:
         broken = self._broken or last_us is None or mono_us - last_us > HOLE_US
         self._broken = False
         owners = {pid: owner for owner, live in programs.items() for pid in live.backends}
-        jobs = find_jobs(sessions.rows, owners) if owners or any_job(sessions.rows) else []
+        found = find_jobs(sessions.rows, owners) if owners or any_job(sessions.rows) else []
+        jobs = [job for job in found if not job.leader.application.startswith(TRIALS)]
         ended: list[Ended] = []
         if jobs or self._running:
             ended = self._compare(jobs, sessions.now_us, mono_us, broken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.agent.jobs.watch import HOLE_US, NONE, Ended, JobWatch, Live, Programs
-from dba_console.frames.jobs import Owner
+from dba_console.frames.jobs import TRIALS, Owner
 from dba_console.samples.postgres import Activity
 from tests.build import NOW_US
 from tests.readings import activity, sessions
@@ -234,3 +234,13 @@ def test_a_base_backup_goes_on_while_its_wal_is_streamed() -> None:
     assert seen(2, session(2, "pg_basebackup", begun_s=0.5)) == []
     (ended,) = seen(3)
     assert ended.seconds == 2.0
+
+
+def test_a_trial_dump_of_a_sweep_is_no_run_of_the_dump_it_tries() -> None:
+    seen = Seen()
+    owner = Owner("pg_dump", 4711)
+    programs = {owner: Live(frozenset({1}), 1.0, SECOND)}
+    seen(0)
+    trial = activity(1, "active", application=f"{TRIALS}99", backend_start=NOW_US)
+    assert seen(1, trial, programs=programs) == [] and seen.running == []
+    assert seen(2, programs=NONE) == []
