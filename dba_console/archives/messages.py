@@ -59,7 +59,12 @@ _PHASE = re.compile(
 )
 _TORN_ERROR = re.compile(r"(?:error: )?(?=could not execute query: |COPY failed for table )")
 _ANALYZING = re.compile(r'INFO:  analyzing "(.*?)"')
-_PSQL_ERROR = re.compile(r"(?:^|psql:.*?:\d+: )(ERROR|FATAL|PANIC):  (.*)$")
+_PSQL_ERROR = re.compile(
+    r"(?:^|psql:.*?:\d+: )(?:ERROR|FATAL|PANIC|FEHLER|PANIK|ERREUR|ERRORE|ERRO|FEL|HATA|BŁĄD|CHYBA|ОШИБКА|ПОМИЛКА|"
+    r"エラー|오류|错误|錯誤):  (.*)$"
+)
+"""The server words its severity in the language of its lc_messages, whatever that of psql is; only a superuser may have
+it otherwise. These are the words of its translations."""
 _TAG = re.compile(r"(COPY) (\d+)$|(CREATE (?:UNIQUE )?INDEX|ALTER TABLE|ANALYZE|REFRESH MATERIALIZED VIEW)$|"
                   r"((?:INSERT|UPDATE|DELETE|SELECT)(?: \d+){1,2}|SET|BEGIN|COMMIT|DO|COMMENT|GRANT|REVOKE|"
                   r"(?:CREATE|ALTER|DROP)(?: [A-Z]+){1,4})$")  # fmt: skip
@@ -96,6 +101,20 @@ def read_lines(text: str) -> tuple[Message, ...]:
     before = line[: begins[0].start()]
     first = [one for one in (_of_psql(before),) if one.kind != "other"]
     return (*first, *(_said(program, said) for program, said in told if said.strip()))
+
+
+def in_english(text: str) -> bool | None:
+    """Whether these are words of a program that are known here; None where no program speaks.
+
+    >>> in_english("pg_restore: finished item 3 INDEX i"), in_english("pg_restore: beendet Element 3 INDEX i")
+    (True, False)
+    """
+    line = text[:LONGEST]
+    begins = list(_PREFIX.finditer(line))
+    if not begins:
+        return None
+    known = any(_LEVEL.match(line, one.end()) for one in begins)
+    return known or any(said.kind != "other" or said.dump_id is not None for said in read_lines(line))
 
 
 def _torn(line: str) -> Message | None:
@@ -201,7 +220,7 @@ def _of_psql(line: str) -> Message:
     """psql writes errors with file and line, and the tag of each statement that ended, without its own name."""
     error = _PSQL_ERROR.search(line)
     if error is not None:
-        return Message(kind="error", program="psql", text=error[2])
+        return Message(kind="error", program="psql", text=error[1])
     analyzing = _ANALYZING.search(line)
     if analyzing is not None:
         return _started("psql", line, "ANALYZE", analyzing[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -10,6 +12,8 @@ from dba_console.archives.entries import Entry
 LONGEST_TEXT = 500
 """Characters kept of an error."""
 _MOST = 1000
+WORKER_DIED = "a worker process died unexpectedly"
+"""The last words of a leader whose worker is gone, killed or after an error of its own (parallel.c)."""
 
 
 class ErrorSeen(Struct, frozen=True, kw_only=True, gc=False):
@@ -21,6 +25,12 @@ class ErrorSeen(Struct, frozen=True, kw_only=True, gc=False):
     desc: str | None = None
     schema: str | None = None
     tag: str = ""
+
+
+def last_of(errors: Sequence[ErrorSeen]) -> ErrorSeen | None:
+    """The one that says most of how it ended: what a worker said last, rather than that it is gone."""
+    telling = (one for one in reversed(errors) if not one.text.startswith(WORKER_DIED))
+    return next(telling, errors[-1] if errors else None)
 
 
 class Mistakes:

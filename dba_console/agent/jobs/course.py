@@ -17,6 +17,8 @@ from dba_console.agent.jobs.sight import Sight, World, sights
 from dba_console.archives.entries import Plan
 from dba_console.archives.items import Item
 from dba_console.archives.ledger import Key, Ledger
+from dba_console.archives.mistakes import last_of
+from dba_console.harmless import clean
 from dba_console.probes.jobs.log import Words
 from dba_console.probes.jobs.output import Grown, Output
 from dba_console.probes.jobs.programs import Program
@@ -24,6 +26,7 @@ from dba_console.probes.jobs.programs import Program
 DUMPS = frozenset({"pg_dump"})
 RESTORES = frozenset({"pg_restore", "psql"})
 LAST_DONE = 30
+_FOREIGN = "its messages are not in English: neither its objects nor its errors are told by them"
 
 
 class Course:
@@ -72,6 +75,17 @@ class Course:
         return float(sum(one.total for one in seen.flow.readings)) or None
 
     @property
+    def errors(self) -> int | None:
+        """How many it told; None where its messages cannot be read, or not understood."""
+        count = self.ledger.error_count
+        return count if self.hearing.can_be_read and (count or not self.hearing.foreign) else None
+
+    @property
+    def last_error(self) -> str | None:
+        last = last_of(self.ledger.errors)
+        return None if last is None else clean(last.text)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """What was read for it."""
         found = [self.planned.source, self.hearing.source]
@@ -85,6 +99,8 @@ class Course:
     def unknown(self) -> tuple[str, ...]:
         """What is not known of it and why."""
         told = [*self.planned.unknown, self.hearing.unknown]
+        if self.hearing.foreign:
+            told.append(_FOREIGN)
         if self.grown is not None:
             told.append(self.grown.note)
             if self.grown.behind:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from dba_console.archives.ledger import Ledger
+from dba_console.archives.messages import in_english
 from dba_console.probes.jobs.log import Said, Words
 
 HELD = 5000
@@ -18,6 +19,7 @@ class Hearing:
         self.source: str | None = None
         self.unknown: str | None = None
         self.run: str | None = None
+        self._english: bool | None = None
         self._held: deque[Said] = deque(maxlen=HELD)
         self._dropped = 0
         self._begun = False
@@ -37,6 +39,11 @@ class Hearing:
     def can_be_read(self) -> bool:
         return self.source is not None
 
+    @property
+    def foreign(self) -> bool:
+        """It speaks, and not in English: of its objects and errors its messages tell nothing."""
+        return self._english is False
+
     def hear(self, words: Words, ledger: Ledger, *, wait: bool) -> None:
         """Take in what was said since; `wait` while a plan is still to come."""
         self.source, self.unknown = words.source or self.source, words.unknown
@@ -52,6 +59,9 @@ class Hearing:
         before = ledger.counts()
         for said in self._held:
             ledger.see(said.wall_us, said.text, said.stream)
+            if not self._english:
+                known = in_english(said.text)
+                self._english = self._english if known is None else known
         if self._held and ledger.counts() != before:
             self._begun = True
         self._held.clear()

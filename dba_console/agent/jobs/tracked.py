@@ -18,6 +18,7 @@ from dba_console.agent.jobs.seen import Seen
 from dba_console.agent.jobs.space import Consumed, Growth, Space, need_bytes, space_at
 from dba_console.archives.critical import critical_links
 from dba_console.archives.entries import PHASES
+from dba_console.archives.mistakes import WORKER_DIED
 from dba_console.frames.jobs import Owner, job_phase_of
 from dba_console.harmless import clean
 from dba_console.probes.jobs.log import Words
@@ -144,8 +145,8 @@ class Tracked:
             grade=told.grade,
             eta_s=told.eta_s,
             eta_grade=told.eta_grade,
-            errors=course.ledger.error_count if heard.can_be_read else None,
-            last_error=clean(course.ledger.errors[-1].text) if course.ledger.errors else None,
+            errors=course.errors,
+            last_error=course.last_error,
             critical=self._critical(course, seen),
             sources=tuple(dict.fromkeys((*job.sources, *course.sources))),
             unknown=tuple(dict.fromkeys((*job.unknown, *course.unknown, *told.why))),
@@ -260,11 +261,11 @@ def _kept(course: Course, exit: int | None, wall_us: int, told: Told) -> dict[st
     ledger, plan = course.ledger, course.planned.plan
     phases = ledger.phases(wall_us)
     data = next((one for one in phases if one.name == "data"), None)
-    heard = course.hearing.can_be_read
+    last = course.last_error
     return {
         "exit": exit,
-        "errors": ledger.error_count if heard else None,
-        "last_error": clean(ledger.errors[-1].text)[:LONGEST] if ledger.errors else None,
+        "errors": course.errors,
+        "last_error": None if last is None else last[:LONGEST],
         "whole": _whole(course, exit),
         "size_bytes": told.size_bytes if data is None or plan is None or data.weight is None else int(data.weight),
         "phases": tuple(
@@ -283,4 +284,5 @@ def _whole(course: Course, exit: int | None) -> bool | None:
         return exit == 0 or (ledger.program == "pg_restore" and exit == 1 and ledger.ignored is not None)
     if ledger.program == "pg_restore" and ledger.ignored is not None:
         return True
-    return False if ledger.program == "pg_dump" and ledger.error_count else None
+    died = any(one.text.startswith(WORKER_DIED) for one in ledger.errors)
+    return False if died or (ledger.program == "pg_dump" and ledger.error_count) else None

@@ -8,6 +8,7 @@ from dba_console.archives.entries import Plan
 from dba_console.archives.forecast import Memory, forecast
 from dba_console.archives.items import Item
 from dba_console.archives.ledger import Ledger
+from dba_console.archives.mistakes import last_of
 from dba_console.archives.summary import ErrorLine, ObjectLine, PhaseLine, name_of, summary
 from dba_console.plans.view import Table
 from dba_console.units import human_bytes, human_duration
@@ -51,8 +52,8 @@ class Course:
 
     @property
     def last_error(self) -> str:
-        errors = self._ledger.errors
-        return errors[-1].text if errors else ""
+        last = last_of(self._ledger.errors)
+        return "" if last is None else last.text
 
     def told(self, now_us: int, share: str = "") -> str:
         """How far it is, in a sentence; `share` is what the panels say of the whole, where they say anything."""
