@@ -192,5 +192,8 @@ def _same_server(debt: Debt, now: Identity | None, target_key: str) -> bool:
         return debt.target_key == target_key
     if was.system_identifier != now.system_identifier:
         return False
+    both = was.timeline is not None and was.timeline == now.timeline and was.role != now.role
+    if both and debt.target_key != target_key:
+        return False  # its standby, or its primary: they share even the data directory's name
     places = (was.data_directory, now.data_directory)
     return None in places or places[0] == places[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.actions.debts import Debt, find, of_server, strike, under_way
-from dba_console.actions.identity import Identity
+from dba_console.actions.identity import Identity, other_server
 from dba_console.actions.operator import Operator
 from dba_console.actions.owing import spot_of, standing, told
 from dba_console.actions.parameter_risk import risky
@@ -54,11 +54,15 @@ _UNKNOWN = _Stood("unknown", None, "unknown")
 
 
 def _standing(debts: list[Debt], target: Target, directory: Path, strikes: bool) -> dict[str, _Stood]:
-    """What the server says of them; what it does not say is left out."""
+    """What the server says of them; what it does not say is left out. A standby has the identifier and often the data
+    directory of its primary: what is set there says nothing of the server that owes."""
     link = Operator(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
     found: dict[str, _Stood] = {}
     try:
+        now = link.identity()
         for debt in debts:
+            if other_server(debt.server, now) is not None:
+                continue
             state, value = standing(link, debt)
             trust = trouble_of([debt], link) if _is_risky(debt) else ""
             struck = ""
