@@ -177,6 +177,9 @@ def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broke
     none.write_bytes(b"no dump at all\n" * 100)
     for path in (newer, cut, none, here.place / "nowhere"):
         assert refused(here, archive=str(path)).red() == [f"{HERE}/dump"], path
+    wandering = here.place / "wandering.sql"
+    wandering.write_text("\\connect postgres\n-- PostgreSQL database dump complete\n")
+    assert refused(here, archive=str(wandering)).red() == [f"{HERE}/elsewhere"]
     with here.session(DATABASE):
         assert refused(here, archive=str(broken), database=DATABASE).red() == [f"{HERE}/slots"]
     here.cluster.psql("select pg_create_physical_replication_slot('unread', true)")
