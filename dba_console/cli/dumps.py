@@ -233,6 +233,7 @@ def verify_command(
     with ExitStack() as stack:
         server = stack.enter_context(connected(_target(dsn).conninfo)) if sample else None
         found = verify(archive.absolute(), server, sample, seed, bindir=bindir, told=told)
+    told("")
     if json:
         put_json({**msgspec.to_builtins(found), "good": found.good})
     else:

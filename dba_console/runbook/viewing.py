@@ -202,6 +202,9 @@ def _intended(state: RunState, block: Block) -> Mapping[str, Any]:
     return {}
 
 
+_OF_OUTPUT = ("signal", "lines", "bytes", "seconds", "first_line", "last_line")
+
+
 def _short(value: Any) -> str:
     """A value in a few words; rows are counted, for the table shows them, and of a command counts what it said."""
     if value is None:
@@ -211,7 +214,9 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        if value.get("exit") == 0 and isinstance(value.get("first_line"), str):
+        if "wall_s" in value:  # of a dump or restore what it took says more than its first message
+            value = {name: one for name, one in value.items() if name not in _OF_OUTPUT}
+        elif value.get("exit") == 0 and isinstance(value.get("first_line"), str):
             return str(value["first_line"])[:200]
         if isinstance(value.get("rows"), list | tuple):
             return counted(len(value["rows"]))
