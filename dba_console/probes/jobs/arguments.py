@@ -164,8 +164,8 @@ def _compression(kind: str, read: Read) -> str | None:
             return "gzip" if read.given("z") else "none"
         return "gzip" if _format(kind, read) in ("custom", "directory") else "none"
     told = told.removeprefix("client-").removeprefix("server-").lower()
-    if told.isdigit():
-        return "none" if int(told) == 0 else f"gzip:{int(told)}"
+    if (level := _number(told)) is not None:
+        return "none" if level == 0 else f"gzip:{level}"
     method, _, detail = told.partition(":")
     if method not in _METHODS:
         return None
@@ -209,4 +209,8 @@ def _selected(kind: str, read: Read) -> bool:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() and len(text) < 8 else None
+    """
+    >>> _number("8"), _number("²"), _number("9" * 5000), _number("-1")
+    (8, None, None, None)
+    """
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 7 else None
