@@ -1,4 +1,5 @@
-"""`python -m screenshots`: makes every picture anew, in about four minutes; with `runbooks`, only those of runbooks.
+"""`python -m screenshots`: makes every picture anew, in about six minutes; with `runbooks`, only those of runbooks,
+with `restore`, only those of a restore.
 
 Upheld here: nothing on a picture is made up. What happened, happened on a server under load; what is seen was recorded
 by the agent, and is drawn by the console's own screen.
@@ -18,6 +19,7 @@ from dba_console.demo.practice import PracticeGround
 from dba_console.errors import ConsoleError, ExitCode
 from screenshots.incident import Incident
 from screenshots.png import convert, require_converters
+from screenshots.restoring import restored
 from screenshots.shots import SHOTS, take
 from screenshots.walking import as_lines, walked
 from screenshots.watching import Watching
@@ -33,12 +35,17 @@ def main() -> int:
     try:
         require_converters()
         with tempfile.TemporaryDirectory(prefix="dbas-", dir="/tmp") as base:
-            if sys.argv[1:] != ["runbooks"]:
+            if not sys.argv[1:]:
                 session = _record(Path(base))
                 for shot in SHOTS:
                     _write(shot.name, take(shot, session))
         with tempfile.TemporaryDirectory(prefix="dbas-", dir="/tmp") as base:
-            _walk(Path(base))
+            if sys.argv[1:] != ["restore"]:
+                _walk(Path(base))
+        with tempfile.TemporaryDirectory(prefix="dbas-", dir="/tmp") as base:
+            if sys.argv[1:] != ["runbooks"]:
+                for name, svg in restored(Path(base), say).items():
+                    _write(name, svg)
     except ConsoleError as error:
         print(f"screenshots: {error.message}", file=sys.stderr)
         if error.hint:

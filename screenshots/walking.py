@@ -61,10 +61,15 @@ MOVES = (
 
 def walked(socket: Path) -> dict[str, str]:
     """The pictures by their names, as SVG. Raises ConsoleError when the screen never showed what one is of."""
-    return {name: drawing(rows, SIZE[0]) for name, rows in asyncio.run(_walk(socket)).items()}
+    return pictured(socket, MOVES, SIZE)
 
 
-async def _walk(socket: Path) -> dict[str, list[list[Segment]]]:
+def pictured(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, str]:
+    """The pictures of these moves by their names, as SVG. Raises ConsoleError as above."""
+    return {name: drawing(rows, size[0]) for name, rows in asyncio.run(_walk(socket, moves, size)).items()}
+
+
+async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, list[list[Segment]]]:
     prepare("16")
     from dba_console.tui.canvas import Canvas
     from dba_console.tui.console import ConsoleApp
@@ -75,13 +80,13 @@ async def _walk(socket: Path) -> dict[str, list[list[Segment]]]:
     feed.start()
     taken: dict[str, list[list[Segment]]] = {}
     try:
-        async with app.run_test(size=SIZE) as pilot:
+        async with app.run_test(size=size) as pilot:
             canvas = app.query_one(Canvas)
 
             def rows() -> list[list[Segment]]:
                 return [list(canvas.render_line(y)) for y in range(canvas.size.height)]
 
-            for move in MOVES:
+            for move in moves:
                 await _until(move, rows)
                 if move.picture:
                     taken[move.picture] = rows()
