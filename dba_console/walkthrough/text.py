@@ -214,11 +214,15 @@ def _column(place: int, name: str, cells: Sequence[str]) -> Column:
     return Column(str(place), clean(name), min(widest, 60), right=numbers, spare=_SPARE.get(name, 0))
 
 
+_TOLD = re.compile(r"(?:pg_dump|pg_dumpall|pg_restore|pg_basebackup): (?!error|warning|detail|hint|from TOC)")
+"""What these programs tell on standard error as they go on with --verbose: nothing to be alarmed by."""
+
+
 def output_line(one: OutputLine) -> Line:
     """`14:58:02 CACHEDROP: text`; what came on standard error has `!` in place of the colon."""
     error = one.stream == "e"
     head = Span(f"{clock(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
-    return line(head, Span(clean(one.text.expandtabs(8)), "warn" if error else ""))
+    return line(head, Span(clean(one.text.expandtabs(8)), "warn" if error and not _TOLD.match(one.text) else ""))
 
 
 # Steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dba_console.panels.cells import plain
-from dba_console.plans.view import Option, Question, Table, Waiting
+from dba_console.plans.view import Option, OutputLine, Question, Table, Waiting
 from dba_console.walkthrough.prose import prose_lines
-from dba_console.walkthrough.text import how_to_answer, question_lines, values_table, waiting_lines
+from dba_console.walkthrough.text import how_to_answer, output_line, question_lines, values_table, waiting_lines
 
 
 def text(lines: object) -> list[str]:
@@ -56,6 +56,16 @@ def test_what_a_restore_took_keeps_the_names_of_its_objects_where_there_is_littl
     narrow, wide = text(values_table(took, 52)), text(values_table(took, 100))
     assert "public.items_of_orders" in narrow[1] and "rate" not in narrow[0]
     assert "7.0 MB/s" in wide[1]
+
+
+def test_what_a_program_tells_of_its_progress_is_no_warning_and_its_errors_are() -> None:
+    def style(said: str) -> str:
+        return output_line(OutputLine(wall_us=0, tag="PGRESTORE", stream="e", text=said))[-1].style
+
+    assert style('pg_restore: creating INDEX "public.orders_idx"') == ""
+    assert style("pg_restore: error: could not execute query") == "warn"
+    assert style("pg_restore: warning: errors ignored on restore: 1") == "warn"
+    assert style("rsync: something") == "warn"
 
 
 def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
