@@ -17,6 +17,9 @@ _KEY = re.compile(r"\s*([^\s=]+)\s*=\s*")
 _SECRET = re.compile(r"(?i)passw|passphrase|secret|(?:client|server|access|api)[_-]?key|token")
 _MENTIONS = re.compile(r"(?i)(?:passw|passphrase|secret|_key|token)[^=]*=|://")
 
+LONGEST = 8192
+"""Characters of an argument that are searched for secrets; the time that takes grows with the square of them."""
+
 
 def is_secret(key: str) -> bool:
     """Whether what stands under this keyword must not be told: password, sslpassword, scram_client_key, ...
@@ -47,7 +50,11 @@ def without_secrets(word: str) -> str:
 
     >>> without_secrets("host=db password='a b' user=u"), without_secrets("--dbname=postgres://u:p/w@d@h/x")
     ('host=db password=******** user=u', '--dbname=postgres://u:********@h/x')
+
+    An argument of beyond LONGEST is not shown at all.
     """
+    if len(word) > LONGEST:
+        return MASK
     if _MENTIONS.search(word) is None:
         return redact(word)
     if (scheme := _URI.search(word)) is not None:

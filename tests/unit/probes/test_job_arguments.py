@@ -174,3 +174,8 @@ def test_every_letter_a_long_name_stands_for_is_one_of_its_program() -> None:
     for kind, names in LONG.items():
         letters = {word.partition("=")[2] for word in names.split() if "=" in word}
         assert letters <= set(SHORT[kind]) - {":"} | {"j"}, kind
+
+
+def test_an_argument_too_long_to_be_searched_for_secrets_is_not_shown() -> None:
+    script = "a" * 60_000 + " password=x" + " " * 60_000
+    assert command_text("psql", ["psql", "-c", script]) == "psql -c '********'"
