@@ -19,6 +19,8 @@ Key = int | tuple[str | None, str] | tuple[str, str | None, str]
 """A dump id; schema and tag; or desc, schema and tag, which is never mistaken."""
 _MOST_UNPLANNED = 100_000
 _AFTER_DATA = 4
+_MORE = ("DETAIL:", "Command was:", "This usually means ")
+"""What begins a line that goes on with the error before it; the last one is why a worker did not get a lock."""
 _DUMPED = frozenset({"TABLE DATA", "BLOBS"})
 """What a dump spends its time with; the rest of its plan was read before."""
 _LOOKED_FOR = ("TABLE DATA", "INDEX", "CONSTRAINT", "FK CONSTRAINT", "MATERIALIZED VIEW DATA", "CHECK CONSTRAINT")
@@ -335,7 +337,7 @@ class Ledger:
     def _other(self, wall_us: int, said: Message) -> None:
         if said.dump_id is not None and said.dump_id in self._items.by_id:
             self._context = said.dump_id
-        elif said.program is None and said.text.startswith(("DETAIL:", "Command was:")):
+        elif said.program is None and said.text.startswith(_MORE):
             self._mistakes.more(said.text)
         elif said.program is None and self.program == "psql":
             self._echo.add(wall_us, said.text)

@@ -1,0 +1,67 @@
+"""Dumps that somebody else runs and that go wrong: what became of them is said, with its cause where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.samples.event import Event
+from tests.agent.job_eyes import eyes
+from tests.background import session, wait_until
+from tests.conftest import binaries_of
+from tests.disks import fill, loop_mounted
+from tests.host.job_ground import LIMIT_S, Ground, quoted
+
+pytestmark = pytest.mark.root
+LAST = "hold.zzz"
+"""Dumped after the two that are held up: a dump takes the largest ones first."""
+_QUEUED = "select 1 from pg_locks where mode = 'AccessExclusiveLock' and not granted"
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    directory: Path = tmp_path_factory.mktemp("dumps")
+    with Cluster(binaries_of(None), settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
+        made = Ground(cluster, directory)
+        cluster.psql(f"create table {LAST} (i int); grant select on {LAST} to public; analyze", dbname="full_one")
+        yield made
+
+
+def words(ground: Ground, *options: str) -> str:
+    """A dump for bash, which does not mind how it ends."""
+    return f"{quoted(*ground.dump(*options))}; true"
+
+
+def test_a_lock_asked_for_in_the_middle_is_named_as_what_ended_a_parallel_dump(ground: Ground) -> None:
+    with eyes(ground.cluster) as watched:
+        with ground.held(words(ground, "-Fd", "-j2", "-f", "locked"), 2) as held:
+            watched.until(lambda job: job.pid is not None, "the dump")
+            with closing(session(ground.cluster, dbname="full_one")) as other:
+                other.pgconn.send_query(f"begin; lock table {LAST} in access exclusive mode".encode())
+                wait_until(lambda: ground.cluster.psql(_QUEUED), LIMIT_S, what="somebody who waits for the table")
+                held.let_go()
+                held.process.wait(LIMIT_S)
+        event = watched.ended("pg_dump")
+    failed(event, f'could not obtain lock on relation "{LAST}"')
+    assert "someone requested an ACCESS EXCLUSIVE lock" in event.text, "why, and not only that"
+
+
+def test_a_disk_that_fills_up_is_what_a_dump_failed_by(ground: Ground, tmp_path: Path) -> None:
+    with loop_mounted(tmp_path / "image", tmp_path / "small", "24M") as place, eyes(ground.cluster) as watched:
+        with ground.held(words(ground, "-Fc", "-Z0", "-f", str(place / "full.dump")), 1) as held:
+            watched.until(lambda job: job.free_bytes is not None, "its disk")
+            fill(place)
+            watched.until(lambda job: job.free_bytes == 0 and job.fits is False, "that it does not suffice")
+            held.let_go()
+            held.process.wait(LIMIT_S)
+        failed(watched.ended("pg_dump"), "No space left on device")
+
+
+def failed(event: Event, why: str) -> None:
+    assert event.details["ok"] is False, event
+    assert "it failed" in event.text and why in event.text, event
+    assert why in event.details["last_error"]
