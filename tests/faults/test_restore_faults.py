@@ -1,0 +1,155 @@
+"""Restores that go wrong, by a run and by somebody else: their end is told as it was, and no setting stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from psycopg import OperationalError
+
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConsoleError
+from tests.agent.job_eyes import eyes, prepare
+from tests.agent.test_jobs_followed import fresh, objects
+from tests.background import session, wait_until
+from tests.conftest import binaries_of
+from tests.disks import loop_mounted
+from tests.host.job_ground import LIMIT_S, quoted
+from tests.host.job_ground import Ground as Watched
+from tests.runbooks.dumping import HELD, Ground, ground, table_of, then
+from tests.runbooks.test_restore import RESTORE, settings
+from tests.runbooks.walking import WAIT_S, Says
+
+pytestmark = pytest.mark.root
+BOOK = "restore"
+LEFT = 600_000
+"""Bytes free for a restore of some megabytes."""
+_WAITS = f"select 1 from pg_locks where locktype = 'advisory' and objid = {HELD} and not granted"
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    directory: Path = tmp_path_factory.mktemp("watched")
+    with Cluster(binaries_of(None), settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
+        made = Watched(cluster, directory)
+        prepare(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground(tmp_path_factory.mktemp("run")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def archive(here: Ground) -> Path:
+    return here.dumped("whole", "--format=directory", "--jobs=2")
+
+
+def words(watched: Watched, target: str) -> str:
+    """A restore for bash, which does not mind how it ends."""
+    return quoted(watched.path("pg_restore"), "-j2", "-d", watched.dsn(target), "shop.d") + "; true"
+
+
+def test_a_restore_whose_worker_was_killed_has_failed(watched: Watched) -> None:
+    target = fresh(watched)
+    with eyes(watched.cluster) as seen:
+        with watched.held(words(watched, target), 1, target) as held:
+            job = seen.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+            children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            os.kill(int(children[0]), signal.SIGKILL)
+            held.let_go()
+        event = seen.ended("pg_restore")
+    assert event.details["ok"] is False
+    assert "it failed: a worker process died unexpectedly" in event.text
+
+
+def test_of_a_restore_that_went_with_the_server_no_success_is_told(watched: Watched) -> None:
+    target = fresh(watched)
+    with eyes(watched.cluster) as seen:
+        lost = pytest.raises(OperationalError)  # of the session that holds it up
+        with lost, watched.held(words(watched, target), 1, target) as held:
+            seen.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+            watched.cluster.restart(mode="immediate")
+            held.process.wait(LIMIT_S)
+        event = seen.ended("pg_restore")
+    assert event.details["ok"] is not True, event
+    assert "it succeeded" not in event.text and "went through" not in event.text, event
+
+
+def test_settings_are_put_back_on_a_server_that_crashed_under_the_restore(here: Ground, archive: Path) -> None:
+    before = settings(here)
+    here.cluster.psql("create database crashed")
+    crash = threading.Thread(target=lambda: crash_when_it_waits(here))
+    with ExitStack() as sessions:
+
+        def held() -> None:
+            holder = sessions.enter_context(closing(session(here.cluster, dbname="crashed", name="beside")))
+            holder.execute(f"select pg_advisory_lock({HELD})")
+            crash.start()
+
+        def anew() -> None:
+            crash.join(WAIT_S)
+            wait_until(lambda: up(here), WAIT_S, what="the server after its crash")
+
+        says: dict[str, Says] = {
+            "start": "yes", RESTORE: then(held, "y"), "failed": then(anew, "abort"), "undo": "all", "ack": "y",
+            "*": "yes",
+        }  # fmt: skip
+        walk = here.person(BOOK, says, database="crashed", archive=str(archive), jobs="2", speed="fast")
+    assert walk.code == 7 and "restore-it" not in walk.states(), walk.text
+    assert RESTORE in walk.ending and "ended with errors" not in walk.ending
+    assert settings(here) == before
+
+
+def test_a_full_disk_is_told_with_the_objects_it_was_too_small_for(here: Ground, archive: Path) -> None:
+    before = settings(here)
+    beside = here.cluster.base
+    with loop_mounted(beside / "image", beside / "small", "24M") as place:
+        give(here, place)
+        here.cluster.psql(f"create tablespace small location '{place}/space'")
+        here.cluster.psql('create database "too large" tablespace small')
+        says: dict[str, Says] = {
+            "start": "yes", RESTORE: then(lambda: leave(place), "y"), "choose": "stop", "failed": "abort",
+            "undo": "none", "ack": "y",
+        }  # fmt: skip
+        walk = here.person(BOOK, says, database="too large", archive=str(archive), jobs="2", speed="fast")
+        (place / "filler").unlink()
+        here.cluster.psql('drop database "too large"')
+        here.cluster.psql("drop tablespace small")
+    assert walk.code == 7, walk.text
+    told = [row[1] for row in table_of(walk, RESTORE) if row[0] == "error"]
+    assert any("No space left on device" in one and "public.items_" in one for one in told), walk.text
+    assert "it-is-no-good" in walk.text and settings(here) == before
+
+
+def crash_when_it_waits(here: Ground) -> None:
+    wait_until(lambda: here.cluster.psql(_WAITS, dbname="crashed"), WAIT_S, what="a COPY that waits")
+    here.cluster.restart(mode="immediate")
+
+
+def up(here: Ground) -> bool:
+    try:
+        return bool(here.cluster.psql("select 1"))
+    except ConsoleError:
+        return False
+
+
+def give(here: Ground, place: Path) -> None:
+    """A directory there for the server."""
+    owner = here.cluster.data_directory.stat()
+    (place / "space").mkdir()
+    os.chown(place / "space", owner.st_uid, owner.st_gid)
+
+
+def leave(place: Path) -> None:
+    """Take all but little of what an ordinary user may have there."""
+    free = os.statvfs(place)
+    with (place / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - LEFT)
