@@ -57,7 +57,7 @@ def _input_lines(one: Input, given: str | None, cells: int) -> list[Line]:
     value, missing = shown_value(one, given)
     style: Style = "warn" if missing else ""
     head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
-    choices = f" One of: {', '.join(one.choices)}." if one.choices else ""
+    choices = f"; one of {', '.join(one.choices)}" if one.choices else ""
     return [head, *texts(f"{one.help}{choices}", cells, "dim", "    ")]
 
 
