@@ -234,7 +234,8 @@ def _backup(job: JobNow, seen: Seen) -> JobNow:
     if not views or job.free_bytes is None:
         return job
     need = float(sum(max(0, (row.total or 0) - (row.done or 0)) for row in views))
-    return structs.replace(job, need_bytes=need, fits=need <= job.free_bytes)
+    packed = job.compression not in (None, "none")
+    return structs.replace(job, need_bytes=need, fits=True if need <= job.free_bytes else None if packed else False)
 
 
 def _reading(program: Program, flow: Flow) -> tuple[str | None, int | None, int | None]:
