@@ -8,6 +8,7 @@ them: pg_dump does all it does, and only its last step, the disk, is left out.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import re
 import shutil
@@ -21,8 +22,9 @@ from dba_console.probes.host.files import read_file
 from dba_console.probes.host.mountinfo import MountEntry, holder, parse_mountinfo
 from dba_console.probes.host.procstat import stat_of
 
-NAME = re.compile(r"\.dba-console-sweep-(\d+)-(\d+)")
-"""Process and its start, in ticks since boot: a process id alone is given to others again."""
+NAME = re.compile(r"\.dba-console-sweep-(\d+)-(\d+)-([0-9a-f]{8})")
+"""Process and its start, in ticks since boot, for a process id alone is given to others again; and on which host: the
+place may be one that several share."""
 MEMORY = ("/dev/shm", "/run", "/tmp")
 """Where memory is usually mounted as a file system."""
 MEMORY_ROOM = 256 << 20
@@ -80,7 +82,7 @@ def scratch(place: Path) -> Iterator[Path]:
     """An empty directory in `place`, removed at the end. Raises UsageError where none can be made."""
     remove_leftovers(place)
     own = stat_of("/proc", os.getpid())
-    path = place / f".dba-console-sweep-{os.getpid()}-{own.start_ticks if own else 0}"
+    path = place / name_for(os.getpid(), own.start_ticks if own else 0)
     try:
         os.mkdir(path, 0o700)
     except OSError as error:
@@ -89,6 +91,15 @@ def scratch(place: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def name_for(process: int, start_ticks: int) -> str:
+    """What the directory of a process of this host is called."""
+    return f".dba-console-sweep-{process}-{start_ticks}-{_host()}"
+
+
+def _host() -> str:
+    return hashlib.sha256(os.fsencode(os.uname().nodename)).hexdigest()[:8]
 
 
 def remove_leftovers(place: Path) -> list[Path]:
@@ -101,7 +112,7 @@ def remove_leftovers(place: Path) -> list[Path]:
     for name in names:
         match = NAME.fullmatch(name)
         path = place / name
-        if match is None or path.is_symlink() or path.lstat().st_uid != os.geteuid():
+        if match is None or match[3] != _host() or path.is_symlink() or path.lstat().st_uid != os.geteuid():
             continue
         running = stat_of("/proc", int(match[1]))
         if running is None or running.start_ticks != int(match[2]):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.dumping.scratch import Output, mount_of, remove_leftovers, scratch
+from dba_console.dumping.scratch import Output, mount_of, name_for, remove_leftovers, scratch
 from dba_console.probes.host.procstat import stat_of
 from tests.requirements import lacking
 
@@ -33,13 +33,14 @@ def test_what_a_killed_one_left_goes_and_nothing_else(tmp_path: Path) -> None:
     assert ended.returncode == 0
     own = stat_of("/proc", os.getpid())
     assert own is not None
-    left = tmp_path / f".dba-console-sweep-{os.getpid()}-{own.start_ticks + 1}"  # a process id given anew
-    runs = tmp_path / f".dba-console-sweep-{os.getpid()}-{own.start_ticks}"
-    others = [tmp_path / "dump", tmp_path / ".dba-console-sweep-x"]
+    left = tmp_path / name_for(os.getpid(), own.start_ticks + 1)  # a process id given anew
+    runs = tmp_path / name_for(os.getpid(), own.start_ticks)
+    elsewhere = tmp_path / f"{left.name[:-8]}00000000"  # of another host that shares this place
+    others = [tmp_path / "dump", tmp_path / ".dba-console-sweep-x", elsewhere]
     for directory in (left, runs, *others):
         directory.mkdir()
         (directory / "1.dat").write_bytes(b"x")
-    link = tmp_path / ".dba-console-sweep-1-1"
+    link = tmp_path / name_for(1, 1)
     link.symlink_to(others[0])
     assert remove_leftovers(tmp_path) == [left]
     assert set(tmp_path.iterdir()) == {runs, link, *others}
