@@ -111,6 +111,15 @@ def parse_arguments(kind: str, words: Sequence[str]) -> Arguments:
     )
 
 
+def _quoted(word: str) -> str:
+    """As a shell reads it back, and as a person would write it.
+
+    >>> print(_quoted("-Fd"), _quoted("dbname='shop'"), _quoted("a b"))
+    -Fd "dbname='shop'" 'a b'
+    """
+    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
+
+
 def command_text(kind: str, words: Sequence[str]) -> str:
     """The command as it may be shown: quoted for a shell, secrets masked, harmless, at most COMMAND_LIMIT long.
 
@@ -122,7 +131,7 @@ def command_text(kind: str, words: Sequence[str]) -> str:
     else:
         shown = [without_secrets(word) for word in words]
     cut = [word if len(word) <= _WORD_LIMIT else word[: _WORD_LIMIT - 1] + "…" for word in shown]
-    text = clean(" ".join(shlex.quote(word) for word in cut))
+    text = clean(" ".join(map(_quoted, cut)))
     return text if len(text) <= COMMAND_LIMIT else text[: COMMAND_LIMIT - 1] + "…"
 
 
