@@ -21,6 +21,8 @@ RECONNECTING = frozenset({"pg_restore", "pgcopydb", "vacuumdb", "reindexdb", "cl
 another one after them (pg_backup_archiver.c, restore_toc_entries_prefork)."""
 BETWEEN_US = 3_000_000
 """How long such a program may be without any session and still run."""
+UNCLAIMED_S = 5.0
+"""New sessions of a program that is known are known by their name alone until a look has found whose they are."""
 HOLE_US = 5_000_000
 """Readings further apart have a hole between them: a job may have ended, and another run, without being seen."""
 
@@ -123,11 +125,12 @@ class JobWatch:
     def _compare(self, jobs: list[Job], now_us: int, mono_us: int, broken: bool) -> list[Ended]:
         ended: list[Ended] = []
         names = {_name(job) for job in jobs}
-        for job in jobs:
+        # Those whose program is found go first: what is left of a job known by name is then seen to be another's.
+        for job in sorted(jobs, key=lambda job: job.owner is None):
             name = _name(job)
             known = self._known(name, job, names)
             if known is not None and not _goes_on(known, job, broken):
-                ended.append(self._end(name, broken))
+                ended += self._gone(name, broken)
                 known = None
             if known is None:
                 self._running[name] = _begun(job, now_us, mono_us, broken)
@@ -157,8 +160,14 @@ class JobWatch:
                 continue
             reconnecting = one.owner is None and one.key[0] in RECONNECTING
             if broken or not reconnecting or mono_us - one.last_us >= BETWEEN_US:
-                ended.append(self._end(name, broken))
+                ended += self._gone(name, broken)
         return ended
+
+    def _is_part(self, gone: Watched) -> bool:
+        """Whether it was no run of its own but sessions of a program under way, not yet seen to be that one's."""
+        known = [one for one in self._running.values() if one.owner is not None and one.key == gone.key]
+        brief = (gone.elapsed_s(gone.last_us) or 0.0) < UNCLAIMED_S
+        return any(brief or not one.sessions.isdisjoint(gone.sessions) for one in known)
 
     def _date(self, programs: Programs) -> None:
         """Count from the program's start where that is known: a session may be younger."""
@@ -167,10 +176,12 @@ class JobWatch:
             if live is not None and live.elapsed_s is not None:
                 one.before_s = live.elapsed_s - (live.at_us - one.first_us) / 1e6
 
-    def _end(self, name: _Name, broken: bool) -> Ended:
+    def _gone(self, name: _Name, broken: bool) -> list[Ended]:
         one = self._running.pop(name)
         self.version += 1
-        return Ended(one.key, one.elapsed_s(one.last_us), one.last_us, broken, one.owner)
+        if one.owner is None and self._is_part(one):
+            return []
+        return [Ended(one.key, one.elapsed_s(one.last_us), one.last_us, broken, one.owner)]
 
 
 def any_job(rows: list[Activity]) -> bool:

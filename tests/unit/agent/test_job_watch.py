@@ -244,3 +244,18 @@ def test_a_trial_dump_of_a_sweep_is_no_run_of_the_dump_it_tries() -> None:
     trial = activity(1, "active", application=f"{TRIALS}99", backend_start=NOW_US)
     assert seen(1, trial, programs=programs) == [] and seen.running == []
     assert seen(2, programs=NONE) == []
+
+
+def test_sessions_not_yet_seen_to_be_a_known_programs_are_no_run_of_their_own() -> None:
+    seen = Seen()
+    owner = Owner("pg_dump", 4711)
+    leader, one, two = session(1), session(2, begun_s=1.0), session(3, begun_s=1.0)
+    seen(0, leader, programs={owner: Live(frozenset({1}), 0.0, 0)})
+    assert seen(1, leader, one, two, programs={owner: Live(frozenset({1}), 0.0, 0)}) == []
+    assert len(seen.running) == 2
+    found = {owner: Live(frozenset({1, 2}), 2.0, 2 * SECOND)}
+    assert seen(2, leader, one, two, programs=found) == []
+    assert seen(3, leader, one, programs=found) == []  # one of them ended before it was seen whose it was
+    assert len(seen.running) == 1
+    (ended,) = seen(4, programs=NONE)
+    assert (ended.owner, ended.seconds) == (owner, 3.0)
