@@ -32,7 +32,7 @@ def _line(kept: Kept, jobs: int, row: Row | None, one: Row | None) -> list[str]:
     there = ["", ""] if theirs is None else [f"{theirs:.1f}s", f"{theirs / S4[1]:.2f}"]
     if row is None:
         return [str(jobs), "", "", "", "", "", "", *there]
-    mark = "knee" if jobs == kept.jobs else "best" if jobs == kept.best_jobs else ""
+    mark = "← knee" if jobs == kept.jobs else "← best" if jobs == kept.best_jobs else ""
     return [
         str(jobs), ("" if row.measured else "~") + seconds(row.seconds),
         "?" if one is None else f"{row.seconds / one.seconds:.2f}", human_bytes(row.rate, per_s=True),

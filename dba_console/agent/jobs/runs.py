@@ -94,6 +94,12 @@ class Told(Struct, frozen=True, kw_only=True):
     whole: bool | None = None
 
 
+def within(told: Told, seconds: float) -> Told:
+    """The same with no phase longer than the run, whose last session is seen to go before its program is."""
+    phases = tuple(structs.replace(one, wall_s=min(one.wall_s, seconds)) for one in told.phases)
+    return structs.replace(told, phases=phases)
+
+
 def run_of(started_us: int, seconds: float, unbroken: bool, told: Told | None) -> Run:
     """A run as it is kept.
 

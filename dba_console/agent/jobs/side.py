@@ -8,7 +8,7 @@ from dba_console.agent.jobs.history import JobHistory, KeptHistory, Share
 from dba_console.agent.jobs.keeping import Keeping
 from dba_console.agent.jobs.look import Look, Question
 from dba_console.agent.jobs.looking import Looking
-from dba_console.agent.jobs.runs import Told
+from dba_console.agent.jobs.runs import Told, within
 from dba_console.agent.jobs.store import history_file
 from dba_console.agent.jobs.telling import ended_event, trouble_event
 from dba_console.agent.jobs.watch import NONE, Ended, JobWatch, Programs, may_be_job
@@ -148,6 +148,8 @@ class JobSide:
 
     def _ended(self, one: Ended, wall_us: int, mono_us: int) -> None:
         told = None if one.owner is None else self._told.pop(one.owner, None)
+        if told is not None and one.seconds is not None:
+            told = within(told, one.seconds)
         self._events.append(ended_event(one, self._history.usual_s(one.key), wall_us, mono_us, told))
         if one.seconds is not None:
             self._history.ended(one.key, one.seconds, one.last_us, wall_us, mono_us, told)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.agent.jobs.runs import KEPT, Run, counted, distances_s, longest_s, trimmed, usual_s
+from dba_console.agent.jobs.runs import (
+    KEPT,
+    Run,
+    RunPhase,
+    Told,
+    counted,
+    distances_s,
+    longest_s,
+    trimmed,
+    usual_s,
+    within,
+)
 
 DAY_S = 86_400.0
 
@@ -83,3 +94,8 @@ def test_a_run_that_failed_is_not_usual() -> None:
     failed = [Run(0, 3000.0, True, whole=False), *runs(3600.0, 3700.0, 3650.0)]
     assert usual_s(failed) == 3650.0
     assert usual_s([Run(0, 3600.0, True, whole=True), *runs(3600.0, 3700.0)]) == 3600.0
+
+
+def test_no_phase_is_told_to_have_taken_longer_than_its_run() -> None:
+    told = Told(phases=(RunPhase("data", 13.0, 20.0), RunPhase("indexes", 2.0, 3.0)))
+    assert [one.wall_s for one in within(told, 12.0).phases] == [12.0, 2.0]
