@@ -120,15 +120,19 @@ class HostSide:
         return False, "not connected yet, so it is not known whether the server runs on this host"
 
     def _find_postmaster(self, server: ServerSide) -> None:
-        if self._postmaster is not None and os.path.exists(f"/proc/{self._postmaster.pid}"):
+        lost = self._postmaster is not None
+        if self._postmaster is not None and _runs(self._postmaster):
             return
-        self._postmaster = None
+        self._postmaster = self._connected_one(server)
+        if self._postmaster is not None:
+            return
         self._search_in -= 1
-        if self._search_in > 0 and server.connected == self._was_connected:
+        # One that has just gone is followed by the next soon: a restart.
+        if not lost and self._search_in > 0 and server.connected == self._was_connected:
             return
         self._was_connected = server.connected
         self._search_in = SEARCH_EVERY
-        self._postmaster = self._connected_one(server) or meant(find_postmasters(), self._target.conninfo)
+        self._postmaster = meant(find_postmasters(), self._target.conninfo)
 
     @staticmethod
     def _connected_one(server: ServerSide) -> Postmaster | None:
@@ -136,7 +140,12 @@ class HostSide:
         place = server.locality
         if place is None or place.local is not True or place.postmaster_pid is None:
             return None
-        return Postmaster(place.postmaster_pid, 0, server.server.data_directory if server.server else None)
+        found = Postmaster(place.postmaster_pid, 0, server.server.data_directory if server.server else None)
+        return found if _runs(found) else None
+
+
+def _runs(postmaster: Postmaster) -> bool:
+    return os.path.exists(f"/proc/{postmaster.pid}")
 
 
 def _started(lane: Lane, call: Callable[[], T]) -> Pending[T] | None:

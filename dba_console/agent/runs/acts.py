@@ -187,7 +187,7 @@ class Acts:
         server = self._servers.own if not errand.server else self._servers.of(wanted.block)
         place = Place(
             link=None if server is None else server.operator,
-            here=self._servers.own is None or self._around.here(),
+            here=not errand.host or self._servers.own is None or self._around.proven_here(self._controls),
             config=self._around.config.actions,
             read_only=read_only(self._around.config, self._around.target),
         )

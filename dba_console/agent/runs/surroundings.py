@@ -13,7 +13,12 @@ from dba_console.samples.event import Event
 from dba_console.target import Target
 
 if TYPE_CHECKING:
+    from dba_console.agent.runs.controls import Controls
     from dba_console.frames.model import Frame
+
+
+PROOF_S = 5.0
+"""An act on this host waits so long for the proof that the server runs here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +36,11 @@ class Surroundings:
     """Whether the server is proven to run on this host."""
     emit: Callable[[Event], None]
     """Have an event recorded and shown."""
+
+    def proven_here(self, controls: Controls) -> bool:
+        """Whether it is; a server that was just started anew is proven to run here only a moment after it answers."""
+        until_us = self.clock.mono_us() + int(PROOF_S * 1e6)
+        while not (here := self.here()):
+            if self.clock.mono_us() >= until_us or controls.wait(0.2):
+                break
+        return here
