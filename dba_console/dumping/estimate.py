@@ -54,6 +54,9 @@ def estimate(server: Server, target_key: str, place: Path | None) -> Estimate:
     most = total if dump is None else round(dump * MARGIN)
     mount, free, size = _room(place)
     fits = None if free is None or size is None else free - most >= size * KEEP_FREE
+    if place is not None and not place.exists():
+        missing = f"{place} is not there: what is free is that of the nearest directory above it"
+        note = missing if note is None else f"{note}; {missing}"
     return Estimate(
         table_bytes=total, tables=len(tables), dump_bytes=dump, at_most_bytes=most, ratio=ratio, ratio_from=source,
         place=None if place is None else str(place), mount=mount, free_bytes=free, fits=fits, note=note,
