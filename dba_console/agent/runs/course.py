@@ -55,8 +55,10 @@ class Course:
         last = last_of(self._ledger.errors)
         return "" if last is None else last.text
 
-    def told(self, now_us: int, share: str = "") -> str:
-        """How far it is, in a sentence; `share` is what the panels say of the whole, where they say anything."""
+    def told(self, now_us: int, share: str | None = None) -> str:
+        """How far it is, in a sentence; `share` is what the panels say of the whole, None where they are not to be asked
+        and its own messages tell it.
+        """
         seen = forecast(self._ledger, now_us, memory=self._memory)
         under_way = [f"{one.name} {one.sums.done + one.sums.failed} of {one.sums.items}"
                      for one in seen.phases if one.state == "running" and one.sums.items]  # fmt: skip
@@ -64,7 +66,7 @@ class Course:
         running = [_running(item, now_us) for item in items[:RUNNING_TOLD]]
         more = [f"{len(items) - len(running)} more"] if len(items) > len(running) else []
         said = [
-            share or share_told(seen.pct, seen.grade, seen.eta_s, seen.eta_grade),
+            share_told(seen.pct, seen.grade, seen.eta_s, seen.eta_grade) if share is None else share,
             *under_way,
             *([f"at work: {', '.join([*running, *more])}"] if running else []),
         ]

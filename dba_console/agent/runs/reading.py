@@ -31,6 +31,9 @@ OPEN_S = 20.0
 all."""
 TOLD_US = 1_000_000
 """Between two words of how far it is."""
+SHARED_US = 10_000_000
+"""The panels, which see more than messages, are waited for so long before the share is told by messages alone: two
+shares of one job, one after the other, would be no truth."""
 MOST_BEFORE = 5_000
 """Lines kept until the first object comes."""
 MOST_KEPT = 200_000
@@ -54,6 +57,9 @@ class Reading:
         objects take is known when it is over."""
         self._course: Course | None = None
         self._told, self._told_us = "", 0
+        self._begun_us = clock.mono_us()
+        self._shared = False
+        """The panels have told its share."""
 
     def feed(self, lines: Sequence[Line]) -> None:
         """Whole lines in the order in which they came."""
@@ -73,8 +79,14 @@ class Reading:
             return ""
         now_us = self._clock.mono_us()
         if not self._told or now_us - self._told_us >= TOLD_US:
-            self._told, self._told_us = self._course.told(self._clock.wall_us(), self._share())[:LONGEST_TEXT], now_us
+            self._told, self._told_us = self._course.told(self._clock.wall_us(), self._seen_share(now_us)), now_us
+            self._told = self._told[:LONGEST_TEXT]
         return self._told
+
+    def _seen_share(self, now_us: int) -> str | None:
+        share = self._share()
+        self._shared = self._shared or bool(share)
+        return share if self._shared or now_us - self._begun_us < SHARED_US else None
 
     def ended(self, outcome: Outcome, ended_us: int) -> Outcome:
         """The end of the command, with what its messages say of it. `ended_us`: wall time by the keeper, 0 where it

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dba_console.agent.runs.commands import Attendance, outcome_of
 from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.course import Course
 from dba_console.agent.runs.reading import Reading, reading_of
 from dba_console.clock import SYSTEM
 from dba_console.keeping.look import Exit, Line
 from dba_console.keeping.spec import Spec
 from dba_console.plans.plan import Block
 from dba_console.runbook.requests import Outcome
+from tests.clocks import HeldClock
 
 RESTORED = """\
 pg_restore: connecting to database for restore
@@ -69,6 +73,21 @@ def test_how_far_it_is_is_told_while_it_runs() -> None:
         assert "at work: TABLE DATA orphans" in reading.told()
     finally:
         reading.close()
+
+
+def test_the_share_of_the_panels_is_told_and_no_other_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, panels, shares = HeldClock(), [""], list[str | None]()
+    monkeypatch.setattr(Course, "told", lambda course, now_us, share=None: str(shares.append(share)))
+    reading = Reading("pg_restore", None, 2, clock, lambda: panels[0])
+    try:
+        reading.feed([Line(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:3], 1)])
+        for seconds, seen in ((0, ""), (11, ""), (2, "51 % (estimated)"), (60, "")):
+            clock.advance(seconds)
+            panels[0] = seen
+            reading.told()
+    finally:
+        reading.close()
+    assert shares == ["", None, "51 % (estimated)", ""]
 
 
 def test_an_archive_that_cannot_be_read_takes_nothing_but_the_shares(tmp_path: Path) -> None:
