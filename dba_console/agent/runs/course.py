@@ -56,8 +56,8 @@ class Course:
         return "" if last is None else last.text
 
     def told(self, now_us: int, share: str | None = None) -> str:
-        """How far it is, in a sentence; `share` is what the panels say of the whole, None where they are not to be asked
-        and its own messages tell it.
+        """How far it is, in a sentence; `share` is what the panels say of the whole, None where its own messages have to
+        tell it.
         """
         seen = forecast(self._ledger, now_us, memory=self._memory)
         under_way = [f"{one.name} {one.sums.done + one.sums.failed} of {one.sums.items}"

@@ -77,7 +77,12 @@ def test_how_far_it_is_is_told_while_it_runs() -> None:
 
 def test_the_share_of_the_panels_is_told_and_no_other_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, panels, shares = HeldClock(), [""], list[str | None]()
-    monkeypatch.setattr(Course, "told", lambda course, now_us, share=None: str(shares.append(share)))
+
+    def told(course: Course, now_us: int, share: str | None = None) -> str:
+        shares.append(share)
+        return "told"
+
+    monkeypatch.setattr(Course, "told", told)
     reading = Reading("pg_restore", None, 2, clock, lambda: panels[0])
     try:
         reading.feed([Line(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:3], 1)])
