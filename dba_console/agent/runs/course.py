@@ -56,9 +56,7 @@ class Course:
         return "" if last is None else last.text
 
     def told(self, now_us: int, share: str | None = None) -> str:
-        """How far it is, in a sentence; `share` is what the panels say of the whole, None where its own messages have to
-        tell it.
-        """
+        """How far it is, in a sentence; `share` is that of the panels, None where messages alone tell one."""
         seen = forecast(self._ledger, now_us, memory=self._memory)
         under_way = [f"{one.name} {one.sums.done + one.sums.failed} of {one.sums.items}"
                      for one in seen.phases if one.state == "running" and one.sums.items]  # fmt: skip
