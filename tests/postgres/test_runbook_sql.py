@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from dba_console.agent.runs.looks import for_sql
 from dba_console.demo.cluster import Cluster
 from dba_console.plans.plan import Plan
 from dba_console.runbook.library import listed
@@ -46,6 +47,8 @@ def values_of(plan: Plan) -> dict[str, Any]:
     for _, block in plan.blocks():
         if block.kind == "input" and block.name:
             values[block.name] = BY_NAME.get(block.name, SAMPLES[block.settings["type"]])
+        elif block.kind == "run" and block.name:
+            values[block.name] = {"exit": 0, "first_line": "2"}
     return values
 
 
@@ -65,7 +68,7 @@ def test_what_a_runbook_reads_every_version_can_answer(server: Cluster, plan: Pl
 
 def answer(connection: psycopg.Connection[Any], plan: Plan, place: str, text: str, values: dict[str, Any]) -> Any:
     """The first column of the first row; fails with the place where the server does not understand it."""
-    query, params = statement(text, values)
+    query, params = statement(text, for_sql(values))
     try:
         row = connection.execute(query.encode(), params).fetchone()
     except psycopg.Error as error:
