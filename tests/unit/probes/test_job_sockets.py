@@ -76,10 +76,16 @@ def test_a_refusal_is_told_from_an_absence() -> None:
 
 def test_a_socket_handed_on_belongs_to_the_process_named_first() -> None:
     one, other = socket.socketpair()
-    with one, other, subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[one.fileno()]) as child:
+    with one, other, cat(other) as backend, cat(one) as child:
         us, peers = os.getpid(), Peers()
-        assert peers.read([us], [child.pid, us]) == {us: child.pid}
-        assert peers.read([us], [us, child.pid]) == {us: us}
-        assert peers.read([us], []) == {} and peers.notes
-        assert child.stdin is not None
-        child.stdin.close()
+        assert peers.read([backend.pid], [child.pid, us]) == {backend.pid: child.pid}
+        assert peers.read([backend.pid], [us, child.pid]) == {backend.pid: us}
+        assert peers.read([backend.pid], []) == {} and peers.notes
+        for one_of_them in (backend, child):
+            assert one_of_them.stdin is not None
+            one_of_them.stdin.close()
+
+
+def cat(inherits: socket.socket) -> subprocess.Popen[bytes]:
+    """A process with few descriptors, unlike this one late in a run, and this socket among them."""
+    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[inherits.fileno()])
