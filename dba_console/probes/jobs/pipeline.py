@@ -141,13 +141,8 @@ class Pipelines:
         if stat.command in KINDS:
             found.source_program = pid
             return True
-        if stat.command in _OVER_THE_NETWORK:
-            found.unknown.append(f"it comes over the network by {found.through[-1]}: how much there is is not known")
-            return True
-        try:
-            links = links_of(self._proc, pid)
-        except OSError:
-            found.unknown.append(f"the files of {found.through[-1]} can be seen by its user and root only")
+        links = self._links(pid, stat.command, found, "it comes over the network by {}: how much there is is not known")
+        if links is None:
             return True
         files = [one for link in links if (one := file_of(self._proc, pid, link)) is not None and _is_input(one)]
         if files:
@@ -163,6 +158,18 @@ class Pipelines:
             return before != (len(found.readings), len(found.unknown), found.source_program)
         found.through.pop()
         return False
+
+    def _links(self, pid: int, command: str, found: _Found, network: str) -> list[Link] | None:
+        """What the process at the far end of a pipe has open; None where that cannot tell: `found` then says why."""
+        name = found.through[-1]
+        if command in _OVER_THE_NETWORK:
+            found.unknown.append(network.format(name))
+            return None
+        try:
+            return links_of(self._proc, pid)
+        except OSError:
+            found.unknown.append(f"the files of {name} can be seen by its user and root only")
+            return None
 
     def _among_operands(self, reading: Reading, file: OpenFile) -> Reading:
         """The reading as a part of all the files its program was given."""
@@ -213,13 +220,8 @@ class Pipelines:
         if stat.command in KINDS:
             found.sink_program = pid
             return True
-        if stat.command in _OVER_THE_NETWORK:
-            found.unknown.append(f"it goes over the network by {found.through[-1]}: where to is not known")
-            return True
-        try:
-            links = links_of(self._proc, pid)
-        except OSError:
-            found.unknown.append(f"the files of {found.through[-1]} can be seen by its user and root only")
+        links = self._links(pid, stat.command, found, "it goes over the network by {}: where to is not known")
+        if links is None:
             return True
         log = _target(links, 2)
         files = [file_of(self._proc, pid, link) for link in links if link.fd == 1 or link.target != log]
