@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dba_console.agent.jobs.look import Question
-from dba_console.agent.jobs.watch import may_be_job
+from dba_console.agent.jobs.watch import may_be_job, names_of
 from dba_console.probes.jobs.peers import Peers
 from dba_console.probes.jobs.programs import Program
 from dba_console.samples.postgres import Activity
@@ -50,7 +50,7 @@ class Joining:
         """The sessions of the question given to these programs."""
         joined = Joined()
         rows = {row.pid: row for row in question.sessions.rows if row.leader_pid is None}
-        candidates = may_be_job(question.sessions.rows, question.operations)
+        candidates = may_be_job(question.sessions.rows, question.operations, names_of(question.sessions.rows))
         if question.here and programs:
             self._by_connection(rows, candidates, programs, joined)
         taken = set(joined.worker)

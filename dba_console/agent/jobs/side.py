@@ -4,6 +4,8 @@ what ended.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from dba_console.agent.jobs.history import JobHistory, KeptHistory, Share
 from dba_console.agent.jobs.keeping import Keeping
 from dba_console.agent.jobs.look import Look, Question
@@ -11,7 +13,7 @@ from dba_console.agent.jobs.looking import Looking
 from dba_console.agent.jobs.runs import Told, within
 from dba_console.agent.jobs.store import history_file
 from dba_console.agent.jobs.telling import ended_event, trouble_event
-from dba_console.agent.jobs.watch import NONE, Ended, JobWatch, Programs, may_be_job
+from dba_console.agent.jobs.watch import NONE, Ended, JobWatch, Programs, may_be_job, names_of
 from dba_console.agent.server_side import ServerSide
 from dba_console.clock import Clock
 from dba_console.frames.jobs import Owner
@@ -63,8 +65,9 @@ class JobSide:
     def tick(self) -> list[Part]:
         """Look at what was read; the parts, where they are due or something changed."""
         wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
-        parts = self._look_at_programs()
-        self._look(wall_us, mono_us)
+        names = names_of(() if self._server.sessions is None else self._server.sessions.rows)
+        parts = self._look_at_programs(names)
+        self._look(wall_us, mono_us, names)
         if self._sessions is None:
             return parts
         self._attend(wall_us, mono_us)
@@ -84,12 +87,12 @@ class JobSide:
         self._looking.close()
         self._keeping.close(self._kept() if self._history or self._shares else None)
 
-    def _look_at_programs(self) -> list[Part]:
+    def _look_at_programs(self, names: Set[str]) -> list[Part]:
         """Take what a look found, and begin the next one where a session may be that of a job."""
         sessions, trouble = self._server.sessions, self._looking.trouble
         rows = [] if sessions is None or not self._server.connected else sessions.rows
         operations = self._server.operations
-        mine = may_be_job(rows, [] if operations is None else operations.rows)
+        mine = may_be_job(rows, [] if operations is None else operations.rows, names)
         if mine != self._mine:
             self._looking.hurry()
         self._mine = mine
@@ -129,7 +132,7 @@ class JobSide:
         newest = self._newest
         return NONE if newest is None or self._clock.mono_us() - newest.at_us > OLD_US else newest.programs
 
-    def _look(self, wall_us: int, mono_us: int) -> None:
+    def _look(self, wall_us: int, mono_us: int, names: Set[str]) -> None:
         if not self._server.connected:
             self._watch.lost()
         sessions = self._server.sessions
@@ -137,7 +140,7 @@ class JobSide:
             return
         self._sessions = sessions
         version = self._watch.version
-        ended, hole = self._watch.see(sessions, mono_us, self._programs)
+        ended, hole = self._watch.see(sessions, mono_us, self._programs, names)
         if hole is not None:
             self._history.hole(*hole, [one.key for one in ended])
             self._changed = True

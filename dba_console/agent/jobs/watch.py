@@ -7,7 +7,7 @@ is not "finished".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from dba_console.frames.connections import ACTIVE
@@ -102,14 +102,17 @@ class JobWatch:
         self._broken = True
 
     def see(
-        self, sessions: Sessions, mono_us: int, programs: Programs = NONE
+        self, sessions: Sessions, mono_us: int, programs: Programs = NONE, names: Set[str] | None = None
     ) -> tuple[list[Ended], tuple[int, int] | None]:
-        """Take a reading in: the jobs that are gone, and the hole before it (monotonic times) where there was one."""
+        """Take a reading in: the jobs that are gone, and the hole before it (monotonic times) where there was one.
+        `names`: those of its sessions, where they are known already.
+        """
         last_us, self._last_us = self._last_us, mono_us
         broken = self._broken or last_us is None or mono_us - last_us > HOLE_US
         self._broken = False
         owners = {pid: owner for owner, live in programs.items() for pid in live.backends}
-        found = find_jobs(sessions.rows, owners) if owners or any_job(sessions.rows) else []
+        wanted = bool(owners) or any_job(names_of(sessions.rows) if names is None else names)
+        found = find_jobs(sessions.rows, owners) if wanted else []
         jobs = [job for job in found if not job.leader.application.startswith(TRIALS)]
         ended: list[Ended] = []
         if jobs or self._running:
@@ -184,20 +187,24 @@ class JobWatch:
         return [Ended(one.key, one.elapsed_s(one.last_us), one.last_us, broken, one.owner)]
 
 
-def any_job(rows: list[Activity]) -> bool:
-    """Whether one of the sessions is that of a program known by its name."""
-    # Asked of every session each second: the names first, of which there are few.
-    names = {row.application for row in rows}
+def names_of(rows: Sequence[Activity]) -> frozenset[str]:
+    """By which names the sessions go. Of thousands of sessions there are few, and whether one of them is that of a job
+    is asked each second.
+    """
+    return frozenset(row.application for row in rows)
+
+
+def any_job(names: Set[str]) -> bool:
+    """Whether one of these names is that of a program that is known."""
     return not names.isdisjoint(PROGRAMS) or any(name.startswith("pgcopydb[") for name in names)
 
 
-def may_be_job(rows: list[Activity], operations: Sequence[Operation]) -> frozenset[int]:
+def may_be_job(rows: Sequence[Activity], operations: Sequence[Operation], names: Set[str]) -> frozenset[int]:
     """Sessions that may be those of a job: of a program known by its name, of one that copies under whatever name, and
-    of psql while it works.
+    of psql while it works. `names`: those of the sessions.
     """
-    names = {row.application for row in rows}
     copying = {row.pid for row in operations if row.kind in ("copy", "basebackup")}
-    if not copying and names.isdisjoint(PROGRAMS) and "psql" not in names and not any_job(rows):
+    if not copying and "psql" not in names and not any_job(names):
         return frozenset()
     return frozenset(
         row.pid

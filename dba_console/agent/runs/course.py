@@ -57,14 +57,19 @@ class Course:
 
     def told(self, now_us: int, share: str | None = None) -> str:
         """How far it is, in a sentence; `share` is that of the panels, None where messages alone tell one."""
-        seen = forecast(self._ledger, now_us, memory=self._memory)
-        under_way = [f"{one.name} {one.sums.done + one.sums.failed} of {one.sums.items}"
-                     for one in seen.phases if one.state == "running" and one.sums.items]  # fmt: skip
+        if share is None:
+            seen = forecast(self._ledger, now_us, memory=self._memory)
+            share = share_told(seen.pct, seen.grade, seen.eta_s, seen.eta_grade)
+        under_way = [
+            f"{one.name} {one.done + one.failed} of {one.items}"
+            for one in self._ledger.phases(now_us)
+            if one.state == "running" and one.items
+        ]
         items = self._ledger.running_items
         running = [_running(item, now_us) for item in items[:RUNNING_TOLD]]
         more = [f"{len(items) - len(running)} more"] if len(items) > len(running) else []
         said = [
-            share_told(seen.pct, seen.grade, seen.eta_s, seen.eta_grade) if share is None else share,
+            share,
             *under_way,
             *([f"at work: {', '.join([*running, *more])}"] if running else []),
         ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.agent.runs import course as course_module
 from dba_console.agent.runs.commands import Attendance, outcome_of
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.course import Course
@@ -93,6 +94,19 @@ def test_the_share_of_the_panels_is_told_and_no_other_after_it(monkeypatch: pyte
     finally:
         reading.close()
     assert shares == ["", None, "51 % (estimated)", ""]
+
+
+def test_no_end_is_foretold_where_the_panels_tell_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    def foretold(*_: object, **__: object) -> None:
+        raise AssertionError("an end is foretold that nobody is told")
+
+    monkeypatch.setattr(course_module, "forecast", foretold)
+    reading = Reading("pg_restore", None, 2, SYSTEM, lambda: "51 % (estimated)")
+    try:
+        reading.feed([Line(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:5], 1)])
+        assert reading.told().startswith("51 % (estimated); constraints 0 of 1; at work: FK CONSTRAINT orphans ")
+    finally:
+        reading.close()
 
 
 def test_an_archive_that_cannot_be_read_takes_nothing_but_the_shares(tmp_path: Path) -> None:
