@@ -38,9 +38,9 @@ Told = Callable[[str], None]
 APPLICATION = "pg_restore: keys"
 _SETTINGS = {
     "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "search_path": "",
-    "row_security": "off",
+    "row_security": "off", "jit": "off",
 }  # fmt: skip
-"""As pg_restore sets them."""
+"""As pg_restore sets them; and no machine code, which a check that compares two numbers a row does not pay for."""
 _STANDS = """select c.convalidated from pg_catalog.pg_constraint c
 where c.conrelid = pg_catalog.to_regclass(%s) and c.conname = %s and c.contype = 'f'"""
 
