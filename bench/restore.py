@@ -2,18 +2,20 @@
 
 RESTORE_GB: text of the plain dump (2.2). RESTORE_ROUNDS (1). RESTORE_WAYS: more ways, to see what each setting gives:
 names of WAYS with semicolons between them, or `all`; each begins with a fresh server as initdb configures it.
-RESTORE_DATABASES: one of them alone.
+RESTORE_DATABASES: one of them alone. RESTORE_TIMELINE: anything; what the runbook says, with its seconds, on stderr.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from bench.console import PROGRAM, own_directories
 from bench.databases import Archives, archives
@@ -58,14 +60,14 @@ def run(smoke: bool = False) -> list[Figure]:
     size = int(float(os.environ.get("RESTORE_GB", "0.02" if smoke else "2.2")) * 1e9)
     rounds = int(os.environ.get("RESTORE_ROUNDS", "1"))
     wanted = [name for name in os.environ.get("RESTORE_WAYS", "").split(";") if name]
-    more = list(WAYS) if wanted == ["all"] else wanted
+    more = [*BOOK, *WAYS] if wanted == ["all"] else wanted
     figures = []
     with archives(size, os.environ.get("RESTORE_DATABASES", "even uneven").split()) as both:
         for one in both:
             found: dict[str, list[Took]] = {}
             for number in range(rounds):
                 for name in dict.fromkeys(["S3", "runbook", *more]):
-                    took = _by_runbook(one) if name == "runbook" else _by_hand(one, WAYS[name])
+                    took = _by_runbook(one, BOOK[name]) if name in BOOK else _by_hand(one, WAYS[name])
                     found.setdefault(name, []).append(took)
                     print(f"  {one.name} {number + 1} {name}: {_words(took)}", file=sys.stderr, flush=True)
             figures += _figures(one, found)
@@ -83,23 +85,52 @@ def _by_hand(archive: Archives, way: Way) -> Took:
         return Took(restored - begun, time.monotonic() - restored, _rows(cluster))
 
 
-def _by_runbook(archive: Archives) -> Took:
-    """The whole command, from its start to its end: checks, settings, restore, ANALYZE, settings put back."""
+def _by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
+    """The whole command, from its start to its end: checks, settings, restore, ANALYZE, settings put back.
+
+    Its questions are answered at once; where it asks for a restart of the server, the server is restarted.
+    """
     with Cluster(settings=DEFAULTS) as cluster, own_directories():
         cluster.psql("checkpoint")
-        inputs = {
-            "archive": archive.directory, "database": DATABASE, "jobs": 2, "speed": "fast",
-            "programs": cluster.binaries.directory,
+        argv = [PROGRAM, "runbook", "run", "restore", "--dsn", cluster.dsn(), "--plain", "--json"]
+        given = {
+            "archive": archive.directory, "database": DATABASE, "jobs": 2, "programs": cluster.binaries.directory,
+            **inputs,
         }  # fmt: skip
-        argv = [PROGRAM, "runbook", "run", "restore", "--dsn", cluster.dsn(), "--yes", "--json"]
-        for name, value in inputs.items():
+        for name, value in given.items():
             argv += ["--input", f"{name}={value}"]
         begun = time.monotonic()
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        code, told = _answered(argv, cluster)
         total_s = time.monotonic() - begun
-        if done.returncode:
-            raise RuntimeError(f"the runbook ended with {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+        if code:
+            raise RuntimeError(f"the runbook ended with {code}: {told[-1500:]}")
         return Took(total_s, 0.0, _rows(cluster))
+
+
+def _answered(argv: list[str], cluster: Cluster) -> tuple[int, str]:
+    """Its exit code, and what it said. Raises KeyError at a question that has no answer."""
+    begun, lines = time.monotonic(), list[str]()
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                if os.environ.get("RESTORE_TIMELINE"):
+                    print(f"    {time.monotonic() - begun:6.2f} {line[:150].rstrip()}", file=sys.stderr, flush=True)
+                event = json.loads(line)
+                if event["event"] == "question":
+                    process.stdin.write(_answer(event, cluster) + "\n")
+                    process.stdin.flush()
+        errors.seek(0)
+        return process.returncode, "".join(lines) + errors.read()
+
+
+def _answer(question: dict[str, Any], cluster: Cluster) -> str:
+    if question["kind"] == "manual":
+        cluster.restart()
+    return {"start": "yes", "ack": "y", "type": str(question.get("expects")), "manual": "bench", "yes": "yes"}[question["kind"]]
 
 
 def _psql(cluster: Cluster, archive: Archives) -> None:
@@ -129,6 +160,13 @@ WAYS: dict[str, Way] = {
     "-j 3, wal_level minimal": Way(MINIMAL, _pg_restore(3)),
     "-j 4, wal_level minimal": Way(MINIMAL, _pg_restore(4)),
 }
+
+
+BOOK: dict[str, dict[str, str]] = {
+    "runbook": {"speed": "risky", "minimal_wal": "yes"},
+    "runbook, protected": {"speed": "fast"},
+}
+"""Everything the runbook offers; and what it may set on a server that others use."""
 
 
 def _run(program: str, *arguments: str, cluster: Cluster) -> None:
