@@ -147,12 +147,16 @@ class Ledger:
 
     def finished(self, key: Key, wall_us: int | None = None, *, failed: str | None = None) -> Item | None:
         """An object seen to be there, or gone from sight; without a time where it was not seen to end. What was at work
-        at the last look and is gone at this one ended between the two: half way, so short ones are not made long."""
+        at the last look and is gone at this one ended between the two: half way, but no later than as long after the
+        look as it had begun before it, so that short ones are not made long: a look falls anywhere into an object."""
         item = self._item_of(key)
         if item is None or item.state not in ("waiting", "running"):
             return item
         if wall_us is not None and item.seen_us is not None and wall_us > item.seen_us:
-            wall_us = (item.seen_us + wall_us) // 2
+            half_way = (item.seen_us + wall_us) // 2
+            began_us = item.started_us if item.started_us is not None else item.seen_us
+            as_long_again = 2 * item.seen_us - began_us
+            wall_us = min(half_way, as_long_again) if as_long_again > item.seen_us else half_way
         self._end(item, wall_us, exact=False, error=failed)
         return item
 

@@ -122,6 +122,16 @@ def test_what_is_gone_at_a_look_ended_between_it_and_the_one_before() -> None:
     assert ledger.items()[1000].seconds == 2.0
 
 
+def test_what_had_just_begun_when_it_was_seen_is_not_made_long() -> None:
+    ledger = Ledger(PLAN, "pg_restore", 2)
+    ledger.running(1000, at(10), since_us=at(10) - 200_000)
+    ledger.finished(1000, at(13))
+    ledger.running(1001, at(10))
+    ledger.finished(1001, at(12))
+    assert ledger.items()[1000].seconds == 0.4
+    assert ledger.items()[1001].seconds == 1.0, "nobody knows when it began: half way"
+
+
 def test_messages_win_over_sight() -> None:
     ledger = heard(
         Ledger(PLAN, "pg_restore", 2),
