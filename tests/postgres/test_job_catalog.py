@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.jobs.catalog import EVERY_US, REFUSED_US, Catalog, Made
+from dba_console.probes.jobs.catalog import EVERY_US, FIRST_US, GROWTH, REFUSED_US, Catalog, Made
 from dba_console.probes.jobs.peers import Peers
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
@@ -86,6 +86,20 @@ def test_it_is_asked_seldom_and_after_a_refusal_more_seldom(cluster: Cluster) ->
     assert (ours.due, gone.due) == (True, False)
     clock.advance(REFUSED_US / 1e6)
     assert (ours.due, gone.due) == (True, True)
+
+
+def test_of_a_short_job_it_is_asked_more_often(cluster: Cluster) -> None:
+    clock = HeldClock()
+    catalog = Catalog(cluster.dsn(), "postgres", made=True, clock=clock)
+    catalog.look()
+    clock.advance(FIRST_US / 1e6)
+    assert catalog.due
+    clock.advance(EVERY_US / 1e6 * GROWTH)
+    catalog.look()
+    clock.advance(FIRST_US / 1e6)
+    assert not catalog.due
+    clock.advance(EVERY_US / 1e6)
+    assert catalog.due
 
 
 def test_none_of_the_last_slots_is_taken_for_it(fresh_cluster: FreshCluster) -> None:

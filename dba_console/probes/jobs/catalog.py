@@ -22,6 +22,10 @@ from dba_console.probes.postgres.statements import statement
 
 EVERY_US = 20_000_000
 """Between two questions, at least: each is a connection, and perhaps a line in the server's log."""
+FIRST_US = 4_000_000
+"""The same at first: what is known of a job of one minute must not be older than a third of it."""
+GROWTH = 10
+"""From one to the other it grows with the time asked for: so-and-so-manieth part of it."""
 SHARE = 50
 """A question may take at most so-and-so-manieth part of the time: 2 %."""
 REFUSED_US = 300_000_000
@@ -88,6 +92,7 @@ class Catalog:
             host_panels=usual.host_panels,
         )
         self._due_us = 0
+        self._first_us: int | None = None
 
     @property
     def due(self) -> bool:
@@ -97,9 +102,11 @@ class Catalog:
     def look(self) -> CatalogSeen:
         """Ask, whether due or not. Never raises: what was refused is told."""
         begun_us = self._clock.mono_us()
+        if self._first_us is None:
+            self._first_us = begun_us
         try:
             seen = self._ask()
-            pause_us = EVERY_US
+            pause_us = min(EVERY_US, max(FIRST_US, (begun_us - self._first_us) // GROWTH))
         except (ConnectFailed, ConnectionLost) as error:
             seen = self._unknown(error.message)
             pause_us = REFUSED_US
