@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import Frame, JobCounts, LockNode, Locks, ObjectRow, PhaseRow, Progress, ProgressRow
+from dba_console.frames.model import Frame, LockNode, Locks, Progress
 from dba_console.frames.past_jobs import JobPast, PhasePast, RunPast
+from dba_console.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 
 GB = 1 << 30
 DAY_US = 86_400_000_000

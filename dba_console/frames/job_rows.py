@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dba_console.frames.facts import Facts
 from dba_console.frames.jobs import Owner
-from dba_console.frames.model import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from dba_console.frames.times import rfc3339
 from dba_console.samples.jobs import JobNow, JobsNow, ObjectNow, PhaseNow
 from dba_console.samples.postgres import Activity

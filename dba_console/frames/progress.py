@@ -12,7 +12,8 @@ from dba_console.frames.facts import Facts
 from dba_console.frames.heads import fill_head
 from dba_console.frames.job_rows import Known, bare_row, fill_program, fill_row
 from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, command_object, find_jobs, job_phase
-from dba_console.frames.model import Progress, ProgressRow
+from dba_console.frames.model import Progress
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.frames.sessions import wait_text
 from dba_console.frames.times import age_s, rfc3339
 from dba_console.frames.trend import slope

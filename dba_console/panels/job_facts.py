@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.model import Frame
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Line, Span, clean
 from dba_console.panels.phrases import bar, fact, join, name_of, reflow, said, wrap, xids
 from dba_console.panels.progress_words import amount, is_job, left_words, of_phase, per_s, program_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from dba_console.frames.model import ObjectRow, PhaseRow, ProgressRow
+from dba_console.frames.progress_model import ObjectRow, PhaseRow, ProgressRow
 from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut
 from dba_console.panels.phrases import bar, integer, name_of, said
 from dba_console.panels.progress_words import amount, grade_words, left_words, per_s

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dba_console.frames.model import Frame, LockNode, ProgressRow
+from dba_console.frames.model import Frame, LockNode
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Line, Span, Style, clean, fit_line
 from dba_console.panels.job_facts import LABEL, fact_lines, labelled
 from dba_console.panels.job_objects import object_lines, phase_lines

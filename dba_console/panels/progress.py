@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from dba_console.frames.history import History
-from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.model import Frame
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, fit, line_width
 from dba_console.panels.cells import width as len_of

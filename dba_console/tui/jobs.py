@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dba_console.frames.jobs import job_name
-from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.model import Frame
 from dba_console.frames.outgrowing import NO_WINDOWS, Windows
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span, clean, fit_line, line
 from dba_console.panels.job_page import find_row, job_page, job_title

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import ProgressRow
 from dba_console.frames.outgrowing import NO_WINDOWS, Windows
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
 from dba_console.tui.backends import PANELS as OF_BACKENDS

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.model import Frame
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples.event import Event
 from dba_console.samples.jobs import Jobs
 from tests.agent.running import Watch

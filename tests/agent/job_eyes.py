@@ -12,8 +12,8 @@ from dba_console.config import Config
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.derive import derive
 from dba_console.frames.history import History
-from dba_console.frames.model import ProgressRow
 from dba_console.frames.picture import Picture
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples.event import Event
 from dba_console.samples.jobs import JobNow, Jobs, JobsNow
 from dba_console.target import make_target

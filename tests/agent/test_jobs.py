@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.agent.jobs.past import read_past
 from dba_console.agent.jobs.store import load
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.derive import derive
 from dba_console.frames.history import History
-from dba_console.frames.model import ProgressRow
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.session.recording import Recording
-from tests.agent.dumps import TABLE, configure, dump, dumped, jobs, row, something_to_dump
+from dba_console.target import make_target
+from tests.agent.dumps import TABLE, configure, dump, dumped, ended, jobs, row, something_to_dump
 from tests.agent.running import agent
 from tests.background import wait_until
 from tests.conftest import FreshCluster
@@ -72,6 +74,25 @@ def replayed(sessions: Path, at_us: int) -> ProgressRow | None:
     recording.close()
     assert picture is not None
     return row(derive(picture, History()))
+
+
+def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cluster, tmp_path: Path) -> None:
+    full.psql("create database shop")
+    with agent(full.dsn(), tmp_path) as running:
+        watch = running.watch()
+        dumped(watch, full)
+        shop, before = full.dsn(dbname="shop"), full.dsn()
+        with agent(shop, tmp_path, "--sessions", str(tmp_path / "second")) as later:
+            other = later.watch()
+            wait_until(lambda: len(history(tmp_path)) == 2, what="what the first one kept, kept by the second")
+            dumped(watch, full)
+            other.until(lambda _: ended(other), what="the end of the second dump, seen from shop")
+            assert later.end() == 0
+        assert running.end() == 0
+    for dsn in (shop, before):
+        (job,) = read_past(make_target(dsn).key).jobs
+        assert (job.name, len(job.runs)) == ("pg_dump of postgres", 2)
+    full.psql("drop database shop")
 
 
 def test_a_damaged_history_is_put_aside_and_said_once(full: Cluster, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import pytest
 from msgspec import structs
 
 from dba_console.frames.history import History
-from dba_console.frames.model import Frame, ProgressRow
+from dba_console.frames.model import Frame
 from dba_console.frames.outgrowing import Windows
 from dba_console.frames.past_jobs import Past
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import progress
 from dba_console.panels.cells import Detail, line_width, plain
 from dba_console.panels.job_history import history, runs_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dba_console.frames.history import History
-from dba_console.frames.model import Frame, Progress, ProgressRow
+from dba_console.frames.model import Frame, Progress
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import progress
 from dba_console.panels.cells import line_width, plain
 from dba_console.panels.text import show_text

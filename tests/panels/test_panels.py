@@ -16,7 +16,6 @@ from dba_console.frames.model import (
     Locks,
     MountRow,
     Progress,
-    ProgressRow,
     Replication,
     Safety,
     SessionRow,
@@ -24,6 +23,7 @@ from dba_console.frames.model import (
     SlotRow,
     StandbyRow,
 )
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Row, Table, plain
 from dba_console.panels.locks import walk
 from dba_console.panels.registry import PANELS

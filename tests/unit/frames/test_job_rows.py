@@ -8,8 +8,8 @@ from msgspec import structs
 from dba_console.frames.facts import Facts
 from dba_console.frames.history import History
 from dba_console.frames.job_rows import OLD_S
-from dba_console.frames.model import ProgressRow
 from dba_console.frames.progress import derive_progress
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples import postgres
 from dba_console.samples.jobs import JobNow, Jobs, JobsNow, ObjectNow, PastJob, PhaseNow
 from dba_console.samples.sample import Part, make_part

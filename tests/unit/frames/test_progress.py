@@ -9,10 +9,11 @@ import pytest
 from dba_console.frames.facts import Facts
 from dba_console.frames.history import History
 from dba_console.frames.jobs import command
-from dba_console.frames.model import Progress, ProgressRow
+from dba_console.frames.model import Progress
 from dba_console.frames.picture import Picture
 from dba_console.frames.points import point_of
 from dba_console.frames.progress import derive_progress
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples import postgres
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, sessions

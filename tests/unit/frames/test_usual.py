@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dba_console.frames.facts import Facts
 from dba_console.frames.history import History
-from dba_console.frames.model import ProgressRow
 from dba_console.frames.progress import derive_progress
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples import postgres
 from dba_console.samples.jobs import Jobs, PastJob, RunningJob
 from tests.build import NOW_US, part, picture, sample
