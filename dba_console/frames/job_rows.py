@@ -5,6 +5,8 @@ Ages go on from the moment it was looked at.
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from dba_console.frames.facts import Facts
 from dba_console.frames.jobs import Owner
 from dba_console.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
@@ -105,45 +107,20 @@ def _left(eta_s: float | None, since_s: float) -> float | None:
 
 
 def _phase_row(phase: PhaseNow, since_s: float) -> PhaseRow:
-    running = phase.state == "running"
-    wall_s = phase.wall_s if phase.wall_s is None or not running else phase.wall_s + since_s
-    return PhaseRow(
-        name=phase.name,
-        state=phase.state,
-        items=phase.items,
-        items_done=phase.items_done,
-        items_running=phase.items_running,
-        done=phase.done,
-        total=phase.total,
-        unit=phase.unit,
-        pct=phase.pct,
-        grade=phase.grade,
-        started=rfc3339(phase.started_us),
-        wall_s=wall_s,
-        busy_s=phase.busy_s,
-        rate_per_s=phase.done / phase.wall_s if phase.done is not None and phase.wall_s else None,
-        eta_s=_left(phase.eta_s, since_s),
-        eta_grade=phase.eta_grade,
-    )
+    told = asdict(phase)
+    row = PhaseRow(started=rfc3339(told.pop("started_us")), **told)
+    row.eta_s = _left(phase.eta_s, since_s)
+    if phase.done is not None and phase.wall_s:
+        row.rate_per_s = phase.done / phase.wall_s
+    if phase.state == "running" and phase.wall_s is not None:
+        row.wall_s = phase.wall_s + since_s
+    return row
 
 
 def _object_row(one: ObjectNow, since_s: float) -> ObjectRow:
-    running = one.state == "running"
-    return ObjectRow(
-        name=one.name,
-        what=one.what,
-        phase=one.phase,
-        state=one.state,
-        weight=one.weight,
-        done=one.done,
-        total=one.total,
-        unit=one.unit,
-        pct=one.pct,
-        grade=one.grade,
-        rate_per_s=one.rate_per_s,
-        started=rfc3339(one.started_us),
-        elapsed_s=one.elapsed_s if one.elapsed_s is None or not running else one.elapsed_s + since_s,
-        eta_s=_left(one.eta_s, since_s),
-        pid=one.pid,
-        note=one.note,
-    )
+    told = asdict(one)
+    row = ObjectRow(started=rfc3339(told.pop("started_us")), **told)
+    row.eta_s = _left(one.eta_s, since_s)
+    if one.state == "running" and one.elapsed_s is not None:
+        row.elapsed_s = one.elapsed_s + since_s
+    return row
