@@ -12,6 +12,7 @@ import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from dba_console.errors import UsageError
@@ -38,6 +39,28 @@ class Target:
 
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
+
+
+class Address(NamedTuple):
+    """What libpq would connect to. A service stays its name: what its file says is not read here, and empty is what it
+    may say.
+    """
+
+    service: str
+    host: str
+    port: str
+    database: str
+    user: str
+
+    @property
+    def key(self) -> str:
+        """Of the target: a server, a database of it, and as whom."""
+        return _digest(self)
+
+    @property
+    def server(self) -> str:
+        """The same for all targets of one server that are reached at one address."""
+        return _digest((self.service, self.host, self.port))
 
 
 def parse_conninfo(text: str) -> dict[str, str]:
@@ -102,6 +125,20 @@ def make_target(
     >>> a.key == b.key
     True
     """
+    address = address_of(conninfo, environ)
+    shown_host = "" if address.host.startswith(("/", "local")) else f"@{address.host}"
+    shown_port = "" if address.port == "5432" else f":{address.port}"
+    shown = address.service or f"{address.database}{shown_host}{shown_port}"
+    return Target(name or shown, address.key, conninfo, host_panels)
+
+
+def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Address:
+    """Where a connection string leads, completed from the environment. Raises UsageError where it cannot be read.
+
+    >>> a, b = address_of("host=db1 dbname=app", {}), address_of("host=db1 dbname=postgres", {"PGHOST": "db2"})
+    >>> a.server == b.server, a.key == b.key
+    (True, False)
+    """
     values = parse_conninfo(conninfo)
     merged = {key: environ[variable] for key, variable in _ENVIRONMENT.items() if environ.get(variable)}
     if "host" in values or "hostaddr" in values:
@@ -109,19 +146,23 @@ def make_target(
         merged.pop("hostaddr", None)
     merged.update(values)
     service = merged.get("service", "")
-    user = merged.get("user") or ("" if service else _user())
-    host = merged.get("host") or merged.get("hostaddr") or ("" if service else "local")
-    port = merged.get("port") or ("" if service else "5432")
-    database = merged.get("dbname") or ("" if service else user)
-    identity = "\0".join((service, host, port, database, user))
+    user = merged.get("user") or ("" if service else user_here())
+    return Address(
+        service,
+        merged.get("host") or merged.get("hostaddr") or ("" if service else "local"),
+        merged.get("port") or ("" if service else "5432"),
+        merged.get("dbname") or ("" if service else user),
+        user,
+    )
+
+
+def _digest(names: tuple[str, ...]) -> str:
     # What the environment gives need not be text.
-    key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:12]
-    shown_host = "" if host.startswith(("/", "local")) else f"@{host}"
-    shown = service or f"{database}{shown_host}{'' if port == '5432' else ':' + port}"
-    return Target(name or shown, key, conninfo, host_panels)
+    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
-def _user() -> str:
+def user_here() -> str:
+    """As whom libpq connects where nothing says it: the user of this process."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

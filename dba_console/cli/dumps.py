@@ -176,7 +176,7 @@ def estimate_command(
 
     target = _target(dsn)
     with connected(target.conninfo) as server:
-        found = estimate(server, target.key, None if to is None else Path(to).absolute())
+        found = estimate(server, target, None if to is None else Path(to).absolute())
     if json:
         put_json(msgspec.to_builtins(found))
     elif number:

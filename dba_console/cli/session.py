@@ -28,6 +28,7 @@ from dba_console.session.retention import Candidate, candidates, prune
 from dba_console.session.runlisting import row_of as run_row
 from dba_console.session.runplaces import run_directories
 from dba_console.session.verify import verify
+from dba_console.target import Address, address_of
 from dba_console.units import parse_duration, parse_size
 
 app = new_app("What was recorded: list, show, report, verify, pin, unpin, prune.")
@@ -130,8 +131,8 @@ def _pruned(removed: list[Candidate], failed: list[str], verb: str) -> int:
 
 @app.command("report")
 def report(
-    name: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session whose target is meant.")] = None,
-    dumps: Annotated[bool, typer.Option("--dumps", help="Every dump and restore known on the target.")] = False,
+    name: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session whose server is meant.")] = None,
+    dumps: Annotated[bool, typer.Option("--dumps", help="Every dump and restore known on the server.")] = False,
     target: Annotated[
         str | None, typer.Option("--target", metavar="DSN", help="The target that is meant: connection string or name.")
     ] = None,
@@ -151,12 +152,13 @@ def report(
         raise UsageError("a session and --target both name a target", hint="give one of them")
     loaded = _loaded(sessions)
     windows = windows_of(loaded.config.jobs, positive_window(window))
+    address: Address | None = None
     if name is None:
         meant = resolve_target(target, loaded)
-        key, title = meant.key, meant.name
+        key, title, address = meant.key, meant.name, address_of(meant.conninfo)
     else:
         key, title = _target_of(resolve(name, sessions_directory(loaded.config)))
-    return report_dumps(key, title, windows, json=json, width=_width())
+    return report_dumps(key, title, windows, address=address, json=json, width=_width())
 
 
 def _width() -> int:

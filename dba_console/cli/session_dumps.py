@@ -1,6 +1,6 @@
-"""`session report --dumps`: every dump and restore known on a target, its trend, and when it outgrows its window.
+"""`session report --dumps`: every dump and restore known on a server, its trend, and when it outgrows its window.
 
-The same words as on the screen. It reads the agent's file and needs neither an agent nor a server.
+The same words as on the screen. It reads the agents' files and needs neither an agent nor a server.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from dba_console.panels.job_history import history, runs_of
 from dba_console.panels.tables import table_lines
 from dba_console.panels.times import rfc3339
 from dba_console.redact import redact
+from dba_console.target import Address
 
 
-def report_dumps(target_key: str, target_name: str, windows: Windows, *, json: bool, width: int) -> int:
-    """Print it. Exit code 0 also where nothing is known: that is said."""
-    past = read_past(target_key)
+def report_dumps(
+    target_key: str, target_name: str, windows: Windows, *, address: Address | None = None, json: bool, width: int
+) -> int:
+    """Print it. Exit code 0 also where nothing is known: that is said. `address`: see `read_past`."""
+    past = read_past(target_key, address)
     if json:
         for job in past.jobs:
             put_json(job_object(job, windows))

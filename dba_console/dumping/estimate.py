@@ -18,6 +18,7 @@ from dba_console.dumping.scratch import KEEP_FREE, mount_of, room_of
 from dba_console.dumping.server import Server
 from dba_console.dumping.tables import tables_of
 from dba_console.errors import ConsoleError
+from dba_console.target import Target, address_of
 from dba_console.units import human_bytes
 
 MARGIN = 1.2
@@ -45,11 +46,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-def estimate(server: Server, target_key: str, place: Path | None) -> Estimate:
+def estimate(server: Server, target: Target, place: Path | None) -> Estimate:
     """What a dump of the server's database takes, and whether `place` has it. Raises ConsoleError."""
     tables, note = tables_of(server)
     total = sum(table.size for table in tables) + _large_objects(server)
-    ratio, source = ratio_of(target_key, server.database)
+    ratio, source = ratio_of(target, server.database)
     dump = None if ratio is None else round(total * ratio)
     most = total if dump is None else round(dump * MARGIN)
     mount, free, size = _room(place)
@@ -63,11 +64,11 @@ def estimate(server: Server, target_key: str, place: Path | None) -> Estimate:
     )  # fmt: skip
 
 
-def ratio_of(target_key: str, database: str) -> tuple[float | None, str | None]:
+def ratio_of(target: Target, database: str) -> tuple[float | None, str | None]:
     """Bytes of a dump to bytes of tables, and where that is from: the last dumps that were watched, else the sweep."""
     past = [
         run.bytes / run.size_bytes
-        for job in read_past(target_key).jobs
+        for job in read_past(target.key, address_of(target.conninfo)).jobs
         if job.kind == "pg_dump" and job.database == database
         for run in job.runs
         if run.counts and run.bytes and run.size_bytes
@@ -75,7 +76,7 @@ def ratio_of(target_key: str, database: str) -> tuple[float | None, str | None]:
     if past:
         last = past[-5:]
         return median(last), f"the last {len(last)} dumps of {database}" if len(last) > 1 else f"a dump of {database}"
-    kept = load(target_key)
+    kept = load(target.key)
     if kept is not None and kept.ratio is not None and kept.database == database:
         return kept.ratio, "the trial dumps of `dba-console dumps sweep`"
     return None, None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from dba_console.agent.jobs.history import KeptHistory, KeptJob
+from dba_console.agent.jobs.history import KeptHistory, KeptJob, KeptServer
 from dba_console.agent.jobs.runs import Run, RunPhase
-from dba_console.target import make_target
+from dba_console.target import address_of
 from tests.cli.console import Console
 from tests.jobs import DAY_US, NOW_US
 
 DSN = "host=/nowhere port=5999 dbname=app user=alice"
 
 
-def keep(console: Console) -> None:
+def keep(console: Console, dsn: str = DSN, server: KeptServer | None = None) -> None:
     """A file as the agent of that target keeps it: thirty nights, one of them with errors, and two restores."""
     nights = [
         Run(NOW_US - (31 - night) * DAY_US, 3600.0 + 60 * night, True, 100 << 30, 40 << 30, 2e6, "directory", "15.18",
@@ -23,9 +23,16 @@ def keep(console: Console) -> None:
     nights.append(Run(NOW_US - DAY_US, 900.0, True, exit=1, errors=2, last_error='no table "a\nb"'))
     restores = [Run(NOW_US - day * DAY_US, 60.0, False) for day in (2, 1)]
     jobs = [KeptJob("pg_dump", "app", "alice", 1, nights), KeptJob("pg_restore", "copy", None, 1, restores)]
-    path = console.home / "state" / "dba-console" / "jobs" / f"{make_target(DSN, environ={}).key}.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(msgspec.json.encode(KeptHistory(NOW_US, jobs)))
+    path = console.home / "state" / "dba-console" / "jobs" / f"{address_of(dsn, {}).key}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(KeptHistory(NOW_US, jobs, server=server)))
+
+
+def runs(console: Console, dsn: str) -> list[int]:
+    """How many runs of each job the report tells."""
+    done = console.run("session", "report", "--dumps", "--target", dsn, "--json")
+    assert done.code == 0, done.err
+    return [len(job["runs"]) for job in done.objects()]
 
 
 def test_every_job_is_told_with_its_trend_and_the_day_it_outgrows_its_window(console: Console) -> None:
@@ -45,9 +52,20 @@ def test_every_job_is_told_with_its_trend_and_the_day_it_outgrows_its_window(con
     assert restore["usual_s"] is None and restore["runs"][0]["ending"] == "unknown"
 
 
+def test_any_target_of_a_server_tells_what_each_of_them_has_kept_and_no_run_twice(console: Console) -> None:
+    other = DSN.replace("dbname=app", "dbname=postgres")
+    keep(console, other)
+    assert runs(console, DSN) == [31, 2], "kept before files said of which server they are"
+    keep(console, other, KeptServer(address_of(other, {}).server, "7001"))
+    keep(console, DSN, KeptServer(address_of(DSN, {}).server, "7001"))
+    assert runs(console, DSN) == runs(console, other) == [31, 2]
+    assert runs(console, DSN.replace("alice", "bob")) == [31, 2]
+    assert runs(console, DSN.replace("5999", "6000")) == []
+
+
 def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_is(console: Console) -> None:
     done = console.run("session", "report", "--dumps", "--target", DSN)
-    assert done.code == 0 and "no dump or restore of this target is known" in done.out
+    assert done.code == 0 and "no dump or restore of this server is known" in done.out
     keep(console)
     (path,) = (console.home / "state" / "dba-console" / "jobs").iterdir()
     path.write_text("{")

@@ -1,4 +1,4 @@
-"""The history of jobs on one target: their runs, and since when none can have gone unseen.
+"""The history of jobs on one server: their runs, and since when none can have gone unseen.
 
 Times are kept by the monotonic clock while the agent runs, for it is never set, and written by the wall clock. What was
 not watched is not known: a hole in the watch is forgiven only where no usual run fits into it.
@@ -13,11 +13,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from dba_console.agent.jobs.one_run import same_runs
 from dba_console.agent.jobs.runs import Moment, Run, Told, counted, distances_s, longest_s, run_of, trimmed, usual_s
 from dba_console.samples.jobs import JobKey, PastJob
 
 MOST_JOBS = 200
-"""Jobs remembered per target; those that ran last are kept."""
+"""Jobs remembered per server; those that ran last are kept."""
 ENDLESS_US = 1 << 60
 """A hole into which every run fits."""
 
@@ -42,6 +43,16 @@ class Share(Struct, array_like=True, frozen=True, gc=False):
     pct: Annotated[float, Meta(ge=0, le=100)]
 
 
+class KeptServer(Struct, frozen=True):
+    """Of which server a history is; None where that is not known."""
+
+    address: str
+    """As `dba_console.target.Address.server` has it."""
+    system_identifier: str | None = None
+    directory: str | None = None
+    """Its data directory, where it was proven to run on this host."""
+
+
 class KeptHistory(Struct):
     """The file."""
 
@@ -52,6 +63,8 @@ class KeptHistory(Struct):
     """Jobs under way then: one that is not when it is read, ended while nobody watched."""
     version: int = 1
     shares: list[Share] = []
+    server: KeptServer | None = None
+    """None in a file of a time when a history was that of a target: the database connected to was part of it."""
 
 
 @dataclass
@@ -111,7 +124,14 @@ class JobHistory:
         """What is known of every job."""
         return [_past(key, record, wall_us - mono_us) for key, record in self._records.items()]
 
-    def kept(self, running: Iterable[JobKey], wall_us: int, mono_us: int, shares: Iterable[Share] = ()) -> KeptHistory:
+    def kept(
+        self,
+        running: Iterable[JobKey],
+        wall_us: int,
+        mono_us: int,
+        shares: Iterable[Share] = (),
+        server: KeptServer | None = None,
+    ) -> KeptHistory:
         """As the file has it; `running` are the jobs under way, `shares` how far they were said to be."""
         apart_us = wall_us - mono_us
         return KeptHistory(
@@ -119,6 +139,7 @@ class JobHistory:
             [KeptJob(*key, one.watched_since_us + apart_us, list(one.runs)) for key, one in self._records.items()],
             list(running),
             shares=list(shares),
+            server=server,
         )
 
     def take(self, kept: KeptHistory, running: Iterable[JobKey], wall_us: int, mono_us: int) -> None:
@@ -128,8 +149,11 @@ class JobHistory:
             ends_us = [run.ended_us - apart_us for run in job.runs]
             since_us = job.watched_since_us - apart_us
             key = (job.kind, job.database, job.user)
-            if key in self._records:  # it ended once more while the file was read
-                self._records[key].runs[:0], self._records[key].ends_us[:0] = job.runs, ends_us
+            if (record := self._records.get(key)) is not None:  # it ended once more while the file was read
+                told = {index for index, _ in same_runs(record.runs, job.runs)}
+                ours = [index for index in range(len(record.runs)) if index not in told]
+                record.ends_us = [*ends_us, *(record.ends_us[index] for index in ours)]
+                record.runs = [*job.runs, *(record.runs[index] for index in ours)]
             elif job.runs:
                 self._records[key] = _Record(list(job.runs), ends_us, since_us)
         # By a clock set back the file is of the future, and how long the hole is cannot be told.

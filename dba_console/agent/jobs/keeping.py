@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dba_console.agent.jobs import store
-from dba_console.agent.jobs.history import KeptHistory
+from dba_console.agent.jobs.gathering import gather
+from dba_console.agent.jobs.history import KeptHistory, KeptServer
 from dba_console.clock import Clock
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
+from dba_console.target import Address
 
 SLOW_US = 30_000_000
 """A read or a write that takes longer is given up."""
@@ -27,8 +29,8 @@ CLOSE_S = 1.0
 class Keeping:
     """Used by the tick alone."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._path, self._clock = path, clock
+    def __init__(self, path: Path, clock: Clock, address: Address | None = None) -> None:
+        self._path, self._clock, self._address = path, clock, address
         self._lane = Lane("jobs", clock)
         self._job: Pending[KeptHistory | None] | None = None
         self._begun_us = 0
@@ -39,10 +41,12 @@ class Keeping:
         self.trouble: str | None = None
         """Why the history is not read or written now."""
 
-    def read(self) -> KeptHistory | None:
-        """The history, once, in the tick in which it has been read; before and after that None."""
+    def read(self, server: KeptServer | None = None) -> KeptHistory | None:
+        """The history, once, in the tick in which it has been read; before and after that None. With it comes what
+        other targets of `server` have kept.
+        """
         if self._job is None:
-            self._start(lambda: store.load(self._path))
+            self._start(lambda: gather(self._path, server, self._address))
             return None
         if not self._ready():
             return None

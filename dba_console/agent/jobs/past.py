@@ -6,33 +6,40 @@ where it is: only the agent puts a damaged file aside.
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
+from dba_console.agent.jobs.gathering import Beside, beside, joined
 from dba_console.agent.jobs.history import KeptHistory, KeptJob
 from dba_console.agent.jobs.runs import Run, counted, usual_s
-from dba_console.agent.jobs.store import SIZE_LIMIT, history_file
+from dba_console.agent.jobs.store import Damaged, history_file, read
 from dba_console.frames.past_jobs import JobPast, Past, PhasePast, RunPast
+from dba_console.target import Address
 
 
-def read_past(target_key: str) -> Past:
-    """What is known of the jobs of that target; where nothing can be read, `note` says why. Waits for the disk."""
+def read_past(target_key: str, address: Address | None = None) -> Past:
+    """What is known of the jobs of that target's server; where nothing can be read, `note` says why. `address` finds
+    the server where the target itself was never watched. Waits for the disk.
+    """
     path = history_file(target_key)
+    own: KeptHistory | None = None
+    unread: list[str] = []
+    others = Beside()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            content = file.read(SIZE_LIMIT + 1)
-    except FileNotFoundError:
-        return Past(note=f"no dump or restore of this target is known: no agent has kept {path}")
+        own = read(path)
+    except Damaged as error:
+        unread.append(str(error))
     except OSError as error:
-        return Past(note=f"the history of jobs cannot be read: {path}: {error.strerror}")
+        unread.append(f"the history of jobs cannot be read: {path}: {error.strerror}")
     try:
-        if len(content) > SIZE_LIMIT:
-            return Past(note=f"the history of jobs is larger than an agent writes it: {path}")
-        return past_of(msgspec.json.decode(content, type=KeptHistory))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return Past(note=f"{path} is no history of jobs: {error}")
+        others = beside(path, None if own is None else own.server, address)
+    except OSError as error:
+        unread.append(f"the history of jobs cannot be read: {path.parent}: {error.strerror}")
+    unread += others.unread
+    kept = joined([*([] if own is None else [own]), *others.histories])
+    if kept is None and not unread:
+        return Past(note=f"no dump or restore of this server is known: no agent has kept {path}")
+    past = Past() if kept is None else past_of(kept)
+    return msgspec.structs.replace(past, note="; ".join([*unread, *([past.note] if past.note else [])]) or None)
 
 
 def past_of(kept: KeptHistory) -> Past:

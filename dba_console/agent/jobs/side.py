@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from dba_console.agent.jobs.history import JobHistory, KeptHistory, Share
+from dba_console.agent.jobs.history import JobHistory, KeptHistory, KeptServer, Share
 from dba_console.agent.jobs.keeping import Keeping
 from dba_console.agent.jobs.look import Look, Question
 from dba_console.agent.jobs.looking import Looking
@@ -22,6 +22,7 @@ from dba_console.samples.jobs import JobKey, Jobs
 from dba_console.samples.postgres import Sessions
 from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part, make_part
+from dba_console.target import address_of
 
 PART = "jobs"
 OLD_US = 15_000_000
@@ -38,7 +39,9 @@ class JobSide:
         self._server, self._clock = server, clock
         self._watch = JobWatch()
         self._history = JobHistory(clock.mono_us())
-        self._keeping = Keeping(history_file(target_key), clock)
+        address = address_of(server.conninfo)
+        self._keeping = Keeping(history_file(target_key), clock, address)
+        self._whose = KeptServer(address.server)
         self._looking = Looking(clock)
         self._newest: Look | None = None
         self._told: dict[Owner, Told] = {}
@@ -159,12 +162,14 @@ class JobSide:
 
     def _attend(self, wall_us: int, mono_us: int) -> None:
         """See to the file: read it first, then keep it."""
+        self._identify()
         if not self._keeping.loaded:
-            kept = self._keeping.read()
+            kept = self._keeping.read(self._whose)
             if kept is not None:
                 self._history.take(kept, self._running(), wall_us, mono_us)
                 self._left = tuple(kept.shares)
                 self._changed = True
+                self._unsaved = True  # what other targets of the server kept is now this one's too
         elif (self._history or self._shares) and self._keeping.write(
             self._kept, now=self._unsaved or self._due(mono_us)
         ):
@@ -174,12 +179,20 @@ class JobSide:
             if trouble is not None:
                 self._events.append(trouble_event(trouble, wall_us, mono_us))
 
+    def _identify(self) -> None:
+        """Which server this is, as far as it has told while connected."""
+        server, locality = self._server.server, self._server.locality
+        if server is not None and locality is not None:
+            directory = server.data_directory if locality.local else None
+            self._whose = KeptServer(self._whose.address, server.system_identifier, directory)
+
     def _due(self, mono_us: int) -> bool:
         """While a job is under way, how far it is said to be is kept each minute."""
         return bool(self._shares) and mono_us - self._kept_us > SHARES_US
 
     def _kept(self) -> KeptHistory:
-        return self._history.kept(self._running(), self._clock.wall_us(), self._clock.mono_us(), self._shares)
+        wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
+        return self._history.kept(self._running(), wall_us, mono_us, self._shares, self._whose)
 
     def _running(self) -> list[JobKey]:
         return [job.key for job in self._watch.running(self._clock.mono_us())]

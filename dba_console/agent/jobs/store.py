@@ -1,6 +1,7 @@
-"""The file of a target's job history: 0600 in the state directory, replaced whole, never trusted.
+"""The files of job histories: 0600 in the state directory, replaced whole, never trusted.
 
-Both functions wait for the disk: they are called in a lane.
+There is one for each target, written by its agent alone. What those of other targets of the same server hold is joined
+when it is read: `gathering`. All functions wait for the disk: they are called in a lane.
 """
 
 from __future__ import annotations
@@ -34,21 +35,45 @@ def load(path: Path) -> KeptHistory | None:
 
     Raises Damaged for a file that is no history, which is put aside under `.damaged`; OSError where it cannot be read.
     """
+    found = _content(path)
+    if found is None:
+        return None
+    inode, content = found
+    try:
+        return _decoded(content)
+    except Damaged as error:
+        aside = path.with_suffix(".damaged")
+        if os.lstat(path).st_ino == inode:  # not a newer one, where this read took long
+            os.replace(path, aside)
+        raise Damaged(f"{path} is no history of jobs ({error}); it is kept as {aside.name}") from None
+
+
+def read(path: Path) -> KeptHistory | None:
+    """The same for who only looks: a damaged file stays where it is. Raises Damaged, OSError."""
+    found = _content(path)
+    try:
+        return None if found is None else _decoded(found[1])
+    except Damaged as error:
+        raise Damaged(f"{path} is no history of jobs: {error}") from None
+
+
+def _content(path: Path) -> tuple[int, bytes] | None:
+    """Its inode and what is in it; None where there is no file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with open(descriptor, "rb") as file:
-        inode, data = os.fstat(descriptor).st_ino, file.read(SIZE_LIMIT + 1)
+        return os.fstat(descriptor).st_ino, file.read(SIZE_LIMIT + 1)
+
+
+def _decoded(content: bytes) -> KeptHistory:
+    if len(content) > SIZE_LIMIT:
+        raise Damaged(f"it is larger than {SIZE_LIMIT >> 20} MB")
     try:
-        if len(data) > SIZE_LIMIT:
-            raise Damaged(f"it is larger than {SIZE_LIMIT >> 20} MB")
-        return msgspec.json.decode(data, type=KeptHistory)
-    except (Damaged, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        aside = path.with_suffix(".damaged")
-        if os.lstat(path).st_ino == inode:  # not a newer one, where this read took long
-            os.replace(path, aside)
-        raise Damaged(f"{path} is no history of jobs ({error}); it is kept as {aside.name}") from None
+        return msgspec.json.decode(content, type=KeptHistory)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Damaged(str(error)) from None
 
 
 def save(path: Path, history: KeptHistory) -> None:
