@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
+
+from psycopg.pq import Conninfo
 
 from dba_console.errors import UsageError
 from dba_console.target import parse_conninfo
 
-_NAMES = {
-    "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER",
-    "password": "PGPASSWORD", "passfile": "PGPASSFILE", "service": "PGSERVICE", "sslmode": "PGSSLMODE",
-    "sslcert": "PGSSLCERT", "sslkey": "PGSSLKEY", "sslrootcert": "PGSSLROOTCERT", "options": "PGOPTIONS",
-    "target_session_attrs": "PGTARGETSESSIONATTRS", "connect_timeout": "PGCONNECT_TIMEOUT",
-}  # fmt: skip
-"""libpq, "Environment Variables"."""
+_NOT_GIVEN_ON = frozenset({"application_name", "client_encoding"})
+"""Of the console's own connection: the first would make every program go by one name, which sessions are told apart by;
+the second would have pg_dump write another encoding than that of the database."""
+
+
+@cache
+def variables() -> dict[str, str]:
+    """Keyword of a connection string -> variable by which programs are given it, as this process's libpq lists them.
+
+    What has none reaches no program: keepalives, tcp_user_timeout, sslpassword, what OAuth needs, replication. An older
+    libpq of a program knows no newer variable and goes without.
+    """
+    known = {one.keyword.decode(): one.envvar for one in Conninfo.get_defaults()}
+    return {key: name.decode() for key, name in known.items() if name and key not in _NOT_GIVEN_ON}
 
 
 def server_environment(conninfo: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -31,7 +41,8 @@ def server_environment(conninfo: str, environ: Mapping[str, str] = os.environ) -
         given = {}
     if "host" in given or "hostaddr" in given:
         found.pop("PGHOSTADDR", None)
-    found.update({_NAMES[key]: value for key, value in given.items() if key in _NAMES})
+    names = variables()
+    found.update({names[key]: value for key, value in given.items() if key in names})
     return found
 
 

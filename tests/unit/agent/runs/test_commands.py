@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dba_console.agent.runs.commands import Attendance, outcome_of
 from dba_console.agent.runs.controls import Controls
-from dba_console.agent.runs.environment import secrets_of, server_environment
+from dba_console.agent.runs.environment import secrets_of, server_environment, variables
 from dba_console.agent.runs.shell import OUTPUT_LIMIT, environment, program, run_short, script
 from dba_console.clock import SYSTEM
 from dba_console.keeping.look import Exit, Line
@@ -56,6 +56,25 @@ def test_a_command_finds_the_server_of_its_run() -> None:
         "PGPASSWORD": "s3cret", "PGSSLMODE": "require",
     }  # fmt: skip
     assert secrets_of("password=s3cret", {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
+
+
+def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> None:
+    # Those of libpq 18 that decide whether a server is trusted; by the table of its keywords (fe-connect.c).
+    given = {
+        "gssencmode": ("disable", "PGGSSENCMODE"), "channel_binding": ("require", "PGCHANNELBINDING"),
+        "krbsrvname": ("db", "PGKRBSRVNAME"), "sslcrl": ("/crl", "PGSSLCRL"), "sslrootcert": ("/root", "PGSSLROOTCERT"),
+        "ssl_min_protocol_version": ("TLSv1.3", "PGSSLMINPROTOCOLVERSION"), "requirepeer": ("db", "PGREQUIREPEER"),
+        "sslmode": ("verify-full", "PGSSLMODE"),
+    }  # fmt: skip
+    conninfo = " ".join(f"{key}={value}" for key, (value, _) in given.items())
+    assert server_environment(conninfo, {}) == {name: value for value, name in given.values()}
+    for newer in ("sslcertmode", "require_auth", "load_balance_hosts"):  # since 16, where libpq has them
+        assert variables().get(newer) in (None, f"PG{newer.replace('_', '').upper()}")
+
+
+def test_what_libpq_takes_from_no_variable_and_what_is_of_the_console_alone_reaches_no_command() -> None:
+    mine = "keepalives=1 tcp_user_timeout=25000 application_name=console client_encoding=UTF8 host=db1"
+    assert server_environment(mine, {"PGAPPNAME": "x"}) == {"PGAPPNAME": "x", "PGHOST": "db1"}
 
 
 def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:
