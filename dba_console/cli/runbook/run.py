@@ -22,7 +22,11 @@ RunDsn = Annotated[
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="STEP=TEXT", help="What the confirmation of a step asks for; may be repeated."),
+    typer.Option(
+        "--confirm",
+        metavar="STEP[/BLOCK]=TEXT",
+        help="What a step asks for, or one block of it alone; may be repeated.",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Answer what only wants to be read (ack), and nothing else.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines of text, also on a terminal; answers from standard input.")]

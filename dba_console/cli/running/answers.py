@@ -1,7 +1,7 @@
-"""What was given on the command line to answer questions with: `--confirm STEP=TEXT`, `--yes`. Pure.
+"""What was given on the command line to answer questions with: `--confirm STEP[/BLOCK]=TEXT`, `--yes`. Pure.
 
 A confirmation is of a step, or of one block of it; it answers what that step asks, each time it asks. Where several are
-given for one step they are taken in order, the last one again and again. Nothing else is ever answered.
+given for one place they are taken in order, the last one again and again. Nothing else is ever answered.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ class Answers:
 
     def to(self, question: Question) -> str | None:
         """The answer to a question, None where none was given. Raises Unfit."""
-        text = self._next(question)
-        if text is None:
+        given = self._next(question)
+        if given is None:
             return self._implied(question)
+        place, text = given
         wanted = _wanted(question)
         if wanted and text.strip() not in wanted:
-            what = question.step or question.kind
-            raise Unfit(f"--confirm {what}={text} does not fit: {wanted[0]!r} is asked for")
+            raise Unfit(f"--confirm {place}={text} does not fit: {wanted[0]!r} is asked for")
         return "y" if question.kind == "ack" else text
 
-    def _next(self, question: Question) -> str | None:
+    def _next(self, question: Question) -> tuple[str, str] | None:
+        """The next answer given for it, and what for."""
         for place in _places(question):
             given = self._given.get(place)
             if given:
                 used = self._used.get(place, 0)
                 self._used[place] = used + 1
-                return given[min(used, len(given) - 1)]
+                return place, given[min(used, len(given) - 1)]
         return None
 
     def _implied(self, question: Question) -> str | None:
@@ -91,7 +92,9 @@ def _wanted(question: Question) -> tuple[str, ...]:
 
 
 def confirmations(given: Sequence[str], plan: Plan | None) -> list[tuple[str, str]]:
-    """`STEP=TEXT` of the command line. Raises UsageError: it has no text, or the plan has no such step."""
+    """`STEP=TEXT` and `STEP/BLOCK=TEXT` of the command line. Raises UsageError: it has no text, or the plan has no such
+    step or block.
+    """
     found = []
     for one in given:
         place, sign, text = one.partition("=")

@@ -42,6 +42,13 @@ def test_a_block_is_named_more_narrowly_than_its_step() -> None:
     assert answers.to(asked("type", "db2")) == "db2"
 
 
+def test_what_is_given_for_a_block_answers_no_other_of_its_step() -> None:
+    answers = Answers([("drop-it/action", "db2")])
+    assert answers.to(asked("type", "db2", block="drop-it/other")) is None
+    with pytest.raises(Unfit, match="--confirm drop-it/action=db2 does not fit"):
+        answers.to(asked("type", "db3"))
+
+
 @pytest.mark.parametrize("kind", ["yes", "type", "choose", "manual", "input", "failed", "settle", "second", "undo"])
 def test_yes_covers_what_only_wants_to_be_read_and_nothing_else(kind: QuestionKind) -> None:
     answers = Answers(yes=True)
