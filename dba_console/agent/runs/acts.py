@@ -312,9 +312,10 @@ class Acts:
         reading = None
         if "reads" in block.settings:
             # Most runs follow nothing: what is needed for it is loaded when it is.
-            from dba_console.agent.runs.reading import reading_of, share_of
+            from dba_console.agent.runs.following import following_of
+            from dba_console.agent.runs.reading import share_of
 
-            reading = reading_of(
+            reading = following_of(
                 block, self._looks.values(block), self._around.clock,
                 lambda: share_of(self._around.frame(0), self._directory.name),
             )  # fmt: skip

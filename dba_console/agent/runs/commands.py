@@ -22,7 +22,7 @@ from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.runbook.requests import Outcome
 
 if TYPE_CHECKING:
-    from dba_console.agent.runs.reading import Reading
+    from dba_console.agent.runs.following import Reader
 
 LOOK_S = 0.25
 """Waited for the end between two looks at the output."""
@@ -42,7 +42,7 @@ class Attendance:
 
     def __init__(
         self, directory: Path, clock: Clock, controls: Controls, feed: Feed, exits: tuple[int, ...],
-        reading: Reading | None = None,
+        reading: Reader | None = None,
     ) -> None:  # fmt: skip
         self.directory = directory
         self._clock, self._controls, self._feed, self._exits = clock, controls, feed, exits

@@ -7,8 +7,7 @@ the last view, which is never changed but replaced.
 from __future__ import annotations
 
 import threading
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from dba_console.agent.peer import Peer
 from dba_console.agent.protocol import OpenRun, RunControl, RunRefused
 from dba_console.agent.runs.conduct import Audience, Conduct
 from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.defects import in_words
 from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.past import keep_summary, usual_of
 from dba_console.agent.runs.people import Person, difference
@@ -230,7 +230,7 @@ class UnderWay:
             self._refuse(redact(error.message), error.hint, error.code)
             return
         except Exception as error:
-            self._refuse(f"the run could not be begun: {_where(error)}", None, ExitCode.UNSUPPORTED)
+            self._refuse(f"the run could not be begun: {in_words(error)}", None, ExitCode.UNSUPPORTED)
             return
         self.conduct = conduct
         try:
@@ -239,7 +239,7 @@ class UnderWay:
             conduct.walk()
         except Exception as error:
             # A defect of ours: the run stays as its journal has it, and can be gone on with.
-            conduct.interrupt(f"a defect of this program: {_where(error)}")
+            conduct.interrupt(f"a defect of this program: {in_words(error)}")
             self._around.emit(self._defect(error))
         finally:
             # Who sees that it has ended may begin another at once.
@@ -258,14 +258,7 @@ class UnderWay:
     def _defect(self, error: Exception) -> Event:
         clock, conduct = self._around.clock, self.conduct
         run = f"the run {conduct.run}" if conduct is not None else "a run"
-        text = f"{run} was left by a defect of this program: {_where(error)}"
+        text = f"{run} was left by a defect of this program: {in_words(error)}"
         return Event(
             wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="run.interrupted", severity="warning", text=text
         )
-
-
-def _where(error: Exception) -> str:
-    """What went wrong, and where in the code; no value of a variable, which may be a secret."""
-    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return redact(f"{type(error).__name__}: {error}"[:500]) + place
