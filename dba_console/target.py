@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from dba_console.errors import UsageError
 
@@ -104,7 +104,11 @@ def _parse_uri(text: str) -> dict[str, str]:
             values["port"] = ",".join(piece[2] or "" for piece in pieces if piece)
     if database:
         values["dbname"] = unquote(database)
-    values.update(parse_qsl(options or "", keep_blank_values=True))
+    for option in (options or "").split("&"):
+        # A plus sign is one to libpq, and no space.
+        key, _, value = map(unquote, option.partition("="))
+        # As JDBC writes it, and libpq takes it in a URI alone (conninfo_uri_parse_params).
+        values |= {"sslmode": "require"} if (key, value) == ("ssl", "true") else {key: value}
     return {key: value for key, value in values.items() if value != ""}
 
 

@@ -28,6 +28,8 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
         "postgres:///app?host=/run/postgresql",
         "postgresql://db1,db2:5433/app",
         "postgresql://[::1]:5433/app",
+        "postgresql://db1/app?ssl=true",
+        "postgresql://db1/app?password=a+b%2B%26c&options=-c%20geqo%3Doff",
     ],
 )
 def test_it_is_read_as_libpq_reads_it(text: str) -> None:
