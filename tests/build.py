@@ -30,7 +30,6 @@ from dba_console.frames.model import (
     MountRow,
     NumaRow,
     Progress,
-    ProgressRow,
     Replication,
     Safety,
     SelfFrame,
@@ -43,6 +42,7 @@ from dba_console.frames.model import (
     XidTable,
 )
 from dba_console.frames.picture import Picture
+from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples.sample import Part, Sample, Status, make_part
 
 GB = 1 << 30
