@@ -130,7 +130,8 @@ def _answered(argv: list[str], cluster: Cluster) -> tuple[int, str]:
 def _answer(question: dict[str, Any], cluster: Cluster) -> str:
     if question["kind"] == "manual":
         cluster.restart()
-    return {"start": "yes", "ack": "y", "type": str(question.get("expects")), "manual": "bench", "yes": "yes"}[question["kind"]]
+    answers = {"start": "yes", "ack": "y", "type": str(question.get("expects")), "manual": "bench", "yes": "yes"}
+    return answers[question["kind"]]
 
 
 def _psql(cluster: Cluster, archive: Archives) -> None:
