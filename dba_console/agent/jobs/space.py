@@ -58,7 +58,7 @@ def need_bytes(written: int | None, done: float | None, total: float | None, rat
 
 
 class Consumed:
-    """What a restore takes of its disk: as much for the rest as for the part watched. Others write there too."""
+    """What a restore takes: as much for the rest as for the part watched."""
 
     LEAST_PCT = 10.0
     """Watched, before anything is concluded."""
@@ -66,14 +66,16 @@ class Consumed:
     def __init__(self) -> None:
         self._from: tuple[float, int] | None = None
 
-    def need_bytes(self, pct: float | None, free_bytes: int) -> float | None:
-        """Still to be taken; None where too little was watched."""
+    def need_bytes(self, pct: float | None, size: int) -> float | None:
+        """Still to be taken; None where too little was watched. `size` grows by what is taken: that of the database, or
+        the free room of its disk below zero, where what others write counts too.
+        """
         if pct is None:
             return None
         if self._from is None:
-            self._from = pct, free_bytes
-        before_pct, before_free = self._from
-        taken = before_free - free_bytes
+            self._from = pct, size
+        before_pct, before = self._from
+        taken = size - before
         if pct - before_pct < self.LEAST_PCT or taken <= 0:
             return None  # what others gave back meanwhile hides what it took
         return taken * (100.0 - pct) / (pct - before_pct)

@@ -15,7 +15,8 @@ from dba_console.agent.jobs.look import Question
 from dba_console.agent.jobs.outline import Waiting, chain_now, objects_now, phases_now
 from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told
 from dba_console.agent.jobs.seen import Seen
-from dba_console.agent.jobs.space import Consumed, Growth, Space, need_bytes, space_at
+from dba_console.agent.jobs.space import Growth, Space, need_bytes, space_at
+from dba_console.agent.jobs.taking import Taking
 from dba_console.archives.critical import critical_links
 from dba_console.archives.entries import PHASES
 from dba_console.archives.mistakes import WORKER_DIED
@@ -45,7 +46,8 @@ class Tracked:
         self._course = Course(program) if program.kind in FOLLOWED else None
         self._foretelling = Foretelling(program)
         self._waiting: Waiting | None = None
-        self._written_growth, self._data_growth, self._consumed = Growth(), Growth(), Consumed()
+        self._written_growth, self._data_growth = Growth(), Growth()
+        self._taking: Taking | None = None
         self._chain: tuple[str, ...] = ()
         self._looks = 0
         self._written: int | None = None
@@ -120,7 +122,7 @@ class Tracked:
         if read is not None:
             self._read, self._read_size = read, read_size
         written = self._measured(seen, course)
-        need = self._need(job, written, (done, total), told.pct, runs)
+        need, guessed = self._need(job, seen, written, (done, total), told.pct, runs)
         plan, planned = course.planned.plan, course.planned.plan is not None
         heard = course.hearing
         return structs.replace(
@@ -149,7 +151,7 @@ class Tracked:
             last_error=course.last_error,
             critical=self._critical(course, seen),
             sources=tuple(dict.fromkeys((*job.sources, *course.sources))),
-            unknown=tuple(dict.fromkeys((*job.unknown, *course.unknown, *told.why))),
+            unknown=tuple(dict.fromkeys((*job.unknown, *course.unknown, *told.why, *guessed))),
             done=done if total is not None else None,
             total=total,
             unit=None if total is None else "bytes",
@@ -194,17 +196,21 @@ class Tracked:
     def _need(
         self,
         job: JobNow,
+        seen: Seen,
         written: int | None,
         data: tuple[float | None, float | None],
         pct: float | None,
         runs: Sequence[Run],
-    ) -> float | None:
+    ) -> tuple[float | None, tuple[str, ...]]:
+        """Bytes it will still write, and what is to be said of how that was found."""
         if job.free_bytes is None:
-            return None
+            return None, ()
         if self.owner.kind in RESTORES:
-            return self._consumed.need_bytes(pct, job.free_bytes)
+            if self._taking is None:
+                self._taking = Taking(seen.question.conninfo)
+            return self._taking.need(self._database, pct, job.free_bytes, running_s=seen.running_s, begun_us=seen.at_us)
         ratios = [run.bytes / run.size_bytes for run in runs if run.bytes and run.size_bytes]
-        return need_bytes(written, *data, ratios[-1] if ratios else None)
+        return need_bytes(written, *data, ratios[-1] if ratios else None), ()
 
     def _writes(self, flow: Flow) -> str | None:
         """The file or directory it writes, as the process sees it."""

@@ -72,6 +72,8 @@ class CatalogSeen:
     """Monotonic."""
     tables: tuple[TableSeen, ...] = ()
     made: tuple[Made, ...] = ()
+    bytes: int | None = None
+    """Of the whole database on disk, where that was asked."""
     unknown: str | None = None
     """Why it was not answered, a sentence."""
 
@@ -80,10 +82,20 @@ class Catalog:
     """Asks one database again and again. Used by one thread, in a lane."""
 
     def __init__(
-        self, conninfo: str, database: str, *, made: bool, options: MonitorOptions | None = None, clock: Clock = SYSTEM
+        self,
+        conninfo: str,
+        database: str,
+        *,
+        made: bool = False,
+        size_only: bool = False,
+        options: MonitorOptions | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
-        """`conninfo`: of the target, any database of it. `made`: a restore, so ask what there is beside tables."""
-        self._conninfo, self._database, self._made, self._clock = conninfo, database, made, clock
+        """`conninfo`: of the target, any database of it. `made`: a restore, so ask what there is beside tables.
+        `size_only`: ask nothing but how large it is.
+        """
+        self._conninfo, self._database, self._clock = conninfo, database, clock
+        self._names = ["job_size"] if size_only else ["job_tables", "job_made"] if made else ["job_tables"]
         usual = options or MonitorOptions()
         self._options = MonitorOptions(
             statement_timeout_s=STATEMENT_S,
@@ -121,14 +133,14 @@ class Catalog:
                 return self._unknown(f"{connection.through} is between, which lends sessions to others")
             if connection.hello.seat != _FREE:
                 return self._unknown("only reserved connection slots are left")
-            names = ["job_tables", "job_made"] if self._made else ["job_tables"]
-            rows = self._rows(connection, names)
+            rows = dict(zip(self._names, self._rows(connection, self._names), strict=True))
         finally:
             connection.wire.close()
         codec = connection.names.codec
-        tables = tuple(_table(row, codec) for row in rows[0])
-        made = tuple(_made(row, codec) for row in rows[1]) if self._made else ()
-        return CatalogSeen(self._database, self._clock.mono_us(), tables, made)
+        tables = tuple(_table(row, codec) for row in rows.get("job_tables", ()))
+        made = tuple(_made(row, codec) for row in rows.get("job_made", ()))
+        size = next((row[0] for row in rows.get("job_size", ())), None)
+        return CatalogSeen(self._database, self._clock.mono_us(), tables, made, size)
 
     def _rows(self, connection: Connection, names: Sequence[str]) -> list[list[Row]]:
         """Rows of each statement. Raises ConnectionLost where the server refuses one, or does not answer in time."""

@@ -59,10 +59,10 @@ def test_a_dump_needs_what_is_still_to_come_as_it_wrote_so_far() -> None:
 
 def test_what_a_restore_takes_is_told_once_enough_was_watched() -> None:
     disk = Consumed()
-    assert disk.need_bytes(20.0, 1000) is None
-    assert disk.need_bytes(25.0, 900) is None
-    assert disk.need_bytes(40.0, 800) == 600.0
-    assert disk.need_bytes(50.0, 1200) is None, "others gave back more than it took"
+    assert disk.need_bytes(20.0, -1000) is None
+    assert disk.need_bytes(25.0, -900) is None
+    assert disk.need_bytes(40.0, -800) == 600.0
+    assert disk.need_bytes(50.0, -1200) is None, "others gave back more than it took"
 
 
 def test_a_rate_is_told_from_five_seconds_on_and_anew_for_a_new_file() -> None:

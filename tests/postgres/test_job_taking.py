@@ -1,0 +1,46 @@
+"""What a restore will still take goes by its own database, and not by what others write to the same disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.agent.jobs.taking import GUESSED, Taking
+from dba_console.demo.cluster import Cluster
+from dba_console.probes.jobs.catalog import EVERY_US
+from tests.clocks import HeldClock
+
+DATABASE = "takes room"
+GB = 1 << 30
+
+
+@pytest.fixture
+def database(server: Cluster) -> Iterator[Cluster]:
+    server.psql(f'create database "{DATABASE}"')
+    yield server
+    server.psql(f'drop database "{DATABASE}" with (force)')
+
+
+def test_by_how_its_database_grew_and_by_the_disk_where_that_is_not_told(database: Cluster) -> None:
+    clock = HeldClock()
+    taking, blind = Taking(database.dsn(), clock), Taking(database.dsn(), clock)
+
+    def need(of: Taking, name: str, pct: float, free_gb: int) -> tuple[float | None, tuple[str, ...]]:
+        return of.need(name, pct, free_gb * GB, running_s=60.0, begun_us=clock.mono_us())
+
+    assert need(taking, DATABASE, 10.0, 90) == need(blind, "not there", 10.0, 90) == (None, ())
+    database.psql("create table filled as select repeat('x', 1000) from generate_series(1, 8000)", dbname=DATABASE)
+    clock.advance(EVERY_US / 1e6)
+    told, said = need(taking, DATABASE, 60.0, 40)
+    assert said == () and told is not None and 8_000_000 * 0.8 <= told <= 12_000_000
+    assert need(taking, DATABASE, 61.0, 30) == (told, ()), "until it is asked again"
+    assert need(blind, "not there", 60.0, 40) == (40 * GB, (GUESSED,))
+
+
+def test_a_look_that_was_held_up_asks_nothing_more(cluster: Cluster) -> None:
+    clock = HeldClock()
+    taking, begun_us = Taking(cluster.dsn(), clock), clock.mono_us()
+    assert taking.need("postgres", 10.0, 90, running_s=60.0, begun_us=begun_us) == (None, ())
+    clock.advance(EVERY_US / 1e6)
+    assert taking.need("postgres", 60.0, 40, running_s=80.0, begun_us=begun_us) == (40.0, (GUESSED,))
