@@ -33,6 +33,8 @@ class Database(Struct, array_like=True, frozen=True, gc=False):
     connection_limit: int
     allow_connections: bool
     is_template: bool
+    tablespace: str | None = None
+    """Where its relations lie unless they say otherwise; None: in the data directory."""
 
 
 class Server(Struct, array_like=True, frozen=True):

@@ -29,6 +29,17 @@ pytestmark = pytest.mark.root
 BOOK = "restore"
 LEFT = 600_000
 """Bytes free for a restore of some megabytes."""
+LATE = 772
+WIDE = f"""
+create function step(key integer) returns boolean language plpgsql as $$
+begin perform pg_advisory_lock_shared(key); return pg_advisory_unlock_shared(key); end $$;
+create table wide (
+  i integer check (case i when 16000 then step(771) when 60000 then step({LATE}) else true end), filler text
+);
+insert into wide select i, repeat(md5(i::text), 4) from generate_series(1, 80000) i;
+"""
+"""13.7 MB, held up after 2.7 MB and after 10.2."""
+WIDE_LEFT = 12_600_000
 _WAITS = f"select 1 from pg_locks where locktype = 'advisory' and objid = {HELD} and not granted"
 
 
@@ -112,7 +123,7 @@ def test_a_full_disk_is_told_with_the_objects_it_was_too_small_for(here: Ground,
     before = settings(here)
     beside = here.cluster.base
     with loop_mounted(beside / "image", beside / "small", "24M") as place:
-        give(here, place)
+        give(here.cluster, place)
         here.cluster.psql(f"create tablespace small location '{place}/space'")
         here.cluster.psql('create database "too large" tablespace small')
         says: dict[str, Says] = {
@@ -129,6 +140,37 @@ def test_a_full_disk_is_told_with_the_objects_it_was_too_small_for(here: Ground,
     assert "it-is-no-good" in walk.text and settings(here) == before
 
 
+def test_before_its_disk_is_full_it_is_said_that_it_will_not_suffice(watched: Watched) -> None:
+    """Its disk is that of the tablespace of its database; looked at after a fifth and after three quarters of it."""
+    watched.cluster.psql("create database wide")
+    watched.cluster.psql(WIDE, dbname="wide")
+    watched.ran("pg_dump", "-Fd", "-Z0", "-f", "wide.d", watched.dsn("wide"))
+    beside = watched.cluster.base
+    with loop_mounted(beside / "image", beside / "small", "48M") as place:
+        give(watched.cluster, place)
+        watched.cluster.psql(f"create tablespace small location '{place}/space'")
+        watched.cluster.psql("create database narrow tablespace small")
+        leave(place, WIDE_LEFT)
+        restore = quoted(watched.path("pg_restore"), "-d", watched.dsn("narrow"), "wide.d") + "; true"
+        with eyes(watched.cluster) as seen, session(watched.cluster, dbname="narrow") as later:
+            later.execute(f"select pg_advisory_lock({LATE})")
+            with watched.held(restore, 1, "narrow") as held:
+                job = seen.until(lambda job: job.pct is not None, "its share after a fifth")
+                assert job.mount == str(place) and job.fits is not True, job
+                held.let_go()
+                job = seen.until(lambda job: job.fits is False, "that it will not fit")
+                assert (job.need_bytes or 0) > (job.free_bytes or 0) and job.errors == 0, job
+                (row,) = [row for row in seen.rows if row.kind == "pg_restore"]
+                assert (row.fits, row.mount) == (False, str(place))
+                later.execute("select pg_advisory_unlock_all()")
+            event = seen.ended("pg_restore")
+        (place / "filler").unlink()
+        watched.cluster.psql("drop database narrow")
+        watched.cluster.psql("drop tablespace small")
+    assert event.details["errors"] == 1 and "it succeeded" not in event.text, event
+    assert "No space left on device" in event.details["last_error"], event
+
+
 def crash_when_it_waits(here: Ground) -> None:
     wait_until(lambda: here.cluster.psql(_WAITS, dbname="crashed"), WAIT_S, what="a COPY that waits")
     here.cluster.restart(mode="immediate")
@@ -141,15 +183,15 @@ def up(here: Ground) -> bool:
         return False
 
 
-def give(here: Ground, place: Path) -> None:
+def give(cluster: Cluster, place: Path) -> None:
     """A directory there for the server."""
-    owner = here.cluster.data_directory.stat()
+    owner = cluster.data_directory.stat()
     (place / "space").mkdir()
     os.chown(place / "space", owner.st_uid, owner.st_gid)
 
 
-def leave(place: Path) -> None:
-    """Take all but little of what an ordinary user may have there."""
+def leave(place: Path, left: int = LEFT) -> None:
+    """Take all but so many bytes of what an ordinary user may have there."""
     free = os.statvfs(place)
     with (place / "filler").open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - LEFT)
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - left)

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dba_console.samples.postgres import Server
+
 
 class Space(NamedTuple):
     """A file system as who runs the job may use it."""
@@ -24,6 +26,21 @@ def space_at(path: str) -> Space | None:
     except OSError:
         return None
     return Space(_mount(at, device), told.f_bavail * told.f_frsize)
+
+
+def place_of(server: Server, database: str | None) -> str | None:
+    """The directory in which a database grows, but for tables that were given a tablespace of their own; None where
+    that is not known: it is newer than what was read of the server."""
+    if server.data_directory is None or not server.tablespaces:
+        return server.data_directory
+    found = next((one for one in server.databases if one.name == database), None)
+    if found is None:
+        return None
+    if found.tablespace is None:
+        return server.data_directory
+    location = server.tablespaces.get(found.tablespace)
+    # One that was made in place is told relative to the data directory.
+    return None if location is None else os.path.join(server.data_directory, location)
 
 
 def _mount(path: str, device: int) -> str:

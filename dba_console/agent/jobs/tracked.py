@@ -15,7 +15,7 @@ from dba_console.agent.jobs.look import Question
 from dba_console.agent.jobs.outline import Waiting, chain_now, objects_now, phases_now
 from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told
 from dba_console.agent.jobs.seen import Seen
-from dba_console.agent.jobs.space import Growth, Space, need_bytes, space_at
+from dba_console.agent.jobs.space import Growth, Space, need_bytes, place_of, space_at
 from dba_console.agent.jobs.taking import Taking
 from dba_console.archives.critical import critical_links
 from dba_console.archives.entries import PHASES
@@ -102,7 +102,8 @@ class Tracked:
             mount=None if space is None else clean(space.mount), free_bytes=None if space is None else space.free_bytes,
             need_bytes=None, fits=None, phase=None, phases=(), objects=(), counts=(0, 0, 0, 0), pct=None,
             grade="unknown", eta_s=None, eta_grade="unknown", errors=None, last_error=None, critical=(),
-            sources=tuple(_sources(seen)), unknown=tuple(dict.fromkeys((*program.unknown, *flow.unknown))),
+            sources=tuple(_sources(seen)),
+            unknown=tuple(dict.fromkeys((*program.unknown, *flow.unknown, *self._unplaced(seen.question)))),
         )  # fmt: skip
 
     def _followed(self, job: JobNow, seen: Seen, course: Course) -> JobNow:
@@ -222,14 +223,23 @@ class Tracked:
         return flow.writings[0].path if flow.writings else None
 
     def _space(self, writes: str | None, question: Question) -> Space | None:
-        """Of what it fills: of a restore the disk of the data."""
+        """Of what it fills: of a restore the disk on which its database lies."""
         if self.owner.kind in RESTORES:
-            here = question.here and question.server is not None
-            directory = question.server.data_directory if here and question.server is not None else None
-            return None if directory is None else space_at(directory)
+            place = self._place(question)
+            return None if place is None else space_at(place)
         return None if writes is None or not posixpath.isabs(writes) else space_at(self.program.root + writes)
 
+    def _place(self, question: Question) -> str | None:
+        server = question.server if question.here else None
+        return None if server is None else place_of(server, self._database)
 
+    def _unplaced(self, question: Question) -> tuple[str, ...]:
+        """Why the disk a restore fills is not told."""
+        asked = self.owner.kind in RESTORES and question.here and question.server is not None
+        return (_UNPLACED,) if asked and self._place(question) is None else ()
+
+
+_UNPLACED = "the disk it fills is not known: the server has not told where this database lies"
 _ORDER = ("data", "indexes", "constraints", "rest", "schema")
 """Of two phases under way the earlier one is told; the schema is there before them."""
 

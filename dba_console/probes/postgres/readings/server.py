@@ -90,5 +90,6 @@ def _setting(row: Row, names: Names) -> Setting:
 
 
 def _database(row: Row, codec: str) -> Database:
-    oid, name, encoding, limit, allows, template = row
-    return Database(oid, decode_name(name, codec), encoding.decode(), limit, allows, template)
+    oid, name, encoding, limit, allows, template, space = row
+    tablespace = None if space is None else decode_name(space, codec)
+    return Database(oid, decode_name(name, codec), encoding.decode(), limit, allows, template, tablespace)
