@@ -12,6 +12,7 @@ from typing import Any
 from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
+from dba_console.plans.record import Record
 from tests.background import Session, session
 from tests.requirements import lacking
 from tests.runbooks.walking import Says, Scene, Walk, watched
@@ -107,20 +108,25 @@ def then(act: Callable[[], object], answer: str) -> Callable[[], str]:
 
 def table_of(walk: Walk, block: str) -> list[list[str]]:
     """The rows of the table that is on record for the end of a block."""
-    [record] = [one for one in walk.records("block.result") if one.block == block and "table" in one.fields]
+    [record] = [one for one in _ends(walk, block) if "table" in one.fields]
     rows: list[list[str]] = record.fields["table"]["rows"]
     return rows
 
 
 def values_of(walk: Walk, block: str) -> dict[str, Any]:
     """What is on record as the result of a block."""
-    [record] = [one for one in walk.records("block.result") if one.block == block]
+    [record] = _ends(walk, block)
     values: dict[str, Any] = record.fields["values"]
     return values
 
 
-def hushed(home: Path) -> bool:
+def _ends(walk: Walk, block: str) -> list[Record]:
+    """As they were seen, or found out by an agent after the one that was there when it began."""
+    return [one for kind in ("block.result", "block.settled") for one in walk.records(kind) if one.block == block]
+
+
+def hushed(home: Path, password: str = PASSWORD) -> bool:
     """Whether no file below knows the password."""
     files = [path for path in home.rglob("*") if path.is_file()]
     assert files
-    return not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    return not [path for path in files if password.encode() in path.read_bytes()]

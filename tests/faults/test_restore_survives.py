@@ -1,0 +1,279 @@
+"""Restores whose watcher dies, on a server that asks for a password: nothing is lost, told twice or given away."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame
+from tests.background import Session, session, wait_until
+from tests.cli.console import Console
+from tests.runbooks.dumping import HELD, hushed, programs, table_of, then, values_of
+from tests.runbooks.test_restore import ERRORS, RESTORE, TAKEN, is_restore
+from tests.runbooks.walking import WAIT_S, Says, Scene, Walk, objects, open_rules
+
+BOOK = "restore"
+ORIGIN = "origin"
+ROLE = "restorer"
+"""Restores, and is asked for a password."""
+PASSWORD = f"hush-{os.getpid()}-4712"
+"""Nobody else's: all arguments of this host are looked through for it."""
+BUILT = 4712
+"""An advisory lock: as long as somebody has it, the index `late` is not built."""
+TABLES = 3
+SOON_S = 60.0
+"""Of waiting between questions to the server, which take longer than that themselves."""
+_MADE = f"""
+create function let_in() returns boolean language sql as 'select pg_advisory_xact_lock_shared({HELD}) is not null';
+create function at_home() returns boolean language sql as 'select current_database() = ''{ORIGIN}''';
+create function late(i int) returns int immutable language plpgsql as $$
+begin
+  if i = 500 then perform pg_advisory_xact_lock_shared({BUILT}); end if;
+  return i;
+end $$;
+create table held (id int check (let_in()));
+insert into held values (1);
+create table homesick (id int check (at_home()));
+insert into homesick select generate_series(1, 1000);
+do $$ begin
+  for n in 1..{TABLES} loop
+    execute format('create table items_%s (id int primary key, n int not null)', n);
+    execute format('insert into items_%s select i, i %% 100 from generate_series(1, 3000) i', n);
+    execute format('create index on items_%s (n)', n);
+  end loop;
+end $$;
+create table slow (id int);
+insert into slow select generate_series(1, 1000);
+create index late on slow (late(id));
+create table refers (id int references items_1);
+"""
+_WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+_MADE_SO_FAR = (
+    "select count(*) from pg_index where indisvalid and indrelid in"
+    " (select oid from pg_class where relname like 'items%')"
+)
+_TOLD = re.compile(r"PGRESTORE\b.*\bfinished item (\d+) ")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server on which one role has to give a password, and an archive to be restored by it."""
+
+    cluster: Cluster
+    archive: Path
+
+    @property
+    def bin(self) -> str:
+        return str(self.cluster.binaries.program("pg_restore").parent)
+
+    def settings(self) -> list[str]:
+        return [self.cluster.psql(f"show {name}") for name in TAKEN]
+
+    def count(self, sql: str, database: str) -> int:
+        return int(self.cluster.psql(sql, dbname=database))
+
+    def restoring(self) -> set[int]:
+        """pg_restore and its workers."""
+        processes = map(int, filter(str.isdigit, os.listdir("/proc")))
+        return {process for process in processes if is_restore(process, self.archive)}
+
+    def hold(self, sessions: ExitStack, database: str, key: int) -> Session:
+        """A session there that has the lock."""
+        holder = sessions.enter_context(closing(session(self.cluster, dbname=database, name="beside")))
+        holder.execute(f"select pg_advisory_lock({key})")
+        return holder
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with Cluster(programs(), durable=False) as cluster:
+        cluster.psql(f"create database {ORIGIN}")
+        cluster.psql(_MADE, dbname=ORIGIN)
+        archive = tmp_path_factory.mktemp("restored") / "whole"
+        dump = [str(cluster.binaries.program("pg_dump")), "-Fd", "-f", str(archive), "-d", cluster.dsn(dbname=ORIGIN)]
+        subprocess.run(dump, check=True, capture_output=True)
+        cluster.psql(f"create role {ROLE} superuser login password '{PASSWORD}'")
+        (cluster.data_directory / "pg_hba.conf").write_text(f"local all {ROLE} scram-sha-256\nlocal all all trust\n")
+        cluster.reload()
+        wait_until(lambda: asks(cluster), WAIT_S, what="the server to ask for a password")
+        yield Place(cluster, archive)
+
+
+def test_a_restore_outlives_its_agent_and_the_next_one_tells_all_of_it_once(here: Place) -> None:
+    """Killed while both jobs of pg_restore wait. One goes on while nobody looks, the other when the run is resumed."""
+    before, dsn = here.settings(), here.cluster.dsn(user=ROLE)
+    here.cluster.psql("create database survivor")
+    with home({"PGPASSWORD": PASSWORD}) as console, arguments() as seen, ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        holders: list[Session] = []
+        killed: list[Future[set[int]]] = []
+        with watching(console, dsn) as (scene, kill):
+
+            def confirmed() -> None:
+                holders.extend(here.hold(stack, "survivor", key) for key in (HELD, BUILT))
+                killed.append(pool.submit(lambda: kill_in_the_middle(here, scene, kill)))
+
+            says: dict[str, Says] = {"start": "yes", RESTORE: then(confirmed, "y"), "ack": "y"}
+            left = scene.person(BOOK, says, **inputs(here, "survivor"))
+            assert killed, left.text
+            at_work = killed[0].result(WAIT_S)
+        assert left.code not in (0, 7, 8) and "runbook resume" in left.err, left.text
+        assert here.restoring() == at_work and len(at_work) == 3, "pg_restore and its workers are not harmed"
+        table, index = holders
+        table.execute("select pg_advisory_unlock_all()")
+        wait_until(lambda: alone_waits(here), SOON_S, what="all but one index, while nobody looks")
+        assert here.settings() != before and owed(console), "what was set is still set, and owed"
+        with watching(console, dsn) as (scene, _):
+            freed = pool.submit(lambda: free_when_resumed(left, index))
+            walk = resumed(scene, f"{ERRORS}=accept")
+            freed.result(WAIT_S)
+            scene.frame(lambda frame: frame.judged and "settings-left" not in open_rules(frame), "nothing owed")
+        assert walk.code == 0, walk.text
+        assert_told_once(walk)
+        assert here.settings() == before and owed(console) == []
+        assert here.count(_MADE_SO_FAR, "survivor") == 2 * TABLES
+        assert here.cluster.psql("select bool_and(convalidated) from pg_constraint", dbname="survivor") == "t"
+        finished = [one for log in console.sessions.rglob("session.log") for one in _TOLD.findall(log.read_text())]
+        assert len(finished) == len(set(finished)) > TABLES, "each line is logged once"
+        assert hushed(console.home, PASSWORD) and PASSWORD not in here.cluster.log_text()
+    assert seen == [], "the password was an argument"
+
+
+def test_a_password_of_a_file_is_read_by_whoever_needs_it_and_written_by_nobody(here: Place, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.touch(0o600)
+    kept.write_text(f"*:*:*:{ROLE}:{PASSWORD}\n")
+    dsn = here.cluster.dsn(user=ROLE, passfile=str(kept))
+    with home({}) as console, arguments() as seen, watching(console, dsn) as (scene, _):
+        walk = scene.headless(BOOK, f"{ERRORS}=accept", **inputs(here, "by file"))
+        assert walk.code == 0, walk.text
+        assert hushed(console.home, PASSWORD) and PASSWORD not in here.cluster.log_text()
+    assert seen == [], "the password was an argument"
+
+
+def assert_told_once(walk: Walk) -> None:
+    """One command, one end of it; every object and the one error as if one agent had seen all of it."""
+    intents = [one for one in walk.records("block.intent") if one.block == RESTORE]
+    assert len(intents) == 1 and len(walk.records("run.resumed")) == 1
+    found, rows = values_of(walk, RESTORE), table_of(walk, RESTORE)
+    assert (found["exit"], found["errors"]) == (1, 1), found
+    [error] = [row[1] for row in rows if row[0] == "error"]
+    assert "TABLE DATA public.homesick" in error and "violates check constraint" in error
+    phases = {row[1]: row[4] for row in rows if row[0] == "phase"}
+    assert (phases["data"], phases["indexes"]) == (f"{TABLES + 4}, 1 failed", f"{2 * TABLES + 1}"), rows
+    longest = [row[1] for row in rows if row[0] == "longest"]
+    assert len(longest) == len(set(longest)) and {"INDEX public.late", "TABLE DATA public.held"} <= set(longest)
+
+
+def inputs(here: Place, database: str) -> dict[str, Any]:
+    archive = str(here.archive)
+    return {"database": database, "archive": archive, "jobs": "2", "speed": "fast", "programs": here.bin}
+
+
+def kill_in_the_middle(here: Place, scene: Scene, kill: Callable[[], object]) -> set[int]:
+    """Both jobs wait, and the agent has told of the error; then it is gone. Gives what restores."""
+
+    def told(frame: Frame) -> bool:
+        return any(row.kind == "pg_restore" and row.run and row.errors == 1 for row in frame.progress.operations)
+
+    wait_until(lambda: here.count(_WAITING, "survivor") == 2, SOON_S, what="a table and an index that wait")
+    scene.frame(told, "the run's row with its error")
+    at_work = here.restoring()
+    kill()
+    return at_work
+
+
+def alone_waits(here: Place) -> bool:
+    return here.count(_WAITING, "survivor") == 1 and here.count(_MADE_SO_FAR, "survivor") == 2 * TABLES
+
+
+def free_when_resumed(left: Walk, index: Session) -> None:
+    wait_until(lambda: left.records("run.resumed"), WAIT_S, what="the run resumed")
+    index.execute("select pg_advisory_unlock_all()")
+
+
+def resumed(scene: Scene, confirmed: str) -> Walk:
+    """`runbook resume`, as somebody does it who knows of the error."""
+    done = scene.console.run(
+        "runbook", "resume", "last", "--dsn", scene.dsn, "--confirm", confirmed, "--yes", "--json", timeout=WAIT_S
+    )
+    return Walk(done.code, objects(done.out), done.err)
+
+
+def owed(console: Console) -> list[Path]:
+    return sorted((console.home / "state" / "dba-console" / "debts").glob("*.json"))
+
+
+def asks(cluster: Cluster) -> bool:
+    try:
+        psycopg.connect(cluster.dsn(user=ROLE)).close()
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+@contextmanager
+def home(environment: dict[str, str]) -> Iterator[Console]:
+    """A console with nothing of this user, and what its commands find in their environment."""
+    # pytest's own directories are too deep for the path of a socket.
+    place = Path(tempfile.mkdtemp(prefix="dbac-book-"))
+    try:
+        yield Console(place, environment)
+    finally:
+        shutil.rmtree(place)
+
+
+@contextmanager
+def watching(console: Console, dsn: str) -> Iterator[tuple[Scene, Callable[[], object]]]:
+    """An agent, and what kills it as nothing can prevent."""
+    with console.running("record", dsn) as agent:
+        listed = ("attach", "--list", "--json")
+        wait_until(lambda: console.run(*listed, timeout=WAIT_S).out, WAIT_S, what="the agent")
+        (path,) = console.runtime.glob("*.sock")
+
+        def kill() -> None:
+            agent.send_signal(signal.SIGKILL)
+            agent.wait(WAIT_S)
+
+        yield Scene(console, dsn, "", path), kill
+
+
+@contextmanager
+def arguments() -> Iterator[list[str]]:
+    """Commands that have the password among their arguments, of any process of this host, again and again until the
+    block ends."""
+    found: list[str] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    told = path.read_bytes()
+                except OSError:
+                    continue  # it is gone
+                if PASSWORD.encode() in told:
+                    found.append(told.decode(errors="replace"))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join(WAIT_S)
