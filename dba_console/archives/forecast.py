@@ -32,7 +32,7 @@ _FOLLOWED = 400
 """Objects that are played forward one by one; the lighter rest is a sum."""
 _OVERDUE = 0.05
 """Of what it has taken so far, what an object is given that took longer than was to be expected."""
-_EVEN = 0.08
+_EVEN = 0.1
 """Of the time passed since the start, over which a foretold end is smoothed."""
 
 

@@ -21,7 +21,7 @@ _FAR = 500.0
 """The same, where their time went by their size and not by their number."""
 _ALIKE = 0.05
 """Spread of weights, squared and relative, below which they count as equal."""
-_SEVERAL = 5
+_SEVERAL = 3
 PRIOR: dict[str, tuple[float, float, float]] = {
     "TABLE DATA": (1.0, 1.0, 1.0),
     "BLOBS": (0.5, 1.0, 2.0),
@@ -75,6 +75,8 @@ class Rate(Struct, frozen=True, kw_only=True, gc=False):
     """Bytes of the heaviest object that it is known to hold for."""
     by_size: bool = False
     """Their bytes took most of the time of those measured."""
+    several: bool = False
+    """Measured on so many that one of no other size, and slow, says nothing of the rest: it may have waited."""
 
     def of(self, weight: float) -> float:
         return self.each_s + self.per_byte_s * weight
@@ -128,6 +130,8 @@ class Rates:
             return None
         if rate.source == "assumed":
             return self._doubted(desc, rate, weight)
+        if rate.several and weight <= rate.upto:
+            return sure(rate.of(weight), rate.source)
         if weight <= rate.upto * (_FAR if rate.by_size else _BEYOND):
             return sure(max(rate.of(weight), self._overdue.get(desc, 0.0) * weight), rate.source)
         other = self._from_before(desc)
@@ -158,8 +162,11 @@ class Rates:
         heaviest = max([sums.heaviest, *(weight for weight, _ in points)])
         if heaviest <= 0 and sums.weight > 0:
             return None  # only empty ones so far: what a byte costs is not known
-        by_size = n >= _SEVERAL and per_byte * w > t / 2
-        return Rate(each_s=each, per_byte_s=per_byte, source="measured", upto=heaviest, by_size=by_size)
+        several = n >= _SEVERAL
+        by_size = several and per_byte * w > t / 2
+        return Rate(
+            each_s=each, per_byte_s=per_byte, source="measured", upto=heaviest, by_size=by_size, several=several
+        )
 
     def _least(self, desc: str) -> float:
         """What an object of any kind costs at least, where its own kind does not tell: as an empty table's data."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dba_console.archives.entries import Plan
 from dba_console.archives.forecast import Memory, PhaseBefore, PhasesBefore, forecast
 from dba_console.archives.ledger import Ledger
+from dba_console.archives.rates import Rates
 from tests.unit.archives.making import MB, Restore, Run, Truth, at, plan_of_sizes
 
 EQUAL = [200 * MB] * 10
@@ -118,3 +119,14 @@ def test_whatever_the_sizes_the_part_done_never_goes_back_nor_reaches_100(
     sizes: list[int], jobs: int, noise: float, seed: int
 ) -> None:
     held(Restore(plan_of_sizes(sizes), jobs, truth=Truth(noise=noise), seed=seed).run(every_s=5.0))
+
+
+@pytest.mark.parametrize(("measured", "seconds"), [(2, 60.0), (6, 2.0)])
+def test_one_slow_key_is_no_measure_of_the_rest_once_several_of_its_size_are(measured: int, seconds: float) -> None:
+    ledger = Ledger(plan_of_sizes([10 * MB] * 10), "pg_restore", 2)
+    for nth in range(1, measured + 1):
+        ledger.running(60_000 + nth, at(10 * nth))
+        ledger.finished(60_000 + nth, at(10 * nth + 4))
+    ledger.running(60_009, at(100))
+    cost = Rates(ledger.classes, ledger.running_items, at(160), None).cost("FK CONSTRAINT", 10.0 * MB)
+    assert cost is not None and cost.seconds == pytest.approx(seconds)
