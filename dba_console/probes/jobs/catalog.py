@@ -22,9 +22,9 @@ from dba_console.probes.postgres.statements import statement
 
 EVERY_US = 20_000_000
 """Between two questions, at least: each is a connection, and perhaps a line in the server's log."""
-FIRST_US = 4_000_000
-"""The same at first: what is known of a job of one minute must not be older than a third of it."""
-GROWTH = 10
+FIRST_US = 2_000_000
+"""The same at first: what is known of a job of one minute must not be much older than a twentieth of it."""
+GROWTH = 20
 """From one to the other it grows with the time asked for: so-and-so-manieth part of it."""
 SHARE = 50
 """A question may take at most so-and-so-manieth part of the time: 2 %."""
