@@ -19,6 +19,8 @@ _BEYOND = 20.0
 """Times the heaviest object measured, up to which a rate is carried over."""
 _FAR = 500.0
 """The same, where their time went by their size and not by their number."""
+_APART = 1.2
+"""How far off either of two ways to reckon an object may be, where they agree."""
 _ALIKE = 0.05
 """Spread of weights, squared and relative, below which they count as equal."""
 _SEVERAL = 3
@@ -27,7 +29,7 @@ PRIOR: dict[str, tuple[float, float, float]] = {
     "BLOBS": (0.5, 1.0, 2.0),
     "CONSTRAINT": (0.12, 0.2, 0.36),
     "INDEX": (0.27, 0.5, 0.8),
-    "FK CONSTRAINT": (0.25, 0.5, 0.95),
+    "FK CONSTRAINT": (0.15, 0.33, 0.95),
     "CHECK CONSTRAINT": (0.05, 0.1, 0.3),
     "ANALYZE": (0.02, 0.05, 0.2),
 }
@@ -138,8 +140,15 @@ class Rates:
         if other is not None:
             return sure(other.of(weight), "history")
         liked = self._likened(desc)
-        trusted = liked is not None and weight <= liked.upto * _BEYOND
-        return self._doubted(desc, liked if liked is not None and trusted else rate, weight)
+        if liked is None or weight > liked.upto * _BEYOND:
+            return self._doubted(desc, rate, weight)
+        return self._between(desc, rate.of(weight), liked.of(weight), weight)
+
+    def _between(self, desc: str, light: float, liked: float, weight: float) -> Cost:
+        """By far lighter ones of its kind, and by what its data took: the more the two differ the less is known."""
+        taken = self._overdue.get(desc, 0.0) * weight
+        lower, upper = min(light, liked) / _APART, max(light, liked) * _APART
+        return Cost(max((light + liked) / 2, taken), "assumed", max(lower, taken), max(upper, taken))
 
     def _doubted(self, desc: str, rate: Rate, weight: float) -> Cost:
         least, likely, most = PRIOR.get(desc, (0.3, 1.0, 3.0))
