@@ -10,6 +10,9 @@ from dba_console.runbook.values import REFERENCE, WHOLE
 
 SHELL = re.compile(r"\$(?:RB_(\w+)|\{RB_(\w+)[^}]*\})")
 """`$RB_name`, `${RB_name}`, `${RB_name:-…}`."""
+_COUNTED = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
+"""Arithmetic, in which the shell takes a name for its value with no `$` before it."""
+_BARE = re.compile(r"(?<![\w${])RB_(\w+)")
 
 
 def in_sql(text: str) -> list[str]:
@@ -21,11 +24,18 @@ def in_shell(text: str, known: Collection[str]) -> tuple[list[str], list[str]]:
     """Names it takes from the environment, and those that are none: `RB_copy_exit` is `exit` of the result `copy`."""
     names: list[str] = []
     strange: list[str] = []
-    for match in SHELL.finditer(text):
-        said = match[1] or match[2]
+    for said in _said(text):
         owner = next((name for name in known if said == name or said.startswith(f"{name}_")), None)
         (strange if owner is None else names).append(owner or said)
     return list(dict.fromkeys(names)), list(dict.fromkeys(strange))
+
+
+def _said(text: str) -> Iterator[str]:
+    for match in SHELL.finditer(text):
+        yield match[1] or match[2]
+    for counted in _COUNTED.finditer(text):
+        for match in _BARE.finditer(counted[1]):
+            yield match[1]
 
 
 def in_settings(settings: Any) -> Iterator[str]:

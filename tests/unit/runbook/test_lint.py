@@ -159,6 +159,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(fence("sql {check}", "select %(who)s = ''"), head=WHO)),
         (book(fence("sh {check}", "a \"$RB_pth\""), fence("sh {check}", "a \"$RB_path\""), head=PATH),
          book(fence("sh {check}", "a \"$RB_path\""), head=PATH)),
+        (book(fence("sh {check}", "a $((1 / RB_pth))"), fence("sh {check}", "a \"$RB_path\""), head=PATH),
+         book(fence("sh {check}", "a $((1 / RB_path))"), head=PATH)),
         (book(fence("toml {wait}", 'hold_for = "%(long)s"')), book(fence("toml {wait}", 'hold_for = "5m"'))),
     ],
     "no-braces": [
