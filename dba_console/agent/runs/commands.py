@@ -126,16 +126,14 @@ class Attendance:
     def _look(self) -> tuple[Standing, list[Line]]:
         """In the lane: wait a little, then read. The end is looked for before the output: what it printed is all there
         then."""
+        if self._passed is not None:  # and no sooner: if the agent is killed, lines come twice and none is left out
+            _keep_place(self.directory, self._passed)
+            self._passed = None
         standing = wait(self.directory, LOOK_S)
         if self._tail is None:
             self._tail = Tail(self.directory, _place(self.directory))
             if self._reading is not None:
                 self._past = _before(self.directory, self._tail.place)
-        if (
-            self._passed is not None
-        ):  # not before: an agent that is killed leaves the next one lines twice, and none out
-            _keep_place(self.directory, self._passed)
-            self._passed = None
         return standing, self._tail.read()
 
     def _fenced(self) -> Standing | None:
