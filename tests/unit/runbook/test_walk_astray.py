@@ -77,7 +77,8 @@ class Astray:
 
     def _written(self, record: Record) -> None:
         self.records.append(record)
-        if record.kind == "block.answered":
+        # What to do about a row that failed is asked too; the rows after it are confirmed as they were before.
+        if record.kind == "block.answered" and record.fields["question"] not in ("failed", "settle"):
             self.answered[record.block] = record
         if record.kind == "block.intent":
             assert self.open is None, "an act is begun while the end of another is not known"
