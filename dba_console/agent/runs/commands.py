@@ -49,8 +49,6 @@ class Attendance:
         self._reading = reading
         self._lane = Lane("keeper", clock)
         self._tail: Tail | None = None
-        self._passed: Place | None = None
-        """Up to which the output was passed on since the place was last kept."""
         self._stop_sent = False
         self._first = self._last = ""
         self._begun_us = clock.mono_us()
@@ -98,8 +96,6 @@ class Attendance:
                 self._follow(self._past)
                 self._past = []
             self._pass_on(lines)
-            if lines and self._tail is not None:
-                self._passed = self._tail.place
             if standing.state in ("ended", "lost") and not lines:
                 return self._outcome(standing)
             if standing.state == "absent":
@@ -126,15 +122,15 @@ class Attendance:
     def _look(self) -> tuple[Standing, list[Line]]:
         """In the lane: wait a little, then read. The end is looked for before the output: what it printed is all there
         then."""
-        if self._passed is not None:  # and no sooner: if the agent is killed, lines come twice and none is left out
-            _keep_place(self.directory, self._passed)
-            self._passed = None
         standing = wait(self.directory, LOOK_S)
         if self._tail is None:
             self._tail = Tail(self.directory, _place(self.directory))
             if self._reading is not None:
                 self._past = _before(self.directory, self._tail.place)
-        return standing, self._tail.read()
+        lines = self._tail.read()
+        if lines:
+            _keep_place(self.directory, self._tail.place)
+        return standing, lines
 
     def _fenced(self) -> Standing | None:
         """In the lane: how it stands; None where no keeper ever began it, and none can any more.
