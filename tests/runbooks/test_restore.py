@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.background import wait_until
+from tests.requirements import require_tool
 from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
 from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk
 
@@ -159,12 +160,16 @@ def test_what_is_there_is_dropped_only_by_its_name(here: Ground, archive: Path) 
                              dbname="old") == "t"  # fmt: skip
 
 
-def test_sql_packed_by_gzip_is_restored_statement_by_statement(here: Ground) -> None:
-    packed = here.place / "all.sql.gz"
-    packed.write_bytes(gzip.compress(here.dumped("all.sql").read_bytes()))
-    walk = here.headless(BOOK, database="of sql", archive=str(packed), speed="none", statistics="stages")
+@pytest.mark.parametrize("packer", ["gzip", "lz4", "zstd"])
+def test_packed_sql_is_restored_statement_by_statement(here: Ground, packer: str) -> None:
+    packed, database = here.place / f"all.sql.{packer}", f"of {packer}"
+    packed.write_bytes(
+        subprocess.run([require_tool(packer), "-c"], input=here.dumped("all.sql").read_bytes(), capture_output=True,
+                       check=True).stdout
+    )  # fmt: skip
+    walk = here.headless(BOOK, database=database, archive=str(packed), speed="none", statistics="stages")
     assert walk.code == 0, walk.text
-    assert here.cluster.psql("select count(*) from items_1", dbname="of sql") == "5000"
+    assert here.cluster.psql("select count(*) from items_1", dbname=database) == "5000"
     assert values_of(walk, SQL)["errors"] == 0
     assert any("items_1" in row[1] for row in table_of(walk, SQL) if row[0] == "longest")
 
