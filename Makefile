@@ -4,22 +4,37 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST ?=
+WORKERS ?= 4
 BENCH  ?= all
+QUICK  := tests/unit tests/panels tests/walkthrough tests/tui tests/test_house.py dba_console
+RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench screenshots clean
+.PHONY: help venv demo test test-long quick quick-tests slowest check format bench screenshots clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 venv: $(VENV)/.for-demo ## the virtual environment, in .venv
 
 demo: $(VENV)/.for-demo ## an embedded server under load, and the console on it (ARGS='--incident lock-queue' to practise)
 	@$(BIN)/dba-console demo $(ARGS)
 
-test: $(VENV)/.for-test ## the whole test suite (PYTEST='-k lanes' for a part)
-	$(BIN)/python -m pytest $(PYTEST)
+test: $(VENV)/.for-test ## the whole test suite, by 4 workers (PYTEST='tests/cli -k show' for a part, WORKERS=0 for none)
+	$(RUN_TESTS) $(PYTEST)
+
+test-long: $(VENV)/.for-test ## the whole suite, with 300 random examples of each property instead of the same 25
+	$(RUN_TESTS) --hypothesis-profile=long $(PYTEST)
+
+quick: $(VENV)/.for-test ## what a developer runs all the time: pure tests, the screen, and check beside them
+	@$(MAKE) --no-print-directory --jobs --output-sync=target check quick-tests
+
+quick-tests: $(VENV)/.for-test
+	$(RUN_TESTS) -q $(QUICK)
+
+slowest: $(VENV)/.for-test ## where the seconds of the last run of the tests went
+	@$(BIN)/python -m tests.slowest
 
 check: $(VENV)/.for-test ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -37,7 +52,8 @@ bench: $(VENV)/.for-test ## measure what the documents claim (BENCH=smoke for a 
 screenshots: $(VENV)/.for-test ## make screenshots/ anew from a session on a server under load
 	$(BIN)/python -m screenshots
 
-clean: ## remove what was built, the fetched servers included
+clean: ## remove what was built, the fetched servers included, and what killed runs of the tests left behind
+	@$(PYTHON) -m tests.leftovers
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
 
 # A stamp is older than pyproject.toml when the dependencies may have changed; then pip looks again.

@@ -7,19 +7,33 @@ its own from `fresh_cluster`. A test that takes `server` runs once per major ver
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Protocol
 
+import hypothesis
 import pytest
 
 from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.errors import ConsoleError
+from tests import order
+from tests.alone import turns
+from tests.leftovers import Run, remove_stale
 from tests.requirements import lacking, require_root
 from tests.requirements import require_tool as tool_path
 from tests.servers import MAJORS, Unavailable, server_binaries
+from tests.slowest import Durations
+from tests.templates import copy_templates
+
+hypothesis.settings.register_profile("suite", max_examples=25, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("long", max_examples=300, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("suite")
+
+RUN = pytest.StashKey[Run]()
 
 
 class FreshCluster(Protocol):
@@ -36,7 +50,33 @@ def binaries_of(major: int | None) -> Binaries:
         lacking(str(error))
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    _heed_signals()
+    copy_templates()
+    config.pluginmanager.register(turns())
+    config.pluginmanager.register(order)
+    if hasattr(config, "workerinput"):
+        return  # the directory and the durations are the matter of the process that started the workers
+    for found in remove_stale():
+        print(f"left behind by a run before: {found}")
+    run = config.stash[RUN] = Run()
+    os.environ["TMPDIR"] = str(run.directory)
+    tempfile.tempdir = None  # ask again
+    config.option.basetemp = config.option.basetemp or str(run.directory / "t")
+    config.pluginmanager.register(Durations())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the directory of a run that failed, until the next run; say what tests have left behind."""
+    run = session.config.stash.get(RUN, None)
+    if run is not None and not hasattr(session.config, "workerinput"):
+        for found in run.end(keep=exitstatus != 0):
+            print(f"\nleft behind: {found}")
+
+
+def _heed_signals() -> None:
     """A run begun in a script's background, or by nohup, ignores these signals; every program it starts would too."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -1,0 +1,55 @@
+"""Tests marked `alone` disturb the host or measure it: none of another worker, nor of another run, goes on beside them.
+
+Two locks of the machine do it: everybody holds `host` while a test runs, shared, or exclusive where it is alone. Who
+wants it passes through `gate` first, so that a test that waits to be alone is not overtaken for ever.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.leftovers import parent_directory
+
+
+class Turns:
+    """The locks of this process; taken before each test, outside of its time limit."""
+
+    def __init__(self, place: Path) -> None:
+        place.mkdir(mode=0o755, exist_ok=True)
+        self._gate = os.open(place / "gate", os.O_RDWR | os.O_CREAT, 0o644)
+        self._host = os.open(place / "host", os.O_RDWR | os.O_CREAT, 0o644)
+        self._alone = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        """Tests alone follow each other without letting others in between."""
+        alone = item.get_closest_marker("alone") is not None
+        if not self._alone:
+            self.take(alone=alone)
+        self._alone = alone
+        try:
+            return (yield)
+        finally:
+            if not alone or nextitem is None or nextitem.get_closest_marker("alone") is None:
+                self.give_back()
+                self._alone = False
+
+    def take(self, *, alone: bool) -> None:
+        """Return when this test may run: together with others, or alone."""
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        fcntl.flock(self._host, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def give_back(self) -> None:
+        fcntl.flock(self._host, fcntl.LOCK_UN)
+
+
+def turns() -> Turns:
+    return Turns(parent_directory())

@@ -1,0 +1,56 @@
+"""In which order and beside what tests run when several workers share them (pytest-xdist, `--dist loadgroup`).
+
+First the tests that run alone, while nothing of the others is set up; then the directories whose tests wait longest, so
+that the short ones fill the gaps at the end. A group goes to one worker: a module of pure functions, to be imported
+once, and a module whose tests share a server or an agent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+LONGEST_FIRST = (
+    "runbooks", "incidents", "faults", "agent", "findings", "cli", "terminal", "screenshots", "actions", "postgres",
+    "keeper", "host", "tui", "unit",
+)  # fmt: skip
+PURE = ("unit", "panels", "walkthrough", "tui")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (name := group_of(item)) is not None:
+            item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=_place)
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """The group a test goes to a worker with; None where it goes by itself, or names its group."""
+    if item.get_closest_marker("alone"):
+        return "alone"
+    if item.get_closest_marker("xdist_group"):
+        return None
+    if directory_of(item) not in PURE and isinstance(item, pytest.Function) and not shares_a_fixture(item):
+        return None
+    return f"{directory_of(item)}/{item.path.stem}"
+
+
+def shares_a_fixture(item: pytest.Function) -> bool:
+    """Whether what is set up for this test serves others of its module, too."""
+    found = item._fixtureinfo.name2fixturedefs.values()
+    return any(one.scope in ("module", "class", "package") for many in found for one in many)
+
+
+def directory_of(item: pytest.Item) -> str:
+    """The directory below tests/; "" for a test of the top level and for a doctest of the product."""
+    parts = item.path.relative_to(item.config.rootpath).parts
+    return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
+
+
+def _place(item: pytest.Item) -> tuple[bool, int, Path]:
+    directory = directory_of(item)
+    place = LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
+    alone = item.get_closest_marker("alone") is not None
+    return not alone, place, item.path if alone else Path()
