@@ -53,10 +53,10 @@ class Eyes:
         self.changes: list[Change] = []
         self.own: Self | None = None
 
-    def tick(self, count: int = 1) -> None:
-        """So many ticks of the collector, each a second after the one before."""
+    def tick(self, count: int = 1, *, every_s: int = 1) -> None:
+        """So many ticks of the collector, each `every_s` seconds after the one before."""
         for _ in range(count):
-            self.clock.ahead_us += 1_000_000
+            self.clock.ahead_us += every_s * 1_000_000
             self.picture = self.picture.absorb(self.collector.tick())
             point = point_of(self.picture)
             self.history.add(self.picture.wall_us, point)
@@ -71,13 +71,17 @@ class Eyes:
                     return row
         raise AssertionError(f"{rule} was not raised in {within_s} s: {[row.text for row in self.rows]}")
 
-    def until_gone(self, rule: str, *, within_s: int = LONGEST) -> None:
-        """Tick until no finding of that rule is open."""
-        for _ in range(within_s):
-            self.tick()
+    def until_gone(self, rule: str, *, within_s: int = LONGEST, every_s: int = 1) -> None:
+        """Tick until no finding of that rule is open. More than 4 s between two ticks would be a gap."""
+        for _ in range(0, within_s, every_s):
+            self.tick(every_s=every_s)
             if not self.open(rule):
                 return
         raise AssertionError(f"{rule} is still open after {within_s} s: {[row.text for row in self.open(rule)]}")
+
+    def ids(self, severity: str) -> set[str]:
+        """Ids of the findings that had this severity at any time."""
+        return {change.finding.id for change in self.changes if change.finding.severity == severity}
 
     @property
     def rows(self) -> list[Conclusion]:

@@ -1,0 +1,122 @@
+"""Clusters that several tests use one after the other, reset in between: what is not broken need not be made again."""
+
+from __future__ import annotations
+
+import psycopg
+
+from dba_console.demo.cluster import Cluster, Settings
+from tests.background import Session, session
+from tests.conftest import binaries_of
+
+_FAST: Settings = {"fsync": "off", "synchronous_commit": "off"}
+_TEMPLATES = ("postgres", "template0", "template1")
+
+
+class ClusterPool:
+    """Running clusters by major version. One that is in use is not given out again before `release`."""
+
+    def __init__(self) -> None:
+        self._made: dict[int | None, list[Cluster]] = {}
+        self._used: list[Cluster] = []
+
+    def get(self, settings: Settings | None = None, *, major: int | None = None) -> Cluster:
+        """Return a running cluster with these settings and nothing of earlier tests in it."""
+        made = self._made.setdefault(major, [])
+        cluster = next((one for one in made if one not in self._used), None)
+        wanted = {**_FAST, **(settings or {})}
+        if cluster is None:
+            cluster = Cluster(binaries_of(major), settings=settings, durable=False)
+            made.append(cluster)
+            self._used.append(cluster)
+            cluster.initdb()
+            cluster.start()
+        else:
+            self._used.append(cluster)
+            _start_again(cluster, wanted)
+            reset(cluster)
+        return cluster
+
+    def release(self) -> None:
+        """Let every cluster be used again."""
+        self._used.clear()
+
+    def close(self) -> None:
+        for cluster in (one for made in self._made.values() for one in made):
+            cluster.close()
+        self._made.clear()
+
+
+POOL = ClusterPool()
+"""The pool of this process."""
+
+
+def _start_again(cluster: Cluster, settings: Settings) -> None:
+    """Restart it where it is stopped, has other settings, or keeps files for an archive."""
+    archives = "on" in (cluster.settings.get("archive_mode"), settings.get("archive_mode"))
+    if cluster.running and cluster.settings == settings and not archives:
+        return
+    cluster.stop("immediate" if archives else "fast")  # a fast stop waits for the archive command
+    for path in (cluster.data_directory / "pg_wal" / "archive_status").iterdir():
+        path.unlink()
+    cluster.settings = dict(settings)
+    cluster.start()
+
+
+def reset(cluster: Cluster) -> None:
+    """Remove the sessions, objects, settings and statistics that tests left."""
+    with session(cluster, name="test-reset") as connection:
+        _values(
+            connection,
+            "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
+            " where backend_type in ('client backend', 'walsender') and pid <> pg_backend_pid()",
+        )
+        for database, gid in connection.execute("select database, gid from pg_prepared_xacts").fetchall():
+            with session(cluster, dbname=str(database)) as inside:
+                inside.execute(f"rollback prepared {_literal(gid)}".encode())
+        for name in _values(connection, "select quote_ident(subname) from pg_subscription"):
+            _run(connection, f"alter subscription {name} disable; alter subscription {name} set (slot_name = none)")
+            _run(connection, f"drop subscription {name}")
+        _values(
+            connection,
+            "select pg_terminate_backend(active_pid, 60000) from pg_replication_slots where active_pid is not null",
+        )
+        _values(connection, "select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+        others = f"select quote_ident(datname) from pg_database where datname not in {_TEMPLATES}"
+        for name in _values(connection, others):
+            _run(connection, f"drop database {name} with (force)")
+        for name in _values(connection, "select quote_ident(pubname) from pg_publication"):
+            _run(connection, f"drop publication {name}")
+        _drop_schemas(connection)
+        for name in _values(
+            connection, "select quote_ident(rolname) from pg_roles where rolname !~ '^(postgres$|pg_)'"
+        ):
+            _run(connection, f"drop owned by {name}; drop role {name}")
+        _run(connection, "alter system reset all")
+        _run(connection, "alter database postgres reset all")
+        _run(connection, "select pg_reload_conf(), pg_stat_reset(), pg_stat_reset_shared('archiver')")
+
+
+def _drop_schemas(connection: Session) -> None:
+    """Drop what is in the schema `public`, and every other schema of a test."""
+    used = "select quote_ident(nspname) from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema'"
+    for name in _values(connection, used):
+        _run(connection, f"drop schema {name} cascade")
+    _run(connection, "create schema public; grant usage on schema public to public")
+    if connection.info.server_version >= 150000:
+        _run(connection, "alter schema public owner to pg_database_owner")
+    else:
+        _run(connection, "grant create on schema public to public")
+
+
+def _run(connection: Session, sql: str) -> None:
+    """Each statement in a transaction of its own."""
+    for statement in sql.split("; "):
+        connection.execute(statement.encode())
+
+
+def _values(connection: Session, sql: str) -> list[str]:
+    return [str(row[0]) for row in connection.execute(sql.encode()).fetchall()]
+
+
+def _literal(value: object) -> str:
+    return psycopg.sql.quote(str(value))
