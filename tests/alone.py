@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import parent_directory
+from tests.leftovers import disk_parent_directory
 
 
 class Turns:
@@ -52,4 +52,4 @@ class Turns:
 
 
 def turns() -> Turns:
-    return Turns(parent_directory())
+    return Turns(disk_parent_directory())

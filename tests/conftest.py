@@ -12,6 +12,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Protocol
 
 import hypothesis
@@ -22,7 +23,7 @@ from dba_console.demo.cluster import Cluster, Settings
 from dba_console.errors import ConsoleError
 from tests import order
 from tests.alone import turns
-from tests.leftovers import Run, remove_stale
+from tests.leftovers import Run, disk_parent_directory, parent_directory, remove_stale
 from tests.requirements import lacking, require_root
 from tests.requirements import require_tool as tool_path
 from tests.servers import MAJORS, Unavailable, server_binaries
@@ -33,7 +34,9 @@ hypothesis.settings.register_profile("suite", max_examples=25, deadline=None, de
 hypothesis.settings.register_profile("long", max_examples=300, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("suite")
 
-RUN = pytest.StashKey[Run]()
+RUNS = pytest.StashKey[list[Run]]()
+DISK = "DBA_CONSOLE_TESTS_DISK"
+"""The run's directory on a disk; what is temporary otherwise lies in memory."""
 
 
 class FreshCluster(Protocol):
@@ -60,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # the directory and the durations are the matter of the process that started the workers
     for found in remove_stale():
         print(f"left behind by a run before: {found}")
-    run = config.stash[RUN] = Run()
-    os.environ["TMPDIR"] = str(run.directory)
+    run, disk = config.stash[RUNS] = [Run(parent_directory()), Run(disk_parent_directory())]
+    os.environ |= {"TMPDIR": str(run.directory), DISK: str(disk.directory)}
     tempfile.tempdir = None  # ask again
     config.option.basetemp = config.option.basetemp or str(run.directory / "t")
     config.pluginmanager.register(Durations())
@@ -70,8 +73,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep the directory of a run that failed, until the next run; say what tests have left behind."""
-    run = session.config.stash.get(RUN, None)
-    if run is not None and not hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workerinput"):
+        return
+    for run in session.config.stash.get(RUNS, []):
         for found in run.end(keep=exitstatus != 0):
             print(f"\nleft behind: {found}")
 
@@ -136,6 +140,13 @@ def fresh_cluster() -> Iterator[FreshCluster]:
             return stack.enter_context(Cluster(binaries_of(major), settings=settings, durable=False))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def disk_directory() -> Iterator[Path]:
+    """A directory on a disk: `tmp_path` and clusters may lie in memory."""
+    with tempfile.TemporaryDirectory(dir=os.environ[DISK]) as made:
+        yield Path(made)
 
 
 @pytest.fixture

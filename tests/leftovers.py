@@ -20,20 +20,40 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+ROOM_BYTES = 6 << 30
+"""Free in memory for a run: several times what four workers were seen to take."""
 GONE_S = 10.0
 """Given to killed processes; one that hangs in a frozen file system goes once that is thawed."""
 
 
 def parent_directory() -> Path:
-    """Where this user's runs have their directories: a short path, for those of sockets are limited to 107 bytes."""
-    return Path(f"/tmp/dbat-{os.geteuid()}")
+    """Where this user's runs have their directories: a short path, for those of sockets are limited to 107 bytes.
+
+    `$DBA_CONSOLE_TESTS`, else in memory where there is room and programs may be run: making the files of a server
+    costs a fifth of the processor time there. Else /tmp.
+    """
+    place = os.environ.get("DBA_CONSOLE_TESTS") or ("/dev/shm" if _suits(Path("/dev/shm")) else "/tmp")
+    return Path(place) / f"dbat-{os.geteuid()}"
+
+
+def disk_parent_directory() -> Path:
+    """As `parent_directory`, for what has to lie on a disk."""
+    return Path(f"/var/tmp/dbat-{os.geteuid()}")
+
+
+def _suits(place: Path) -> bool:
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= ROOM_BYTES and not found.f_flag & os.ST_NOEXEC
 
 
 class Run:
-    """One run of the tests: a directory, locked until `end`."""
+    """A directory of one run of the tests, locked until `end`."""
 
-    def __init__(self, parent: Path | None = None) -> None:
-        with _locked(parent or parent_directory()) as place:
+    def __init__(self, parent: Path) -> None:
+        with _locked(parent) as place:
             self.directory = next(path for number in count(1) if not (path := place / str(number)).exists())
             self.directory.mkdir()
             self.directory.chmod(0o1777)  # as /tmp: servers run as another user
@@ -47,13 +67,14 @@ class Run:
         return found
 
 
-def remove_stale(parent: Path | None = None) -> list[str]:
+def remove_stale(*parents: Path) -> list[str]:
     """Clear the directories of runs that are no longer alive; what was found, in words."""
     found: list[str] = []
-    with _locked(parent or parent_directory()) as place:
-        for directory in sorted(place.iterdir()):
-            if directory.is_dir() and not _alive(directory):
-                found += clear(directory)
+    for parent in parents or (parent_directory(), disk_parent_directory()):
+        with _locked(parent) as place:
+            for directory in sorted(place.iterdir()):
+                if directory.is_dir() and not _alive(directory):
+                    found += clear(directory)
     return found
 
 

@@ -55,16 +55,15 @@ def read_beside(probe: HostProbe, is_report: Callable[[str], bool], *command: st
 
 
 @pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def device(disk_directory: Path) -> Iterator[str]:
     """The disk under a steady load while the tools look at it."""
-    path = tmp_path_factory.mktemp("load")
     mounts = MountProbe()
-    reading: Mounts = mounts.read(HostContext(paths={"session": str(path)})).decode()
+    reading: Mounts = mounts.read(HostContext(paths={"session": str(disk_directory)})).decode()
     mounts.close()
     disk = next(mount.device for mount in reading.mounts if "session" in mount.holds)
     if disk is None:
-        lacking(f"{path} lies on no block device")
-    with steady_io(Path(path) / "file"):
+        lacking(f"{disk_directory} lies on no block device")
+    with steady_io(disk_directory / "file"):
         yield disk
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,12 @@ from tests.requirements import lacking
 pytestmark = pytest.mark.root
 
 Mounter = Callable[..., Path]
+
+
+@pytest.fixture
+def tmp_path(disk_directory: Path) -> Path:
+    """On a disk: what is mounted below /dev is not shown."""
+    return Path(tempfile.mkdtemp(dir=disk_directory))
 
 
 @pytest.fixture
