@@ -56,8 +56,8 @@ def _start_again(cluster: Cluster, settings: Settings) -> None:
     if cluster.running and cluster.settings == settings and not archives:
         return
     cluster.stop("immediate" if archives else "fast")  # a fast stop waits for the archive command
-    for path in (cluster.data_directory / "pg_wal" / "archive_status").iterdir():
-        path.unlink()
+    for path in (cluster.data_directory / "pg_wal" / "archive_status").glob("*.ready"):
+        path.rename(path.with_suffix(".done"))
     cluster.settings = dict(settings)
     cluster.start()
 

@@ -1,0 +1,175 @@
+"""Standbys that lag, stop, and hold commits up, and subscribers: on real servers, as an agent reads them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster, scratch_directory
+from dba_console.limits import Limits
+from dba_console.limits.wal import WalLimits
+from tests.agent.test_standby import standby_of
+from tests.background import session
+from tests.conftest import FreshCluster, binaries_of
+from tests.findings.eyes import eyes
+from tests.findings.test_wal import MB, WAL, write
+from tests.postgres.sql import query, wait_for
+
+QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, standby_known_s=5.0))
+
+
+STREAMING = "select 1 from pg_stat_replication where state = 'streaming'"
+REPLAYED = "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication"
+Replicated = Callable[[int | None], tuple[Cluster, Cluster]]
+
+
+@pytest.fixture(scope="module")
+def replicated() -> Iterator[Replicated]:
+    """A primary and its standby by major version, both running, the standby streaming."""
+    with ExitStack() as stack:
+        made: dict[int | None, tuple[Cluster, Cluster]] = {}
+
+        def of(major: int | None) -> tuple[Cluster, Cluster]:
+            if major not in made:
+                primary = stack.enter_context(Cluster(binaries_of(major), durable=False))
+                made[major] = primary, stack.enter_context(standby_of(primary))
+            for cluster in made[major]:
+                cluster.start()
+            wait_for(made[major][0], STREAMING)
+            return made[major]
+
+        yield of
+
+
+def test_a_standby_that_pauses_is_behind_on_either_side(replicated: Replicated) -> None:
+    primary, standby = replicated(None)
+    wait_for(primary, REPLAYED, what="a standby that has caught up")
+    with eyes(primary.dsn(), *WAL, limits=QUICK) as here, eyes(standby.dsn(), *WAL, limits=QUICK) as there:
+        here.tick(10)
+        there.tick(10)
+        assert here.rows == there.rows == []
+        query(standby, "select pg_wal_replay_pause()")
+        write(primary, 34)
+        found = here.until("replication-lag", within_s=30)
+        own = there.until("replication-lag", within_s=30)
+        query(standby, "select pg_wal_replay_resume()")
+        wait_for(primary, REPLAYED, what="a standby that has caught up")
+        here.until_gone("replication-lag", within_s=40)
+        there.until_gone("replication-lag", within_s=40)
+    assert found.evidence["lag_bytes"] >= 32 * MB
+    assert found.text.endswith("most of it not replayed")
+    assert "replay is paused" in own.text
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_standby_that_is_stopped_is_missed_and_one_that_restarts_is_not(major: int, replicated: Replicated) -> None:
+    primary, standby = replicated(major)
+    with eyes(primary.dsn(), *WAL, limits=QUICK) as seen:
+        seen.tick(10)
+        standby.stop()
+        seen.tick(6)
+        standby.start()
+        wait_for(primary, STREAMING)
+        seen.tick(30)
+        assert seen.changes == []
+        standby.stop()
+        found = seen.until("standby-gone", within_s=20)
+        standby.start()
+        wait_for(primary, STREAMING)
+        seen.until_gone("standby-gone", within_s=6)
+    assert found.severity == "warning"
+
+
+def test_a_restart_of_the_primary_is_no_standby_that_is_gone(replicated: Replicated) -> None:
+    primary, _ = replicated(None)
+    with eyes(primary.dsn(), *WAL, limits=QUICK) as seen:
+        seen.tick(10)
+        primary.stop()
+        seen.tick(30)
+        primary.start()
+        seen.tick(2)
+        wait_for(primary, STREAMING)
+        seen.tick(30)
+        assert seen.changes == []
+
+
+def test_commits_that_hang_because_the_synchronous_standby_is_gone_are_critical(replicated: Replicated) -> None:
+    primary, standby = replicated(None)
+    query(primary, "create table t (n int)")
+    primary.reload({"synchronous_standby_names": "*", "synchronous_commit": "on"})
+    wait_for(primary, "select 1 from pg_stat_replication where sync_state = 'sync'", what="sync")
+    with eyes(primary.dsn(), *WAL, limits=QUICK) as seen:
+        seen.tick(10)
+        standby.stop()
+        with committing(primary):
+            found = seen.until("standby-gone", severity="critical", within_s=20)
+            primary.reload({"synchronous_standby_names": "", "synchronous_commit": "off"})
+    assert "commits wait for a synchronous standby (1 session waits now)" in found.text
+
+
+@contextmanager
+def committing(primary: Cluster) -> Iterator[None]:
+    """A session whose commit waits for a standby; it ends when the commit does."""
+    connection = session(primary, name="order")
+    thread = threading.Thread(target=connection.execute, args=("insert into t values (1)",), daemon=True)
+    thread.start()
+    try:
+        wait_for(primary, "select 1 from pg_stat_activity where wait_event = 'SyncRep'", what="a wait")
+        yield
+        thread.join(60)
+    finally:
+        if thread.is_alive():
+            connection.cancel_safe()
+            thread.join(10)
+        connection.close()
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_subscription_that_is_disabled_is_missed_as_a_subscriber(major: int, reused_cluster: FreshCluster) -> None:
+    publisher, subscriber = reused_cluster({"wal_level": "logical"}, major=major), reused_cluster(major=major)
+    for cluster in (publisher, subscriber):
+        query(cluster, "create table orders (id int primary key)")
+    query(publisher, "insert into orders values (1)")
+    query(publisher, "create publication all_orders for table orders")
+    query(subscriber, f"create subscription shop connection '{publisher.dsn()}' publication all_orders")
+    wait_for(subscriber, "select 1 from orders", what="the table copied")
+    wait_for(publisher, "select count(*) = 1 from pg_stat_replication", what="one walsender")
+    with eyes(publisher.dsn(), *WAL, limits=QUICK) as seen:
+        seen.tick(20)
+        assert seen.changes == [], "the worker that copied the table is not missed"
+        query(subscriber, "alter subscription shop disable")
+        wait_for(publisher, "select count(*) = 0 from pg_stat_replication", what="it disabled")
+        found = seen.until("standby-gone", within_s=20)
+    assert found.text.startswith("Subscriber shop is gone")
+
+
+def test_a_base_backup_that_ends_is_not_missed(reused_cluster: FreshCluster, tmp_path: Path) -> None:
+    cluster = reused_cluster()
+    place = Path(scratch_directory()) / f"dba-console-{tmp_path.name}-backup"
+    known = Limits(wal=WalLimits(standby_known_s=0.0))
+    try:
+        with eyes(cluster.dsn(), *WAL, limits=known) as seen, backing_up(cluster, place):
+            wait_for(cluster, "select 1 from pg_stat_replication", what="a base backup")
+            seen.tick(6)
+            assert seen.picture.current["pg.replication"].value().standbys
+        seen_after = seen.rows
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    assert seen_after == []
+
+
+@contextmanager
+def backing_up(cluster: Cluster, place: Path) -> Iterator[None]:
+    """A slow base backup, over when the block is."""
+    arguments = ["-D", str(place), "-d", cluster.dsn(), "-r", "8M", "-c", "fast", "--no-sync"]
+    thread = threading.Thread(target=cluster.run, args=("pg_basebackup", *arguments))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(60)
