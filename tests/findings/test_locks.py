@@ -4,102 +4,121 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
 from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import Cluster
 from dba_console.limits import Limits
+from dba_console.limits.connections import ConnectionLimits
 from dba_console.limits.locks import LockLimits
-from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
+from dba_console.samples.postgres import Locks
+from tests.background import idle_in_transaction, session, wait_until
 from tests.conftest import FreshCluster
-from tests.findings.eyes import eyes
-from tests.findings.watching import now_us, seconds_since, watching
+from tests.findings.eyes import Eyes, eyes
+from tests.postgres.sql import LIMIT_S, query, wait_for
 
+READ = "select count(*) from orders"
 OURS = ("lock-queue", "dump-blocks", "lock-blocker", "idle-in-transaction", "wraparound-vacuum")
-SOON = Limits(locks=LockLimits(blocker_s=0.5, blocker_many_s=0.5, queue_critical_least_s=0.5))
+SOON = Limits(
+    connections=ConnectionLimits(idle_transaction_blocks_s=0.5),
+    locks=LockLimits(blocker_s=0.5, blocker_many_s=0.5, queue_critical_least_s=0.5, queue_long_s=0.5),
+)
 
 
 @pytest.fixture
-def clients(fresh_cluster: FreshCluster) -> Iterator[tuple[Cluster, Clients]]:
-    """A cluster with a table of some megabytes, and real clients of it."""
-    cluster = fresh_cluster({"max_prepared_transactions": 5})
-    cluster.psql("create table orders as select n as id, 'paid'::text as state from generate_series(1, 200000) n")
+def clients(reused_cluster: FreshCluster) -> Iterator[tuple[Cluster, Clients]]:
+    """A cluster with a table of some megabytes, more than a pipe and sockets hold, and real clients of it."""
+    cluster = reused_cluster({"max_prepared_transactions": 5})
+    rows = "select n as id, 'paid'::text as state, repeat('x', 200) as note from generate_series(1, 30000) n"
+    query(cluster, f"create table orders as {rows}")
     made = Clients(cluster, "clients.log")
     yield cluster, made
     made.stop()
 
 
 @contextmanager
-def waiters(cluster: Cluster, count: int, sql: str, name: str = "web") -> Iterator[None]:
-    """So many sessions that wait for a lock."""
+def waiters(cluster: Cluster, count: int, sql: str, name: str = "web") -> Iterator[list[int]]:
+    """So many sessions that wait for a lock; gives their process ids. They are cancelled at the end."""
     with ExitStack() as stack:
-        for _ in range(count):
-            stack.enter_context(waiting_for_lock(cluster, sql, name=name))
-        yield
+        waiting = [stack.enter_context(closing(session(cluster, name=name))) for _ in range(count)]
+        for each in waiting:
+            stack.callback(each.cancel_safe)
+            each.pgconn.send_query(sql.encode())
+        pids = [each.info.backend_pid for each in waiting]
+        held = f"select count(*) = {count} from pg_stat_activity where pid = any (array{pids}) and wait_event_type"
+        wait_for(cluster, f"{held} = 'Lock'", what=f"{count} of {name} waiting for a lock")
+        yield pids
+
+
+@contextmanager
+def waiter(cluster: Cluster, sql: str, name: str) -> Iterator[int]:
+    """A session that waits for a lock; gives its process id."""
+    with waiters(cluster, 1, sql, name) as [pid]:
+        yield pid
 
 
 def stuck_dump(cluster: Cluster, clients: Clients) -> None:
     """A pg_dump whose output nobody reads: it stays in the middle of the table."""
     clients.start("pg_dump", "-d", cluster.dsn(), output=subprocess.PIPE)
     copies = "select 1 from pg_stat_activity where application_name = 'pg_dump' and wait_event = 'ClientWrite'"
-    wait_until(lambda: cluster.psql(copies), what="the dump to wait for its reader")
+    wait_for(cluster, copies, what="the dump to wait for its reader")
 
 
-def test_a_queue_behind_a_dump_is_told_within_five_seconds_as_one_finding(
-    clients: tuple[Cluster, Clients], tmp_path: Path
-) -> None:
+def test_a_queue_behind_a_dump_is_told_within_five_seconds_as_one_finding(clients: tuple[Cluster, Clients]) -> None:
     cluster, programs = clients
-    with watching(cluster.dsn(), tmp_path) as seen:
+    with eyes(cluster.dsn(), *OURS, limits=SOON) as seen:
         stuck_dump(cluster, programs)
-        began_us = now_us()
         with (
-            waiting_for_lock(cluster, "alter table orders add column note text", name="migration") as migration,
-            waiters(cluster, 6, "select count(*) from orders"),
+            waiter(cluster, "alter table orders add column remark text", name="migration") as migration,
+            waiters(cluster, 6, READ),
         ):
-            told = seen.raised("lock-queue")
-            row = seen.open("lock-queue", severity="critical", within_s=25)
-            critical = seen.critical()
-    assert 0 <= seconds_since(began_us, told) <= 5.0
-    assert critical == {"lock-queue"}
+            seen.until("lock-queue", within_s=5)
+            wait_for(cluster, lasts(migration, 0.5))
+            row = seen.until("lock-queue", severity="critical", within_s=5)
+    assert seen.ids("critical") == {"lock-queue"}
     assert row.id == "lock-queue"
-    assert row.text.startswith(f"6 sessions wait behind migration (pid {migration}: alter table orders add column note")
+    assert row.text.startswith(
+        f"6 sessions wait behind migration (pid {migration}: alter table orders add column remark"
+    )
     assert "on public.orders" in row.text and "for the dump pg_dump (postgres, pid " in row.text
     assert row.runbook == "lock-queue"
 
 
-def test_a_transaction_left_open_that_holds_rows_is_told_within_five_seconds(
-    clients: tuple[Cluster, Clients], tmp_path: Path
+def lasts(pid: int, seconds: float) -> str:
+    """Whether a session has been in its state for longer, by the server's clock."""
+    return f"select 1 from pg_stat_activity where pid = {pid} and clock_timestamp() - state_change > '{seconds} s'"
+
+
+def test_a_transaction_left_open_that_holds_rows_is_told_when_it_was_idle_for_two_seconds(
+    clients: tuple[Cluster, Clients],
 ) -> None:
     cluster, _ = clients
     update = "update orders set state = 'open' where id = 1"
-    with watching(cluster.dsn(), tmp_path) as seen, ExitStack() as left:
-        began_us = now_us()
+    with eyes(cluster.dsn(), *OURS) as seen, ExitStack() as left:
         pid = left.enter_context(idle_in_transaction(cluster, update, name="price-correction"))
         left.enter_context(waiters(cluster, 6, update))
-        told = seen.raised("idle-in-transaction")
-        row = seen.open("idle-in-transaction")
-    assert 0 <= seconds_since(began_us, told) <= 5.0
+        wait_for(cluster, lasts(pid, 2.1))
+        row = seen.until("idle-in-transaction", within_s=3)
     assert row.id == "idle-in-transaction"
     assert row.text.startswith(f"price-correction (postgres, pid {pid}) is idle in transaction for ")
     assert "and 6 sessions wait behind it" in row.text
     assert row.text.endswith(f"last statement: {update}")
-    assert seen.never_critical()
+    assert seen.ids("critical") == set()
 
 
 @pytest.mark.pg(14, 18)
 def test_a_queue_behind_a_transaction_left_open_is_one_finding_on_every_version(server: Cluster) -> None:
-    server.psql("create table parts (id int)")
+    query(server, "create table parts (id int)")
     try:
         with (
             eyes(server.dsn(), *OURS, limits=SOON) as seen,
             idle_in_transaction(server, "select count(*) from parts", name="report") as pid,
-            waiting_for_lock(server, "truncate parts", name="cleanup"),
+            waiter(server, "truncate parts", name="cleanup"),
             waiters(server, 4, "select count(*) from parts"),
         ):
-            wait_until(lambda: _idle_for(server, pid, 2.1), what="two seconds of idleness")
+            wait_for(server, lasts(pid, 0.6))
             seen.until("idle-in-transaction", within_s=3)
             seen.tick(2)
             (row,) = seen.rows
@@ -107,13 +126,7 @@ def test_a_queue_behind_a_transaction_left_open_is_one_finding_on_every_version(
             assert row.text.startswith("4 sessions wait behind cleanup (pid ")
             assert f"because report (postgres, pid {pid}) is idle in transaction" in row.text
     finally:
-        server.psql("drop table parts")
-
-
-def _idle_for(cluster: Cluster, pid: int, seconds: float) -> str:
-    return cluster.psql(
-        f"select 1 from pg_stat_activity where pid = {pid} and clock_timestamp() - state_change > '{seconds} s'"
-    )
+        query(server, "drop table parts")
 
 
 def test_ddl_alone_behind_a_dump_is_told_by_the_dump(clients: tuple[Cluster, Clients]) -> None:
@@ -121,8 +134,9 @@ def test_ddl_alone_behind_a_dump_is_told_by_the_dump(clients: tuple[Cluster, Cli
     stuck_dump(cluster, programs)
     with (
         eyes(cluster.dsn(), *OURS, limits=SOON) as seen,
-        waiting_for_lock(cluster, "alter table orders add column note text", name="migration"),
+        waiter(cluster, "alter table orders add column remark text", name="migration") as pid,
     ):
+        wait_for(cluster, lasts(pid, 0.6))
         row = seen.until("dump-blocks", within_s=5)
     assert row.id == "dump-blocks"
     assert row.severity == "warning"
@@ -133,8 +147,9 @@ def test_a_session_at_work_that_holds_others_up_is_told_with_its_statement(clien
     cluster, programs = clients
     statements = ("begin;", "lock table orders;", "select pg_sleep(600);")
     programs.psql(*statements, application="maintenance", dbname="postgres")
-    wait_until(lambda: cluster.psql("select 1 from pg_stat_activity where wait_event = 'PgSleep'"))
-    with eyes(cluster.dsn(), *OURS, limits=SOON) as seen, waiters(cluster, 2, "select count(*) from orders"):
+    wait_for(cluster, "select 1 from pg_stat_activity where wait_event = 'PgSleep'")
+    with eyes(cluster.dsn(), *OURS, limits=SOON) as seen, waiters(cluster, 2, READ) as pids:
+        wait_for(cluster, lasts(pids[1], 0.6))
         row = seen.until("lock-blocker", within_s=5)
     assert row.id == "lock-blocker"
     assert "2 sessions wait for maintenance (postgres, pid " in row.text
@@ -148,36 +163,48 @@ def test_a_prepared_transaction_that_holds_others_up_is_told_by_its_name(clients
         preparing.execute("lock table orders")
         preparing.execute("prepare transaction 'order-4711'")
     try:
-        with eyes(cluster.dsn(), *OURS, limits=SOON) as seen, waiters(cluster, 1, "select count(*) from orders"):
+        with eyes(cluster.dsn(), *OURS, limits=SOON) as seen, waiter(cluster, READ, "web") as pid:
+            wait_for(cluster, lasts(pid, 0.6))
             row = seen.until("lock-blocker", within_s=15)
         assert "for the prepared transaction order-4711" in row.text
     finally:
-        cluster.psql("rollback prepared 'order-4711'")
+        query(cluster, "rollback prepared 'order-4711'")
 
 
 def test_a_role_that_sees_no_other_sessions_still_sees_the_queue(clients: tuple[Cluster, Clients]) -> None:
     cluster, _ = clients
-    cluster.psql("create role weak login")
+    query(cluster, "create role weak login")
     with (
         eyes(cluster.dsn(user="weak"), *OURS, limits=SOON) as seen,
-        idle_in_transaction(cluster, "select count(*) from orders", name="report") as pid,
-        waiting_for_lock(cluster, "truncate orders", name="cleanup") as waiter,
-        waiters(cluster, 4, "select count(*) from orders"),
+        idle_in_transaction(cluster, READ, name="report") as pid,
+        waiter(cluster, "truncate orders", name="cleanup") as cleanup,
+        waiters(cluster, 4, READ),
     ):
         row = seen.until("lock-queue", within_s=5)
-    assert row.text.startswith(f"4 sessions wait behind cleanup (pid {waiter}: AccessExclusiveLock) on ")
+    assert row.text.startswith(f"4 sessions wait behind cleanup (pid {cleanup}: AccessExclusiveLock) on ")
     assert row.text.endswith(f"for report (postgres, pid {pid})")
     assert "privilege" not in row.text
 
 
-def test_contention_of_an_ordinary_load_is_no_finding(clients: tuple[Cluster, Clients], tmp_path: Path) -> None:
+def test_contention_of_an_ordinary_load_is_no_finding(clients: tuple[Cluster, Clients]) -> None:
     """Twenty clients that all want the one row of pgbench_branches, as fast as they can."""
     cluster, programs = clients
     cluster.run("pgbench", "-i", "-q", "-s", "1", cluster.dsn())
-    programs.pgbench("-c", "20", role="postgres", application="bench", dbname="postgres")
-    with watching(cluster.dsn(), tmp_path) as seen:
-        frame = seen.watch.until(lambda frame: (frame.locks.waiting or 0) > 5, what="contention")
-        seen.calm(10)
-        told = [event.text for rule in OURS for event in seen.news(rule)]
-    assert frame.locks.waiting
-    assert told == []
+    with eyes(cluster.dsn(), *OURS) as seen:
+        programs.pgbench("-c", "20", role="postgres", application="bench", dbname="postgres")
+        contended: list[int] = []
+
+        def contention() -> bool:
+            contended.append(waiting(seen))
+            return sum(count > 5 for count in contended) >= 20
+
+        wait_until(contention, LIMIT_S, what="contention in twenty readings")
+        programs.stop()
+        assert seen.changes == []
+
+
+def waiting(seen: Eyes) -> int:
+    """Sessions that wait for a lock in the next reading."""
+    seen.tick()
+    locks = seen.picture.now("pg.locks", Locks)
+    return 0 if locks is None else len(locks.waiters)
