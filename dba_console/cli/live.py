@@ -31,6 +31,8 @@ SILENCE_S = 15.0
 PATIENCE_S = 6.0
 """Waited at most for a first complete picture: longer than an attempt to connect may take."""
 EVENTS_KEPT = 200
+RATED = ("pg.activity", "host.cpu", "host.disks", "host.vmstat")
+"""Parts that are read each second and shown as rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,11 @@ def first_view(live: Live, *, clock: Clock = SYSTEM) -> View:
 
 
 def _complete(picture: Picture) -> bool:
-    activity = picture.latest.get("pg.activity")
-    if activity is None or "self" not in picture.previous:
+    """Whether all that is read each second was read twice: an agent may tick four times in it, each part once."""
+    if "pg.activity" not in picture.latest or "self" not in picture.previous:
         return False
-    return activity.part.reading is None or "pg.activity" in picture.previous
+    known = (name for name in RATED if (newest := picture.latest.get(name)) and newest.part.reading is not None)
+    return all(name in picture.previous for name in known)
 
 
 def _attached(target: Target) -> _AgentLive | None:
