@@ -12,7 +12,7 @@ def test_every_value_is_shown_with_where_it_came_from(console: Console) -> None:
     done = console.run("config", "show", "--json", DBA_CONSOLE_SESSIONS="/srv/sessions")
     found = {row["key"]: (row["value"], row["origin"]) for row in done.objects()}
     assert found["agent.grace"] == ("1h", f"{console.config}:2")
-    assert found["agent.interval"] == ("1s", "default")
+    assert found["agent.statement_timeout"] == ("2s", "default")
     assert found["recording.directory"] == ("/srv/sessions", "environment DBA_CONSOLE_SESSIONS")
     assert found["targets.prod.dsn"][0] == "host=db1 password=********"
     assert "s3cret" not in done.out + done.err + console.run("config", "show").out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.dumping.keying import APPLICATION
-from tests.background import wait_until
+from tests.background import session, wait_until
 from tests.cli.console import Console, Done
 from tests.conftest import binaries_of
 
@@ -52,12 +53,17 @@ class Ground:
     def command(self, database: str, *more: str) -> list[str]:
         return ["dumps", "keys", str(self.archive), "--dsn", self.cluster.dsn(dbname=database), *more]
 
-    def restored(self, database: str, place: Path) -> str:
+    def until(self, question: str, answer: int, what: str) -> None:
+        with closing(session(self.cluster)) as asking:
+            wait_until(lambda: [(answer,)] == asking.execute(question).fetchall(), LONG_S, what=what)
+
+    def restored(self, database: str) -> str:
         """A new database with everything but the keys."""
-        listed = self.console.run("dumps", "keys", str(self.archive), "--list", timeout=LONG_S)
-        assert listed.code == 0, listed.err
-        chosen = place / "list"
-        chosen.write_text(listed.out)
+        chosen = self.archive.with_name("list")
+        if not chosen.exists():
+            listed = self.console.run("dumps", "keys", str(self.archive), "--list", timeout=LONG_S)
+            assert listed.code == 0, listed.err
+            chosen.write_text(listed.out)
         self.restore(database, "-j", "2", "-L", str(chosen))
         return database
 
@@ -89,11 +95,9 @@ def ground(dumped: tuple[Cluster, Path], console: Console) -> Ground:
     return Ground(*dumped, console)
 
 
-def test_the_keys_are_those_that_pg_restore_makes_and_a_second_time_nothing_is_left_to_do(
-    ground: Ground, tmp_path: Path
-) -> None:
+def test_the_keys_are_those_that_pg_restore_makes_and_a_second_time_nothing_is_left_to_do(ground: Ground) -> None:
     ground.restore("whole")
-    made = ground.restored("apart", tmp_path)
+    made = ground.restored("apart")
     assert ground.cluster.psql(_VALID, dbname=made) == "0|0"
     done = ground.keys(made, "-j", "3")
     assert done.code == 0, done.err
@@ -106,10 +110,8 @@ def test_the_keys_are_those_that_pg_restore_makes_and_a_second_time_nothing_is_l
     assert ground.cluster.psql(_KEYS, dbname=made) == ground.cluster.psql(_KEYS, dbname="whole")
 
 
-def test_a_key_that_does_not_hold_is_told_with_its_object_and_the_others_are_made(
-    ground: Ground, tmp_path: Path
-) -> None:
-    made = ground.restored("broken", tmp_path)
+def test_a_key_that_does_not_hold_is_told_with_its_object_and_the_others_are_made(ground: Ground) -> None:
+    made = ground.restored("broken")
     ground.cluster.psql("insert into a values (1000, 1, 1001)", dbname=made)
     done = ground.keys(made)
     assert done.code == 7
@@ -121,8 +123,8 @@ def test_a_key_that_does_not_hold_is_told_with_its_object_and_the_others_are_mad
     assert (int(valid), there) == (int(whole[0]) - 1, whole[1])
 
 
-def test_ended_in_the_middle_it_leaves_no_session_and_can_be_begun_again(ground: Ground, tmp_path: Path) -> None:
-    made = ground.restored("ended", tmp_path)
+def test_ended_in_the_middle_it_leaves_no_session_and_can_be_begun_again(ground: Ground) -> None:
+    made = ground.restored("ended")
     assert ground.keys(made).code == 0
     unchecked = "update pg_constraint set convalidated = false where contype = 'f' and conrelid = 'a'::regclass"
     ground.cluster.psql(unchecked, dbname=made)
@@ -130,10 +132,10 @@ def test_ended_in_the_middle_it_leaves_no_session_and_can_be_begun_again(ground:
         holder.execute("lock table a in share update exclusive mode")
         with ground.console.running(*ground.command(made)) as process:
             waits = f"{_SESSIONS} and wait_event_type = 'Lock' and query like '%VALIDATE%'"
-            wait_until(lambda: ground.cluster.psql(waits) == "1", LONG_S, what="a key that waits to be validated")
+            ground.until(waits, 1, "a key that waits to be validated")
             process.send_signal(signal.SIGTERM)
             process.wait(LONG_S)
-            wait_until(lambda: ground.cluster.psql(_SESSIONS) == "0", LONG_S, what="the end of its sessions")
+            ground.until(_SESSIONS, 0, "the end of its sessions")
         holder.rollback()
     again = ground.keys(made)
     assert again.code == 0, again.err

@@ -17,14 +17,14 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.dumping.scratch import NAME
 from dba_console.probes.host.children import Children
-from tests.background import wait_until
+from tests.background import session, wait_until
 from tests.cli.console import Console, Done
 from tests.conftest import binaries_of
 from tests.disks import fill, mounted
 
 DATABASE = "app"
 TABLES = 6
-ROWS = 30_000
+ROWS = 3_000
 STRANGE = 'a "b".c\n; d'
 LONG_S = 240.0
 """For whatever is waited for: the machine may have other things to do."""
@@ -50,8 +50,9 @@ class Ground:
         subprocess.run([program, "-d", self.dsn, "-f", str(path), *arguments], check=True, capture_output=True)
         return path
 
-    def until(self, question: str, answer: str, what: str) -> None:
-        wait_until(lambda: self.sql(question) == answer, LONG_S, what=what)
+    def until(self, question: str, answer: int, what: str) -> None:
+        with closing(session(self.cluster, dbname=DATABASE)) as asking:
+            wait_until(lambda: [(answer,)] == asking.execute(question).fetchall(), LONG_S, what=what)
 
     @contextmanager
     def held(self, *more: str) -> Iterator[tuple[subprocess.Popen[str], psycopg.Connection[tuple[object, ...]]]]:
@@ -60,7 +61,7 @@ class Ground:
             holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
             with self.console.running("dumps", "sweep", self.dsn, "-j", "2", *more) as process:
                 waits = f"{_TRIALS} and wait_event_type = 'Lock'"
-                self.until(waits, "1", "a trial that waits for the catalog")
+                self.until(waits, 1, "a trial that waits for the catalog")
                 yield process, holder
                 holder.rollback()
 
@@ -127,7 +128,7 @@ def test_a_killed_sweep_takes_its_dump_with_it_and_the_next_one_tidies_up(ground
     with ground.held("--to", str(tmp_path)) as (process, _):
         process.send_signal(signal.SIGKILL)
         process.wait(LONG_S)
-        ground.until(_TRIALS, "0", "the end of the killed sweep's pg_dump")
+        ground.until(_TRIALS, 0, "the end of the killed sweep's pg_dump")
         assert len(sweeps_in(tmp_path)) == 1
     done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "1")
     assert done.code == 0, done.err
@@ -149,7 +150,7 @@ def test_a_sweep_that_is_told_to_stop_leaves_nothing(ground: Ground, tmp_path: P
         process.send_signal(number)
         assert process.wait(LONG_S) == 130
         assert list(tmp_path.iterdir()) == []
-        ground.until(_TRIALS, "0", "the end of its pg_dump")
+        ground.until(_TRIALS, 0, "the end of its pg_dump")
     assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
 
 
@@ -169,7 +170,7 @@ def test_a_lock_that_is_asked_for_in_the_middle_is_named_as_what_ended_it(ground
     with ground.held("--to", str(tmp_path)) as (process, holder), closing(psycopg.connect(ground.dsn)) as other:
         other.pgconn.send_query(b"begin; lock table t1 in access exclusive mode")
         waits = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and not granted"
-        ground.until(waits, "1", "the one who asks")
+        ground.until(waits, 1, "the one who asks")
         holder.rollback()
         assert process.wait(LONG_S) == 7
         assert process.stderr is not None
@@ -196,12 +197,12 @@ def test_it_takes_no_connection_that_others_may_need(ground: Ground, tmp_path: P
 
 @pytest.mark.root
 def test_a_place_without_room_is_refused_and_one_that_fills_up_is_left(ground: Ground, tmp_path: Path) -> None:
-    with mounted("tmpfs", tmp_path / "small", "-o", "size=8m") as small:
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=1m") as small:
         assert ground.dumps("estimate", ground.dsn, "--to", str(small)).code == 7
         done = ground.dumps("sweep", ground.dsn, "--to", str(small))
         assert done.code == 8
         assert "free" in done.err
-    with mounted("tmpfs", tmp_path / "enough", "-o", "size=64m") as place:
+    with mounted("tmpfs", tmp_path / "enough", "-o", "size=16m") as place:
         with ground.held("--to", str(place)) as (process, _):
             fill(place)  # by somebody else, meanwhile
             assert process.wait(LONG_S) == 7
@@ -224,7 +225,7 @@ def test_a_password_is_neither_in_the_arguments_nor_in_what_is_said(ground: Grou
         with ground.console.running(
             "dumps", "sweep", ground.dsn, "-j", "1", "--to", str(tmp_path), **environment
         ) as process:
-            ground.until(f"{_TRIALS} and wait_event_type = 'Lock'", "1", "a trial that waits")
+            ground.until(f"{_TRIALS} and wait_event_type = 'Lock'", 1, "a trial that waits")
             arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
             assert any(b"dba-console-sweep" in one for one in arguments), "the trial itself is among them"
             assert not any(b"hunter2" in one for one in arguments)

@@ -3,51 +3,47 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.cli.console import Console, Done
+from tests.cli.console import BUSY_HOST, Agent, Console, Done, own_console
 
-FILLING = """
+FILLING = (
+    BUSY_HOST
+    + """
 [findings.connections]
 near_pct = 0.5
 clear_pct = 0.1
 critical_pct = {critical}
 storm_warn_pct = 0.1
 """
+)
 """The console's own connection is enough to be near such a limit."""
+RULE = "connections-filling"
 
 
-@pytest.fixture
-def watched(console: Console, cluster: Cluster) -> Iterator[Console]:
-    """A console with an agent that finds the server's connections nearly taken."""
-    with watching(console, cluster):
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster) -> Iterator[Console]:
+    """A console with an agent that finds the server's connections nearly taken. Its findings stay as they are."""
+    with own_console() as console, watching(console, cluster):
         yield console
 
 
 @contextmanager
-def watching(console: Console, cluster: Cluster, critical: float = 95.0) -> Iterator[None]:
-    console.write_config(FILLING.format(critical=critical))
-    with console.running("record", cluster.dsn()):
-        until(console, cluster, lambda done: "connections-filling" in done.out)
-        yield
+def watching(console: Console, cluster: Cluster) -> Iterator[Agent]:
+    console.write_config(FILLING.format(critical=95.0))
+    with console.watching(cluster.dsn()) as agent:
+        agent.raised(RULE)
+        yield agent
 
 
-def until(console: Console, cluster: Cluster, wanted: Callable[[Done], bool]) -> Done:
-    """`findings list`, asked until it says so."""
-
-    def asked() -> Done | None:
-        done = console.run("findings", "list", cluster.dsn())
-        return done if wanted(done) else None
-
-    return wait_until(asked, 30, what="the finding")
+def until(agent: Agent, state: str) -> None:
+    """Wait until the finding is in that state."""
+    agent.until(lambda frame: [row.state for row in frame.findings if row.rule == RULE] == [state], f"{RULE}: {state}")
 
 
 def test_a_finding_is_listed_with_when_it_began_and_how_severe_it_is(watched: Console, cluster: Cluster) -> None:
@@ -76,32 +72,33 @@ def test_the_findings_are_in_the_object_of_show(watched: Console, cluster: Clust
     assert [one["severity"] for one in tick["findings"] if one["id"] == "connections-filling"] == ["warning"]
 
 
-def test_an_acknowledged_finding_carries_name_and_note_and_is_an_event(watched: Console, cluster: Cluster) -> None:
-    done = watched.run("findings", "ack", "connections-filling", "--note", "pool is being resized", cluster.dsn())
-    assert done.code == 0, done.err
-    assert "acknowledged by" in done.out
-    listed = until(watched, cluster, lambda done: "acknowledged" in done.out)
-    assert listed.code == 0
-    [tick] = watched.run("show", "--json", "events", cluster.dsn()).objects()
-    assert any("pool is being resized" in row["text"] for row in tick["panels"]["events"]["rows"])
+def test_an_acknowledged_finding_carries_name_and_note_and_is_an_event(console: Console, cluster: Cluster) -> None:
+    with watching(console, cluster) as agent:
+        done = console.run("findings", "ack", RULE, "--note", "pool is being resized", cluster.dsn())
+        assert done.code == 0, done.err
+        assert "acknowledged by" in done.out
+        until(agent, "acknowledged")
+        listed = console.run("findings", "list", cluster.dsn())
+        assert listed.code == 0 and "acknowledged" in listed.out
+        [tick] = console.run("show", "--json", "events", cluster.dsn()).objects()
+        assert any("pool is being resized" in row["text"] for row in tick["panels"]["events"]["rows"])
 
 
-def test_a_silenced_finding_no_longer_alarms_until_it_is_taken_back(watched: Console, cluster: Cluster) -> None:
-    assert watched.run("check", cluster.dsn()).code == 1
-    assert watched.run("findings", "silence", "connections-filling", "--for", "1h", cluster.dsn()).code == 0
-    until(watched, cluster, lambda done: "silenced" in done.out)
-    quiet = watched.run("check", cluster.dsn())
-    assert (quiet.code, "silenced" in quiet.out) == (0, True)
-    assert watched.run("findings", "unsilence", "connections-filling", cluster.dsn()).code == 0
-    until(watched, cluster, lambda done: "silenced" not in done.out)
-    assert watched.run("check", cluster.dsn()).code == 1
-
-
-def test_a_silence_outlives_the_agent_that_was_told(console: Console, cluster: Cluster) -> None:
-    with watching(console, cluster):
-        assert console.run("findings", "silence", "connections-filling", "--for", "1h", cluster.dsn()).code == 0
-    with watching(console, cluster):
-        until(console, cluster, lambda done: "silenced" in done.out)
+def test_a_silenced_finding_no_longer_alarms_not_even_by_another_agent_until_it_is_taken_back(
+    console: Console, cluster: Cluster
+) -> None:
+    with watching(console, cluster) as agent:
+        assert console.run("check", cluster.dsn()).code == 1
+        assert console.run("findings", "silence", RULE, "--for", "1h", cluster.dsn()).code == 0
+        until(agent, "silenced")
+        quiet = console.run("check", cluster.dsn())
+        assert (quiet.code, "silenced" in quiet.out) == (0, True)
+    with watching(console, cluster) as agent:
+        until(agent, "silenced")
+        assert "silenced" in console.run("findings", "list", cluster.dsn()).out
+        assert console.run("findings", "unsilence", RULE, cluster.dsn()).code == 0
+        until(agent, "open")
+        assert console.run("check", cluster.dsn()).code == 1
 
 
 def test_what_is_said_of_a_finding_nobody_raised_is_refused_with_a_hint(watched: Console, cluster: Cluster) -> None:
@@ -135,17 +132,13 @@ def test_check_without_an_agent_follows_the_configured_figures(
     assert "connections-filling" in done.out.splitlines()[0]
 
 
-def test_a_raised_finding_can_be_gone_to_in_the_recording(cluster: Cluster) -> None:
-    home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
-    try:
-        console = Console(home)
-        with watching(console, cluster):
-            pass
-        done = console.run("replay", "last", "--at", "finding:connections-filling", "--show", "--json")
-        assert done.code == 0, done.err
-        assert "connections-filling" in [one["id"] for one in json.loads(done.out)["findings"]]
-    finally:
-        shutil.rmtree(home)
+def test_a_raised_finding_can_be_gone_to_in_the_recording(watched: Console) -> None:
+    def shown() -> Done | None:
+        done = watched.run("replay", "last", "--at", "finding:connections-filling", "--show", "--json")
+        return done if done.code == 0 else None
+
+    done = wait_until(shown, 60, what="the finding in the recording")
+    assert "connections-filling" in [one["id"] for one in json.loads(done.out)["findings"]]
 
 
 def test_every_rule_is_listed_with_what_it_tells(console: Console) -> None:

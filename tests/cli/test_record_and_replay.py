@@ -5,44 +5,37 @@ from __future__ import annotations
 import shutil
 import signal
 import sqlite3
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.background import idle_sessions, wait_until
-from tests.cli.console import Console, Done
+from tests.background import idle_sessions, session, wait_until
+from tests.cli.console import BUSY_HOST, LISTENS_S, Agent, Console, Done, own_console
 
-SEAT = "select pid from pg_stat_activity where application_name like 'dba-console%'"
+SEATS = "select string_agg(pid::text, ' ') from pg_stat_activity where application_name like 'dba-console%'"
 
 
 @pytest.fixture(scope="module")
 def recorded(cluster: Cluster) -> Iterator[Console]:
     """A console whose only session was recorded for three seconds with three idle sessions on the server."""
-    home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
-    try:
-        console = Console(home)
+    with own_console() as console:
         with idle_sessions(cluster, 3, name="loafer"):
             done = console.run("record", "--for", "3s", cluster.dsn())
         assert done.code == 0, done.err
         assert done.err.startswith("watching ")
         yield console
-    finally:
-        shutil.rmtree(home)
 
 
-@contextmanager
-def recording(console: Console, cluster: Cluster) -> Iterator[None]:
-    """An agent under `record`, ended in order."""
-    with console.running("record", cluster.dsn()) as process:
-        wait_until(lambda: list(console.runtime.glob("*.sock")), what="the agent listening")
-        yield
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
-        assert (process.returncode, out, len(err.splitlines())) == (0, "", 1), err
+@pytest.fixture(scope="module")
+def recording(cluster: Cluster) -> Iterator[tuple[Console, Agent]]:
+    """A console with an agent under `record`."""
+    with own_console() as console:
+        console.write_config(BUSY_HOST)
+        with console.watching(cluster.dsn()) as agent:
+            yield console, agent
 
 
 def only(done: Done) -> dict[str, object]:
@@ -181,22 +174,28 @@ def test_what_a_session_cannot_do_yet_is_unsupported(recorded: Console, command:
     assert "not part of this version" in done.err
 
 
-def test_show_check_and_doctor_use_the_agent_that_runs(console: Console, cluster: Cluster) -> None:
-    with recording(console, cluster):
-        [agent] = console.run("attach", "--json").objects()
-        pid = cluster.psql(SEAT)
+def test_show_check_and_doctor_use_the_agent_that_runs(recording: tuple[Console, Agent], cluster: Cluster) -> None:
+    console, agent = recording
+    agent.until(lambda frame: frame.connections.source == "sql", "its own connection")
+    with closing(session(cluster)) as asking:
+
+        def seats() -> str:
+            [(pids,)] = asking.execute(SEATS).fetchall()
+            return str(pids)
+
+        wait_until(lambda: len(seats().split()) == 1, 60, what="the agent's connection alone")
+        pid = seats()
         assert only(console.run("show", "--json", cluster.dsn()))["seq"]
-        assert cluster.psql(SEAT) == pid
-        assert console.run("check", cluster.dsn()).code == 0
-        doctor = console.run("doctor", cluster.dsn())
-        listed = console.run("attach", "--list").out
-    assert f"the running agent (pid {agent['pid']})" in doctor.out
-    assert str(agent["pid"]) in listed
+        assert seats() == pid
+    assert console.run("check", cluster.dsn()).code == 0
+    assert f"the running agent (pid {agent.process.pid})" in console.run("doctor", cluster.dsn()).out
+    [listed] = console.run("attach", "--json").objects()
+    assert listed["pid"] == agent.process.pid
+    assert str(agent.process.pid) in console.run("attach", "--list").out
 
 
-def test_the_agents_events_come_with_what_show_prints(console: Console, cluster: Cluster) -> None:
-    with recording(console, cluster):
-        shown = only(console.run("show", "events", "--json", cluster.dsn()))
+def test_the_agents_events_come_with_what_show_prints(recording: tuple[Console, Agent], cluster: Cluster) -> None:
+    shown = only(recording[0].run("show", "events", "--json", cluster.dsn()))
     panels = shown["panels"]
     assert isinstance(panels, dict)
     assert {"session.start", "server.connected"} <= {row["kind"] for row in panels["events"]["rows"]}
@@ -209,9 +208,8 @@ def test_a_recorder_that_cannot_record_does_not_pretend_to(console: Console, clu
     assert "is not a directory" in done.err
 
 
-def test_a_second_recorder_of_one_target_is_refused(console: Console, cluster: Cluster) -> None:
-    with recording(console, cluster):
-        done = console.run("record", "--for", "1s", cluster.dsn())
+def test_a_second_recorder_of_one_target_is_refused(recording: tuple[Console, Agent], cluster: Cluster) -> None:
+    done = recording[0].run("record", "--for", "1s", cluster.dsn())
     assert done.code != 0
     assert "runs already" in done.err
     assert "dba-console attach" in done.err
@@ -222,18 +220,22 @@ def test_an_interrupted_show_ends_with_the_shells_code_and_no_word(console: Cons
         assert process.stdout is not None
         assert process.stdout.readline().startswith("{")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=LISTENS_S)
     assert (process.returncode, err) == (130, "")
 
 
 def test_show_tells_when_its_agent_ends(console: Console, cluster: Cluster) -> None:
-    with ExitStack() as stack:
-        with recording(console, cluster):
-            process = stack.enter_context(console.running("show", "--json", "--every", "1s", cluster.dsn()))
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("{")
-        _, err = process.communicate(timeout=20)
-    assert process.returncode == 3
+    with (
+        console.watching(cluster.dsn()) as agent,
+        console.running("show", "--json", "--every", "1s", cluster.dsn()) as show,
+    ):
+        assert show.stdout is not None
+        assert show.stdout.readline().startswith("{")
+        agent.process.send_signal(signal.SIGTERM)
+        out, err = agent.process.communicate(timeout=LISTENS_S)
+        assert (agent.process.returncode, out, len(err.splitlines())) == (0, "", 1), err
+        _, err = show.communicate(timeout=LISTENS_S)
+    assert show.returncode == 3
     assert err.startswith("error: the agent went away")
 
 

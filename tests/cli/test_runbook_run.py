@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.cli.console import Console, Done
+from tests.cli.console import Console, Done, own_console
 
 WAIT_S = 180.0
 
@@ -84,20 +82,10 @@ class Ground:
         return self.console.run("runbook", "runs", run, timeout=WAIT_S)
 
 
-def watched(console: Console) -> str:
-    """Waits for the agent; the name of its target."""
-    listed = ("attach", "--list", "--json")
-    text = wait_until(lambda: console.run(*listed, timeout=WAIT_S).out, WAIT_S, what="the agent")
-    return str(json.loads(text)["target"])
-
-
 @pytest.fixture(scope="module")
 def ground(cluster: Cluster) -> Iterator[Ground]:
-    home = Path(tempfile.mkdtemp(prefix="dbac-cli-"))
-    console = Console(home)
-    with console.running("record", cluster.dsn()):
-        yield Ground(console, cluster.dsn(), watched(console))
-    shutil.rmtree(home)
+    with own_console() as console, console.watching(cluster.dsn()) as agent:
+        yield Ground(console, cluster.dsn(), agent.target)
 
 
 def test_a_run_with_all_it_asks_for_ends_well_and_is_told(ground: Ground) -> None:
@@ -255,16 +243,14 @@ def test_the_story_is_told_as_an_object_and_without_its_plan_too(ground: Ground)
 
 def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
-    with console.running("record", cluster.dsn()) as agent:
-        target = watched(console)
+    with console.watching(cluster.dsn()) as agent:
         assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
-        agent.kill()
-        agent.wait(WAIT_S)
+        agent.process.kill()
+        agent.process.wait(WAIT_S)
     rows = console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
     assert [row["state"] for row in rows] == ["interrupted"]
-    with console.running("record", cluster.dsn()):
-        watched(console)
-        back = ground.runbook("resume", "last", "--confirm", f"say-it={target}", "--yes")
+    with console.watching(cluster.dsn()):
+        back = ground.runbook("resume", "last", "--confirm", f"say-it={agent.target}", "--yes")
         assert back.code == 0, back
         assert ground.runbook("resume", "last").code == 6
     assert "resumed by" in ground.story().out

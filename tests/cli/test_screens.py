@@ -7,7 +7,6 @@ from contextlib import ExitStack
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.background import wait_until
 from tests.cli.console import Console
 from tests.terminal.tmux import Tmux
 
@@ -15,13 +14,12 @@ pytestmark = pytest.mark.terminal
 
 
 def test_attach_shows_the_running_agent_and_leaves_it_running(console: Console, cluster: Cluster) -> None:
-    with console.running("record", cluster.dsn()) as agent:
-        wait_until(lambda: list(console.runtime.glob("*.sock")), what="the agent listening")
+    with console.watching(cluster.dsn()) as agent:
         with Tmux(console.command("attach"), environment=console.environ()) as terminal:
             terminal.wait_for(r"\d+ of \d+ usable")
             terminal.keys("q")
             assert terminal.wait_ended() == 0
-        assert agent.poll() is None
+        assert agent.process.poll() is None
         assert len(console.run("attach", "--json").objects()) == 1
 
 
@@ -30,8 +28,7 @@ def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Clu
     with ExitStack() as stack:
         stack.callback(cluster.psql, "drop database other")
         for name in ("postgres", "other"):
-            stack.enter_context(console.running("record", cluster.dsn(dbname=name)))
-        wait_until(lambda: len(list(console.runtime.glob("*.sock"))) == 2, what="both agents listening")
+            stack.enter_context(console.watching(cluster.dsn(dbname=name)))
         with Tmux(console.command("attach"), environment=console.environ()) as terminal:
             terminal.wait_for(r"which\?")
             terminal.type("3")

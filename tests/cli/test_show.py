@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import PANELS
-from tests.background import idle_sessions
-from tests.cli.console import Console
+from tests.background import idle_sessions, session, wait_until
+from tests.cli.console import BUSY_HOST, Console
 from tests.conftest import FreshCluster
 
+SEATS = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
 NOWHERE = "host=/nonexistent-directory dbname=app user=nobody"
+
+
+@pytest.fixture
+def plain(cluster: Cluster) -> Iterator[str]:
+    """A role without any privilege."""
+    cluster.psql("create role plain login")
+    yield "plain"
+    cluster.psql("drop role plain")
 
 
 def left_behind(console: Console) -> list[str]:
@@ -31,7 +45,8 @@ def test_json_is_one_object_with_every_panel_and_rates_are_known(console: Consol
 def test_nothing_is_left_behind(console: Console, cluster: Cluster) -> None:
     assert console.run("show", cluster.dsn()).code == 0
     assert left_behind(console) == []
-    assert cluster.psql("select count(*) from pg_stat_activity where application_name like 'dba-console%'") == "0"
+    with closing(session(cluster)) as asking:
+        wait_until(lambda: asking.execute(SEATS).fetchall() == [(0,)], 60, what="the end of its connection")
 
 
 def test_the_overview_as_text_fits_the_width_asked_for(console: Console, cluster: Cluster) -> None:
@@ -51,9 +66,7 @@ def test_a_named_panel_is_shown_in_full_and_alone(console: Console, cluster: Clu
 
 
 def test_count_gives_as_many_objects_in_order(console: Console, cluster: Cluster) -> None:
-    done = console.run(
-        "show", "--json", "--every", "250ms", "--count", "3", cluster.dsn(), DBA_CONSOLE_AGENT_INTERVAL="250ms"
-    )
+    done = console.run("show", "--json", "--every", "250ms", "--count", "3", cluster.dsn())
     seqs = [frame["seq"] for frame in done.objects()]
     assert len(seqs) == 3
     assert seqs == sorted(set(seqs))
@@ -102,6 +115,7 @@ def test_a_password_in_the_connection_string_is_warned_about_and_never_printed(
 
 
 def test_check_is_ok_with_performance_data_on_a_quiet_server(console: Console, cluster: Cluster) -> None:
+    console.write_config(BUSY_HOST)
     done = console.run("check", cluster.dsn())
     assert done.code == 0, done.out + done.err
     assert done.out.startswith("DBACONSOLE OK - ")
@@ -120,16 +134,14 @@ def test_check_is_critical_where_nothing_can_be_connected_to(console: Console) -
     assert done.objects()[0]["status"] == "CRITICAL"
 
 
-def test_doctor_finds_what_a_plain_role_lacks(console: Console, fresh_cluster: FreshCluster) -> None:
-    server = fresh_cluster()
-    server.psql("create role plain login")
-    done = console.run("doctor", "--json", server.dsn(user="plain"))
+def test_doctor_finds_what_a_plain_role_lacks(console: Console, cluster: Cluster, plain: str) -> None:
+    done = console.run("doctor", "--json", cluster.dsn(user=plain))
     found = {check["id"]: check for check in done.objects()}
     assert done.code == 0, done.err
     assert found["connection"]["status"] == "ok"
-    assert found["pg_monitor"]["fix"] == "GRANT pg_monitor TO plain;"
-    server.psql(found["pg_monitor"]["fix"])
-    mended = {check["id"]: check for check in console.run("doctor", "--json", server.dsn(user="plain")).objects()}
+    assert found["pg_monitor"]["fix"] == f"GRANT pg_monitor TO {plain};"
+    cluster.psql(found["pg_monitor"]["fix"])
+    mended = {check["id"]: check for check in console.run("doctor", "--json", cluster.dsn(user=plain)).objects()}
     assert mended["pg_monitor"]["status"] == "ok"
     assert mended["processes"]["status"] == "ok"
 
