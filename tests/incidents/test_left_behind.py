@@ -14,7 +14,7 @@ import pytest
 
 from tests.agent.running import environment
 from tests.background import wait_until
-from tests.unit.demo.test_practice import mentioned_by
+from tests.demo.traces import mentioned_by
 
 pytestmark = pytest.mark.root
 

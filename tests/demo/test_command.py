@@ -5,29 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dba_console.demo.postmaster import children_of
 from tests.background import wait_until
+from tests.demo.traces import mentioned_by
 from tests.terminal.tmux import Tmux
 
 DEMO = [sys.executable, "-m", "dba_console", "demo"]
 
 
 @pytest.fixture
-def own_places(tmp_path: Path) -> Iterator[dict[str, str]]:
+def own_places(tmp_path: Path) -> dict[str, str]:
     """An environment whose agents, sessions and reports stay in the test's directory."""
     places = {"DBA_CONSOLE_RUNTIME": "run", "DBA_CONSOLE_SESSIONS": "sessions", "XDG_STATE_HOME": "state"}
-    yield {name: str(tmp_path / place) for name, place in places.items()}
+    return {name: str(tmp_path / place) for name, place in places.items()}
 
 
 def test_without_a_terminal_the_demo_records_then_prints_the_overview(own_places: dict[str, str]) -> None:
     done = subprocess.run(
-        [*DEMO, "--for", "3s"], env={**os.environ, **own_places}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=90, check=False,
+        [*DEMO, "--for", "2s"], env={**os.environ, **own_places}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "primary" in done.stdout
@@ -39,26 +39,30 @@ def test_without_a_terminal_the_demo_records_then_prints_the_overview(own_places
 @pytest.mark.terminal
 def test_in_a_terminal_the_demo_opens_the_console_and_q_ends_it(own_places: dict[str, str]) -> None:
     with Tmux(DEMO, environment=own_places) as terminal:
-        terminal.wait_for("of 247 usable", timeout=60)
+        terminal.wait_for("of 247 usable", timeout=90)
         terminal.keys("q")
-        assert terminal.wait_ended(timeout=30) == 0
+        assert terminal.wait_ended(timeout=90) == 0
 
 
 @pytest.mark.terminal
 def test_a_demo_for_a_given_time_ends_by_itself(own_places: dict[str, str]) -> None:
     with Tmux([*DEMO, "--for", "2s"], environment=own_places) as terminal:
-        assert terminal.wait_ended(timeout=60) == 0
+        assert terminal.wait_ended(timeout=90) == 0
 
 
 @pytest.mark.terminal
 def test_a_lost_terminal_ends_console_server_and_agent(own_places: dict[str, str]) -> None:
     with Tmux(DEMO, environment=own_places) as terminal:
-        terminal.wait_for("of 247 usable", timeout=60)
+        terminal.wait_for("of 247 usable", timeout=90)
         demo = terminal.pid
-        servers = [pid for pid in children_of(demo) if "postgres" in Path(f"/proc/{pid}/cmdline").read_text()]
-        assert servers
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children_of(demo)}
+        servers = {pid: words for pid, words in commands.items() if words[0].endswith("/postgres")}
+        (base,) = {Path(words[words.index("-D") + 1]).parent for words in servers.values()}
+        assert mentioned_by(base)
         sockets = Path(own_places["DBA_CONSOLE_RUNTIME"])
         assert list(sockets.glob("*.sock"))
         terminal.hang_up()
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in [demo, *servers]), 30, what="the demo's end")
-    wait_until(lambda: not list(sockets.glob("*.sock")), 30, what="the agent's end")
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in [demo, *servers]), 90, what="the demo's end")
+    wait_until(lambda: not list(sockets.glob("*.sock")), 90, what="the agent's end")
+    wait_until(lambda: mentioned_by(base) == [], 90, what=f"the end of everything that mentions {base}")
+    assert not base.exists()
