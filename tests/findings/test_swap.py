@@ -12,21 +12,24 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.page_cache import choose
-from dba_console.frames.model import Frame
+from dba_console.samples.host import Memory
 from tests.background import wait_until
-from tests.findings.watching import watching
+from tests.findings.eyes import Eyes, eyes
+from tests.postgres.sql import LIMIT_S
 from tests.requirements import lacking, require_tool
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
+"""Swap is the host's: others would be swapped out to ours, and would wait for it."""
+RULE = "swap-in-use"
 
 MB = 1 << 20
 _PROGRAM = """
-import os, sys
+import random
 held = bytearray(96 << 20)
 print("held", flush=True)
 while True:
-    for at in range(0, len(held), 4096):
-        held[at] = at & 255
+    at = random.randrange(0, len(held), 4096)
+    held[at] = held[at] + 1 & 255
 """
 
 
@@ -66,25 +69,36 @@ def swapping() -> Iterator[None]:
                 program.kill()
     finally:
         procs = way.group / "cgroup.procs"
-        wait_until(lambda: not procs.read_text(), what="the end of the program")
+        wait_until(lambda: not procs.read_text(), LIMIT_S, what="the end of the program")
         way.group.rmdir()
 
 
-def no_longer(frame: Frame) -> bool:
-    """Swap is still there, and nothing is said of it."""
-    return bool(frame.memory.swap_total_bytes) and all(row.rule != "swap-in-use" for row in frame.findings)
+def swapped(seen: Eyes) -> None:
+    """Tick once 500 pages more have gone out and 500 have come in."""
+    before = traffic()
+    wait_until(
+        lambda: all(now - old >= 500 for now, old in zip(traffic(), before, strict=True)), LIMIT_S, what="traffic"
+    )
+    seen.tick()
+
+
+def traffic() -> tuple[int, int]:
+    """Pages swapped in and out since boot."""
+    counted = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counted["pswpin"]), int(counted["pswpout"])
 
 
 def test_pages_that_go_out_and_come_in_are_told_and_pages_that_lie_there_are_not(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, disk_directory: Path
 ) -> None:
-    with swap_file(tmp_path / "swap"), watching(cluster.dsn(), tmp_path) as seen:
-        assert seen.news("swap-in-use") == [], "an empty swap is no finding"
+    with swap_file(disk_directory / "swap"), eyes(cluster.dsn(), RULE, calm_s=12) as seen:
+        assert seen.changes == [], "an empty swap is no finding"
         with swapping():
-            found = seen.open("swap-in-use", 30, severity="warning")
+            for _ in range(10):
+                swapped(seen)
+            found = seen.until(RULE, severity="warning", within_s=2)
         assert found.text.startswith("The host swaps: ")
         assert found.evidence["swap_in_per_s"] >= 50 and found.evidence["swap_out_per_s"] >= 50
-        gone = seen.watch.until(
-            lambda frame: all(row.rule != "swap-in-use" for row in frame.findings), 40, what="its end"
-        )
-        assert gone.memory.swap_total_bytes
+        seen.until_gone(RULE, within_s=40)
+        memory = seen.picture.now("host.memory", Memory)
+        assert memory is not None and memory.swap_total > 0, "swap is still there"
