@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,27 +16,46 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.limits import Limits
 from dba_console.limits.disks import DiskLimits
-from tests.background import wait_until
+from tests.background import session
 from tests.conftest import binaries_of
 from tests.findings.eyes import eyes
+from tests.findings.test_wal import TMPFS
+from tests.postgres.sql import query, wait_for
 
-DISKS = ("disk-filling", "inodes-filling", "temp-spill", "discard-mount", "slot-retention")
+DISKS = ("disk-filling", "inodes-filling", "temp-spill", "discard-mount", "slot-retention", TMPFS)
 EVERY_S = 5
 """The cadence of pg.temp and host.mounts."""
 
 
-@pytest.fixture
-def disk() -> Iterator[LoopDisk]:
-    with loop_disk(768 * MIB) as made:
-        yield made
+@pytest.fixture(scope="module")
+def made() -> Iterator[LoopDisk]:
+    with loop_disk(512 * MIB) as disk:
+        yield disk
 
 
-@pytest.fixture
-def on_disk(disk: LoopDisk) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def server_on_disk(made: LoopDisk) -> Iterator[Cluster]:
     """A server whose data lie on a disk of their own, a tenth of it used."""
     settings = {"max_wal_size": "64MB", "min_wal_size": "32MB", "work_mem": "64kB", "autovacuum": "off"}
-    with Cluster(binaries_of(None), data_directory=disk.data_directory, settings=settings, durable=False) as cluster:
+    with Cluster(binaries_of(None), data_directory=made.data_directory, settings=settings, durable=False) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def disk(made: LoopDisk) -> Iterator[LoopDisk]:
+    """The disk without what the tests before have put there."""
+    yield made
+    for path in made.path.iterdir():
+        if path.is_dir() and path.name not in (made.data_directory.name, "lost+found"):
+            shutil.rmtree(path)
+        elif path.is_file():
+            path.unlink()
+
+
+@pytest.fixture
+def on_disk(disk: LoopDisk, server_on_disk: Cluster) -> Cluster:
+    """The server on that disk."""
+    return server_on_disk
 
 
 def write(disk: LoopDisk, mib: int, name: str = "copy") -> None:
@@ -93,9 +113,11 @@ def test_a_disk_that_fills_steadily_becomes_critical_and_clears_when_the_file_is
 @pytest.mark.root
 def test_one_burst_that_leaves_room_is_not_told(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
-        write(disk, 100)
+        write(disk, 60)
         seen.tick(EVERY_S * 2)
-        on_disk.psql("create table t as select g from generate_series(1, 300000) g; checkpoint; drop table t")
+        query(on_disk, "create table t as select g from generate_series(1, 300000) g")
+        query(on_disk, "checkpoint")
+        query(on_disk, "drop table t")
         seen.tick(EVERY_S * 4)
         assert seen.changes == []
 
@@ -169,42 +191,56 @@ def sorting(cluster: Cluster, rows: int) -> Iterator[int]:
         yield connection.info.backend_pid
     finally:
         connection.cancel_safe()
-        thread.join(20)
+        thread.join(60)
         connection.close()
 
 
-def temporary(cluster: Cluster) -> int:
-    return int(cluster.psql("select coalesce(sum(size), 0) from pg_ls_tmpdir()"))
+@contextmanager
+def holding_sorted(cluster: Cluster, rows: int) -> Iterator[None]:
+    """A session with a cursor whose rows lie sorted on disk, a kilobyte each."""
+    with session(cluster, name="yearly-report") as connection:
+        connection.execute("set work_mem = '1MB'")
+        connection.execute(f"begin; declare sorted cursor for {ROWS.format(rows)} order by 1".encode())
+        connection.execute("fetch 1 from sorted")
+        yield
+        connection.execute("rollback")
+
+
+def temporary(cluster: Cluster, mib: int) -> None:
+    """Wait until there are so many megabytes of temporary files."""
+    wait_for(cluster, f"select sum(size) > {mib * MIB} from pg_ls_tmpdir()", what=f"{mib} MB of temporary files")
 
 
 @pytest.mark.root
 def test_a_runaway_sort_is_named_with_its_session_and_what_is_left(disk: LoopDisk, on_disk: Cluster) -> None:
-    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, sorting(on_disk, 1_000_000) as pid:
-        wait_until(lambda: temporary(on_disk) > 200 * MIB, 60, what="200 MB of temporary files")
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, sorting(on_disk, 250_000) as pid:
+        temporary(on_disk, 110)
         told = seen.until("temp-spill", within_s=EVERY_S + 1)
-        on_disk.psql(f"select pg_cancel_backend({pid})")
-        wait_until(lambda: temporary(on_disk) == 0, what="them gone")
+        query(on_disk, f"select pg_cancel_backend({pid})")
+        wait_for(on_disk, "select count(*) = 0 from pg_ls_tmpdir()", what="them gone")
         seen.until_gone("temp-spill", within_s=45)
     evidence = told.evidence
     assert evidence["mount"] == str(disk.path)
     assert (evidence["pid"], evidence["application"]) == (pid, "yearly-report")
-    assert evidence["temp_bytes"] >= 200 * MIB
+    assert evidence["temp_bytes"] >= 110 * MIB
     assert told.text.startswith(f"yearly-report (postgres, pid {pid}) sorts on disk: ")
     assert str(disk.path) in told.text and " left" in told.text
 
 
-def test_a_sort_that_is_small_beside_its_disk_is_not_told(cluster: Cluster) -> None:
-    with eyes(cluster.dsn(), "temp-spill", calm_s=7) as seen, sorting(cluster, 150_000):
-        wait_until(lambda: temporary(cluster) > 20 * MIB, 60, what="some temporary files")
+@pytest.mark.root
+def test_a_sort_that_is_small_beside_its_disk_is_not_told(on_disk: Cluster) -> None:
+    with eyes(on_disk.dsn(), "temp-spill", calm_s=7) as seen, holding_sorted(on_disk, 72_000):
+        temporary(on_disk, 64)
         seen.tick(EVERY_S + 1)
         assert seen.changes == []
 
 
 @pytest.mark.root
 def test_a_filling_disk_is_told_as_what_fills_it(disk: LoopDisk, on_disk: Cluster) -> None:
-    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, sorting(on_disk, 1_000_000):
-        leave(disk, 0.18 + 0.4)
-        wait_until(lambda: share_left(disk.path) < 0.15, 60, what="the disk nearly full")
+    with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, ExitStack() as stack:
+        leave(disk, 0.38)
+        stack.enter_context(holding_sorted(on_disk, 150_000))
+        assert share_left(disk.path) < 0.15
         seen.until("disk-filling", within_s=EVERY_S + 1)
         joined = seen.until("temp-spill", within_s=EVERY_S + 1)
     assert joined.id == "temp-spill"
