@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,10 @@ with loop_disk(32 * MIB, stacked=True) as disk:
 
 
 @pytest.fixture
-def disk() -> Iterator[LoopDisk]:
+def disk(disk_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopDisk]:
+    """On a real disk: what is read from memory is not cached."""
+    disk_directory.chmod(0o711)  # the server's user passes through
+    monkeypatch.setattr(tempfile, "tempdir", str(disk_directory))
     with loop_disk(32 * MIB, stacked=True) as made:
         yield made
 
@@ -65,7 +69,7 @@ def write_to(place: Path) -> threading.Thread:
 
 def held_up(place: Path) -> threading.Thread:
     """The first write that does not end at once: the file system is frozen."""
-    return wait_until(lambda: not_ended(write_to(place)), what="a frozen file system")
+    return wait_until(lambda: not_ended(write_to(place)), 60, what="a frozen file system")
 
 
 def not_ended(thread: threading.Thread) -> threading.Thread | None:
@@ -86,7 +90,7 @@ def test_a_bout_freezes_and_thaws_by_itself(disk: LoopDisk, way: Reclaim) -> Non
         assert disk.below is not None
         bouts.begin()
         write = held_up(disk.below)
-        write.join(10)
+        write.join(60)
         assert not write.is_alive()
     finally:
         bouts.stop()
@@ -97,18 +101,18 @@ def test_a_bout_takes_back_what_was_cached(disk: LoopDisk, way: Reclaim) -> None
     try:
         assert charged(way) > 0.9 * CACHED
         bouts.begin()
-        wait_until(lambda: charged(way) < 0.2 * CACHED, what="the page cache reclaimed")
+        wait_until(lambda: charged(way) < 0.2 * CACHED, 60, what="the page cache reclaimed")
     finally:
         bouts.stop()
 
 
 def test_stopping_thaws_at_once_and_leaves_no_group(disk: LoopDisk, way: Reclaim) -> None:
-    bouts = bouts_on(disk, way, frozen_s=60)
+    bouts = bouts_on(disk, way, frozen_s=600)
     assert disk.below is not None and way.group is not None
     bouts.begin()
     write = held_up(disk.below)
     bouts.stop()
-    write.join(5)
+    write.join(60)
     assert not write.is_alive()
     assert not way.group.exists()
 
@@ -121,6 +125,6 @@ def test_killing_the_holder_thaws_unmounts_and_leaves_no_group() -> None:
         beside, group = holder.stdout.readline().split()
         held_up(Path(beside) / "below")
         holder.send_signal(signal.SIGKILL)
-    wait_until(lambda: not os.path.exists(beside), 30, what="the end of the disk")
-    wait_until(lambda: not os.path.exists(group), what="the end of the control group")
+    wait_until(lambda: not os.path.exists(beside), 60, what="the end of the disk")
+    wait_until(lambda: not os.path.exists(group), 60, what="the end of the control group")
     assert beside not in Path("/proc/self/mountinfo").read_text()

@@ -14,20 +14,22 @@ from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
 from tests.terminal.tmux import Tmux
 
+WAIT_S = 120.0
+"""For whatever is waited for: the machine may have other things to do."""
 DEMO = [sys.executable, "-m", "dba_console", "demo"]
 
 
 @pytest.fixture
 def own_places(tmp_path: Path) -> dict[str, str]:
-    """An environment whose agents, sessions and reports stay in the test's directory."""
+    """An environment whose agents, sessions and reports stay in the test's directory; four samples a second."""
     places = {"DBA_CONSOLE_RUNTIME": "run", "DBA_CONSOLE_SESSIONS": "sessions", "XDG_STATE_HOME": "state"}
-    return {name: str(tmp_path / place) for name, place in places.items()}
+    return {name: str(tmp_path / place) for name, place in places.items()} | {"DBA_CONSOLE_AGENT_INTERVAL": "250ms"}
 
 
 def demo(*arguments: str, places: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*DEMO, *arguments], env={**os.environ, **places}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
 
 
@@ -58,40 +60,33 @@ def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_
     assert verdict.begun_us < verdict.seen.wall_us
 
 
-def test_an_incident_that_had_no_time_to_begin_is_not_called_seen(own_places: dict[str, str]) -> None:
-    done = demo("--incident", "idle-in-transaction", "--for", "2s", places=own_places)
-    assert "the incident did not begin" in done.stderr
-    assert "idle-in-transaction was not raised" in done.stderr
-    assert done.returncode == 1
-
-
 @pytest.mark.terminal
 def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_places: dict[str, str]) -> None:
     with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_places) as terminal:
-        terminal.wait_for("nobody waits for a lock", timeout=60)
-        terminal.wait_for("incident begun: idle-in-transaction", timeout=30)
-        terminal.wait_for(r"\d\d waiting", timeout=30)
-        terminal.wait_for(r"price-correction[^─]*wait behind it", timeout=30)
+        terminal.wait_for("nobody waits for a lock", timeout=WAIT_S)
+        terminal.wait_for("incident begun: idle-in-transaction", timeout=WAIT_S)
+        terminal.wait_for(r"\d\d waiting", timeout=WAIT_S)
+        terminal.wait_for(r"price-correction[^─]*wait behind it", timeout=WAIT_S)
         terminal.keys("?")
-        terminal.wait_for("choose the next panel", timeout=10)
+        terminal.wait_for("choose the next panel", timeout=WAIT_S)
         terminal.keys("Escape")
-        terminal.wait_for(lambda screen: "choose the next panel" not in screen and "waiting" in screen, timeout=10)
+        terminal.wait_for(lambda screen: "choose the next panel" not in screen and "waiting" in screen, timeout=WAIT_S)
         terminal.keys("q")
-        assert terminal.wait_ended(timeout=30) == 0
+        assert terminal.wait_ended(timeout=WAIT_S) == 0
         assert "idle-in-transaction raised at" in terminal.screen()
 
 
 @pytest.mark.terminal
 def test_a_demo_that_is_left_in_the_middle_of_a_runbook_leaves_no_agent(own_places: dict[str, str]) -> None:
     with Tmux([*DEMO], environment=own_places) as terminal:
-        terminal.wait_for("nobody waits for a lock", timeout=60)
+        terminal.wait_for("nobody waits for a lock", timeout=WAIT_S)
         terminal.keys("b")
-        terminal.wait_for("archive-failing", timeout=60)
+        terminal.wait_for("archive-failing", timeout=WAIT_S)
         terminal.keys("Enter")
-        terminal.wait_for("s begin", timeout=60)
+        terminal.wait_for("s begin", timeout=WAIT_S)
         terminal.keys("s")
-        terminal.wait_for("ANSWER WANTED", timeout=60)
+        terminal.wait_for("ANSWER WANTED", timeout=WAIT_S)
         (agent,) = Path(own_places["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
         terminal.keys("q")
-        assert terminal.wait_ended(timeout=60) == 0
-        wait_until(lambda: not agent.exists(), 60, what="the end of the agent")
+        assert terminal.wait_ended(timeout=WAIT_S) == 0
+        wait_until(lambda: not agent.exists(), WAIT_S, what="the end of the agent")

@@ -1,4 +1,7 @@
-"""A disk fills up: it is named within ten seconds; the copy that fills it stops short of the end, and goes."""
+"""A disk fills up: the copy that fills it stops short of the end, and goes; without root there is none.
+
+That it is named in time, and what is done then: `runbooks/test_disk_filling.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,11 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.account import server_account
-from dba_console.demo.incidents.disk_filling import NEWER
 from dba_console.demo.incidents.filler import Filler
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
-from dba_console.demo.load import LoadPlan
 from dba_console.errors import ExitCode
 from tests.background import wait_until
-from tests.incidents.rehearsing import assert_seen, rehearse
 from tests.incidents.unprivileged import demo_without_root
-
-SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)
-
-
-@pytest.mark.root
-def test_a_disk_that_fills_up_is_named_within_ten_seconds(tmp_path: Path) -> None:
-    with rehearse("disk-filling", tmp_path, SMALL) as disk:
-        verdict = disk.until_raised()
-        frame = disk.until_frame(
-            lambda frame: any("data" in row.holds and (row.used_pct or 0) > 80 for row in frame.disks.mounts),
-            what="80 %",
-        )
-        assert_seen(verdict)
-        place = next(Path(row.path) for row in frame.disks.mounts if "data" in row.holds)
-        assert (place / NEWER).exists()
-        disk.incident.end(disk.ground)
-        assert not (place / NEWER).exists()
 
 
 @pytest.mark.root
@@ -41,7 +24,7 @@ def test_the_copy_stops_before_the_disk_is_full() -> None:
         filler = Filler(disk.path / "copy", 64 * MIB, leave_bytes=16 * MIB, account=server_account())
         try:
             filler.wait_begun()
-            wait_until(lambda: filler.ended, 10, what="the end of the copy")
+            wait_until(lambda: filler.ended, 60, what="the end of the copy")
             room = os.statvfs(disk.path)
             assert 15 * MIB < room.f_bavail * room.f_frsize < 33 * MIB
         finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.demo.cluster import scratch_directory
 from tests.agent.running import environment
 from tests.background import wait_until
 from tests.demo.traces import mentioned_by
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.root
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """A temporary directory that others than root may enter: the server runs as somebody else."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+    with tempfile.TemporaryDirectory(dir=scratch_directory()) as made:
         Path(made).chmod(0o755)
         yield Path(made)
 
@@ -37,21 +38,29 @@ def test_a_killed_rehearsal_leaves_no_mount_no_file_no_process(
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as demo:  # fmt: skip
         assert demo.stderr is not None
-        next(line for line in demo.stderr if "the cause is there" in line)
+        said = ""
+        while "the cause is there" not in said:
+            said += (line := demo.stderr.readline())
+            assert line, said
         assert str(scratch) in Path("/proc/self/mountinfo").read_text()
         demo.send_signal(number)
         demo.stderr.read()
-    wait_until(lambda: mentioned_by(scratch) == [], 40, what=f"the end of everything that mentions {scratch}")
+    wait_until(lambda: mentioned_by(scratch) == [], 120, what=f"the end of everything that mentions {scratch}")
     assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
     assert list(scratch.iterdir()) == []
 
 
-def test_who_wants_to_keep_a_disk_that_goes_is_told_so(tmp_path: Path, scratch: Path) -> None:
+def test_a_demo_too_short_for_its_incident_says_so_and_that_a_disk_that_goes_is_not_kept(
+    tmp_path: Path, scratch: Path
+) -> None:
     command = [sys.executable, "-m", "dba_console", "demo", "--incident", "temp-spill", "--keep", "--headless"]
     done = subprocess.run(
         [*command, "--for", "1s"], env={**os.environ, **environment(tmp_path), "TMPDIR": str(scratch)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
+    assert "the incident did not begin" in done.stderr
+    assert "temp-spill was not raised" in done.stderr
+    assert done.returncode == 1
     assert "the data is not kept" in done.stderr
     assert [path.name for path in scratch.rglob("server.log")] == ["server.log"]
     assert list(scratch.rglob("PG_VERSION")) == []

@@ -1,4 +1,4 @@
-"""The runbook `checksum-failure`, walked on damaged pages: of a table, which is brought back, and of an index."""
+"""Damaged pages, named in time and walked by `checksum-failure`: of a table, which is brought back, and of an index."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.cluster import Settings
 from dba_console.demo.incidents.checksum_failure import OFFSET, PAGE_BYTES, TABLE, ChecksumFailure
 from dba_console.demo.load import LoadPlan
+from dba_console.demo.verdict import Verdict
 from dba_console.errors import ConsoleError
 from tests.requirements import lacking
-from tests.runbooks.walking import ASKED, Says, Scene, Walk, incident, watched
+from tests.runbooks.walking import ASKED, Says, Scene, Walk, assert_named, incident, watched
 
 BOOK = "checksum-failure"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
@@ -33,12 +34,21 @@ class Logged(ChecksumFailure):
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
+def healthy() -> Iterator[Scene]:
+    """The server before a page is damaged."""
     with incident(Logged(), SMALL) as made:
-        made.calm()
-        made.cause()
-        made.raised(BOOK)
         yield made
+
+
+@pytest.fixture(scope="module")
+def verdict(healthy: Scene) -> Verdict:
+    """The page is damaged and read."""
+    return healthy.named()
+
+
+@pytest.fixture
+def scene(healthy: Scene, verdict: Verdict) -> Scene:
+    return healthy
 
 
 def path_of(scene: Scene, relation: str) -> str:
@@ -59,19 +69,23 @@ def with_amcheck(scene: Scene) -> None:
         lacking(error.message)
 
 
+def test_only_a_server_with_failures_is_walked(healthy: Scene) -> None:
+    walk = healthy.headless(BOOK)
+    assert walk.code == 7, walk.text
+    assert "where-is-it/check" in walk.red() and walk.done() == []
+
+
+def test_a_damaged_page_that_is_read_is_named_within_five_seconds(scene: Scene, verdict: Verdict) -> None:
+    scene.frame(lambda frame: frame.safety.checksum_failures == 1, "one failure counted")
+    assert_named(verdict)
+
+
 def test_a_table_that_was_not_brought_back_is_found_before_the_end(scene: Scene) -> None:
     with_amcheck(scene)
     walk = scene.person(BOOK, answers(scene, TABLE, choose="table"))
     assert walk.code == 7, walk.text
     assert walk.red() == ["is-there-more/check-2"] and walk.done() == []
     assert path_of(scene, TABLE) in [row[0] for row in logged(walk)]
-
-
-def test_only_a_server_with_failures_is_walked(cluster: Cluster) -> None:
-    with watched(cluster.dsn()) as healthy:
-        walk = healthy.headless(BOOK)
-        assert walk.code == 7, walk.text
-        assert "where-is-it/check" in walk.red() and walk.done() == []
 
 
 def test_another_database_is_not_the_one_to_look_in(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""The runbook `connection-storm`, walked on an application that has taken every slot."""
+"""An application takes every slot: named in time, and walked by the runbook `connection-storm`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from dba_console.demo.incidents.connection_storm import APPLICATION, ROLE
+from dba_console.demo.incidents.connection_storm import APPLICATION, LEFT, ROLE
 from dba_console.demo.load import DATABASE, LoadPlan
+from dba_console.demo.verdict import Verdict
 from tests.background import wait_until
-from tests.runbooks.walking import ASKED, WAIT_S, Scene, incident, open_rules
+from tests.runbooks.walking import ASKED, WAIT_S, Scene, assert_named, incident
 
 BOOK = "connection-storm"
 SMALL = LoadPlan(clients=4, rate_per_s=20, idle=12, forgotten=False, scale=1)
@@ -21,22 +22,21 @@ TOLD = "so-that-it-stays-away=20, ticket 4711"
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     with incident(BOOK, SMALL) as made:
-        made.calm()
         yield made
 
 
+@pytest.fixture(scope="module")
+def verdict(scene: Scene) -> Verdict:
+    """The storm; the last test of this module ends it."""
+    return scene.named()
+
+
 @pytest.fixture
-def storm(scene: Scene) -> Iterator[Scene]:
-    """The storm, found by the agent; nothing is left of it afterwards."""
-    scene.cause()
+def storm(scene: Scene, verdict: Verdict) -> Scene:
+    """The storm, found by the agent."""
     scene.raised(BOOK)
     wait_until(lambda: not sessions(scene, APPLICATION, "state <> 'idle'"), WAIT_S, what="idle sessions")
-    yield scene
-    scene.cluster.psql(f"alter role {ROLE} connection limit -1")
-    scene.cluster.psql(
-        f"select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = '{APPLICATION}'"
-    )
-    wait_until(lambda: not sessions(scene, APPLICATION), WAIT_S, what="the storm's end")
+    return scene
 
 
 def sessions(scene: Scene, application: str, also: str = "true") -> int:
@@ -48,22 +48,18 @@ def limit_of(scene: Scene) -> str:
     return scene.cluster.psql(f"select rolconnlimit from pg_roles where rolname = '{ROLE}'")
 
 
-def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm: Scene) -> None:
-    pool = sessions(storm, "shop-web-pool")
-    dsn = storm.cluster.dsn(user="postgres", dbname=DATABASE, application_name=APPLICATION)
-    with psycopg.connect(dsn) as at_work:
-        at_work.execute("select txid_current()")
-        idle = sessions(storm, APPLICATION, "state = 'idle'")
-        walk = storm.headless(
-            BOOK, f"{SOURCE}=limit", f"{LIMIT}={ROLE}", f"{LIMIT}=5", f"{LIMIT}={storm.target}", f"{END}={idle}", TOLD,
-            application=APPLICATION,
-        )  # fmt: skip
-        assert walk.code == 0, walk.text
-        assert walk.done() == [LIMIT, END]
-        storm.cleared(BOOK)
-        assert at_work.execute("select 1").fetchone() == (1,), "a session within a transaction is left alone"
-    assert limit_of(storm) == "5"
-    assert sessions(storm, "shop-web-pool") == pool > 0
+def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:
+    walk = scene.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application=APPLICATION)
+    assert walk.code == 7, walk.text
+    assert walk.records("run.started") == [] and walk.done() == []
+
+
+def test_a_storm_of_connections_is_named_within_five_seconds(storm: Scene, verdict: Verdict) -> None:
+    frame = storm.frame(lambda frame: (frame.connections.used or 0) >= 240, "nearly every slot taken")
+    assert frame.connections.used is not None and frame.connections.usable is not None
+    assert frame.connections.usable - frame.connections.used <= LEFT
+    assert frame.connections.by_application[0].name == APPLICATION
+    assert_named(verdict)
 
 
 def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_back(storm: Scene) -> None:
@@ -83,9 +79,19 @@ def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_ba
     assert sessions(storm, APPLICATION) == before
 
 
-def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:
-    said = {"connection-storm", "connections-filling", "connection-limit"}
-    scene.frame(lambda now: (now.connections.used_pct or 100) < 50 and not said & open_rules(now), "room")
-    walk = scene.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application=APPLICATION)
-    assert walk.code == 7, walk.text
-    assert walk.records("run.started") == [] and walk.done() == []
+def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm: Scene) -> None:
+    pool = sessions(storm, "shop-web-pool")
+    dsn = storm.cluster.dsn(user="postgres", dbname=DATABASE, application_name=APPLICATION)
+    with psycopg.connect(dsn) as at_work:
+        at_work.execute("select txid_current()")
+        idle = sessions(storm, APPLICATION, "state = 'idle'")
+        walk = storm.headless(
+            BOOK, f"{SOURCE}=limit", f"{LIMIT}={ROLE}", f"{LIMIT}=5", f"{LIMIT}={storm.target}", f"{END}={idle}", TOLD,
+            application=APPLICATION,
+        )  # fmt: skip
+        assert walk.code == 0, walk.text
+        assert walk.done() == [LIMIT, END]
+        storm.cleared(BOOK)
+        assert at_work.execute("select 1").fetchone() == (1,), "a session within a transaction is left alone"
+    assert limit_of(storm) == "5"
+    assert sessions(storm, "shop-web-pool") == pool > 0

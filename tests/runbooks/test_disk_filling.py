@@ -1,172 +1,50 @@
-"""The runbook `disk-filling`, walked on a small disk of its own that files, queries or WAL have filled. Root only."""
+"""A disk fills up: named in time, and walked by the runbook `disk-filling`. Root only."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
-from dba_console.demo.cluster import Cluster, Settings
-from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.errors import ConsoleError
+from dba_console.demo.incidents.disk_filling import NEWER, OLDER
+from dba_console.demo.load import LoadPlan
 from dba_console.frames.model import Frame
-from tests.background import idle_sessions, session, wait_until
-from tests.conftest import binaries_of
-from tests.requirements import lacking, require_root
-from tests.runbooks.walking import WAIT_S, Scene, watched
+from tests.runbooks.walking import Scene, assert_named, incident
 
 BOOK = "disk-filling"
-TOLD = "so-that-it-stays-away=ticket 4711"
-SIZE_BYTES = 512 * MIB
-SPILLS = """
-select pg_sleep(case when number = 1 then 3600 else 0 end)
-  from (select row_number() over () as number from
-         (select repeat(md5(g::text), 30) as t from generate_series(1, 90000) g order by t) as sorted) as numbered
-"""
-"""Sorts some 90 MB on disk, and keeps them as long as it sleeps over the first row."""
-SPILLING = "select coalesce(sum(size), 0) from pg_ls_tmpdir()"
+SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)
 
 
-@pytest.fixture(scope="module")
-def disk() -> Iterator[LoopDisk]:
-    require_root()
-    try:
-        with loop_disk(SIZE_BYTES) as made:
-            yield made
-    except ConsoleError as error:
-        lacking(error.message)
+def fullest(frame: Frame) -> float:
+    """Percent used of the disk that holds the data."""
+    return max((row.used_pct or 0 for row in frame.disks.mounts if "data" in row.holds), default=0)
 
 
-@pytest.fixture(scope="module")
-def cluster(disk: LoopDisk) -> Iterator[Cluster]:
-    settings: Settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "work_mem": "64kB"}
-    with Cluster(binaries_of(None), data_directory=disk.data_directory, settings=settings, durable=False) as made:
-        yield made
+def files(scene: Scene) -> list[str]:
+    return sorted(path.name for path in scene.cluster.data_directory.iterdir())
 
 
-@pytest.fixture(scope="module")
-def scene(cluster: Cluster) -> Iterator[Scene]:
-    with watched(cluster.dsn()) as made:
-        made.calm()
-        yield made
+@pytest.mark.root
+def test_a_disk_that_fills_up_is_named_and_the_copies_go_and_the_data_stays() -> None:
+    with incident(BOOK, SMALL) as scene:
+        assert_named(scene.named())
+        scene.frame(lambda frame: fullest(frame) > 80, "80 %")
+        place, before = scene.cluster.data_directory.parent, files(scene)
+        assert (place / NEWER).exists()
 
+        def removed() -> str:
+            scene.end()
+            assert not (place / NEWER).exists()
+            (place / OLDER).unlink()
+            return "both copies"
 
-@pytest.fixture
-def copy(disk: LoopDisk) -> Iterator[Path]:
-    """A file beside the data that is as large as one likes."""
-    path = disk.path / "appdb-monday.dump"
-    yield path
-    path.unlink(missing_ok=True)
-
-
-def fill(disk: LoopDisk, path: Path, pct: float) -> None:
-    """Let the file be so large that the disk is used to this share, as df says it."""
-    path.unlink(missing_ok=True)
-    room = os.statvfs(disk.path)
-    wanted = int(room.f_blocks * pct / 100) - (room.f_blocks - room.f_bfree)
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, wanted * room.f_frsize)
-
-
-def used(frame: Frame, disk: LoopDisk) -> float | None:
-    return next((row.used_pct for row in frame.disks.mounts if row.path == str(disk.path)), None)
-
-
-def test_a_disk_with_room_and_one_that_is_not_known_are_left_alone(scene: Scene, disk: LoopDisk) -> None:
-    for mount in (disk.path, Path("/nowhere")):
-        walk = scene.headless(BOOK, "what-grows=temp", mount=str(mount))
-        assert walk.code == 7, walk.text
-        assert walk.red() == ["how-full-how-fast/check"] and walk.done() == []
-
-
-def test_a_copy_beside_the_data_goes_and_the_data_stays(scene: Scene, disk: LoopDisk, copy: Path) -> None:
-    fill(disk, copy, 86)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-    scene.raised(BOOK)
-    before = sorted(path.name for path in disk.data_directory.iterdir())
-
-    def removed() -> str:
-        copy.unlink()
-        return "the older copy"
-
-    walk = scene.person(
-        BOOK,
-        {
-            "start": "yes", "what-grows": "files", "stop-what-writes-them/manual": "the nightly job",
-            "stop-what-writes-them/choose": "small", "stop-what-writes-them/manual-2": removed,
-            "so-that-it-stays-away": "ticket 4711",
-        },
-        mount=str(disk.path),
-    )  # fmt: skip
-    assert walk.code == 0, walk.text
-    assert walk.done() == []
-    assert sorted(path.name for path in disk.data_directory.iterdir()) == before
-    scene.cleared(BOOK)
-
-
-def test_a_big_file_or_a_slot_ends_the_run_for_the_runbook_that_is_for_it(
-    scene: Scene, disk: LoopDisk, copy: Path
-) -> None:
-    fill(disk, copy, 86)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-    big = scene.headless(
-        BOOK, "what-grows=files", "stop-what-writes-them=stopped", "stop-what-writes-them=big", mount=str(disk.path)
-    )
-    slot = scene.headless(BOOK, "what-grows=wal", "what-keeps-wal=slot", mount=str(disk.path))
-    for walk in (big, slot):
+        walk = scene.person(
+            BOOK,
+            {
+                "start": "yes", "what-grows": "files", "stop-what-writes-them/manual": "the nightly job",
+                "stop-what-writes-them/choose": "small", "stop-what-writes-them/manual-2": removed,
+                "so-that-it-stays-away": "ticket 4711",
+            },
+            mount=str(place),
+        )  # fmt: skip
         assert walk.code == 0, walk.text
-        assert walk.done() == [] and walk.states()["is-there-room-again"] == "skipped"
-    assert copy.exists()
-
-
-def test_what_spills_is_cancelled_and_gives_its_room_back(
-    scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
-) -> None:
-    with (
-        idle_sessions(cluster, 1, name="bystander") as (bystander,),
-        closing(session(cluster, name="report")) as report,
-    ):
-        report.pgconn.send_query(SPILLS.encode())
-        asleep = f"select 1 from pg_stat_activity where pid = {report.info.backend_pid} and wait_event = 'PgSleep'"
-        wait_until(lambda: cluster.psql(asleep), WAIT_S, what="the sort done, and its files there")
-        assert int(cluster.psql(SPILLING)) > 60 * MIB
-        fill(disk, copy, 90)
-        scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-        scene.raised(BOOK)
-        walk = scene.headless(BOOK, "what-grows=temp", "cancel-what-spills=1", TOLD, mount=str(disk.path))
-        assert walk.code == 0, walk.text
-        assert walk.done() == ["cancel-what-spills"]
-        assert cluster.psql(SPILLING) == "0"
-        assert bystander.execute("select 1").fetchone() == (1,)
-
-
-def test_wal_goes_once_less_is_to_be_kept(scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path) -> None:
-    cluster.psql("alter system set wal_keep_size = '96MB'")
-    cluster.psql("select pg_reload_conf()")
-    cluster.psql(
-        f"select count(pg_logical_emit_message(false, 'test', repeat('x', {MIB}))) from generate_series(1, 112)"
-    )
-    fill(disk, copy, 88)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-    scene.raised(BOOK)
-
-    def lowered() -> str:
-        cluster.psql("alter system reset wal_keep_size")
-        cluster.psql("select pg_reload_conf()")
-        wait_until(lambda: cluster.psql("show wal_keep_size") == "0", WAIT_S)
-        return "wal_keep_size to 0"
-
-    walk = scene.person(
-        BOOK,
-        {
-            "start": "yes", "what-grows": "wal", "what-keeps-wal": "settings", "keep-less-wal/manual": lowered,
-            "ack": "y", "manual": "ticket 4711",
-        },
-        mount=str(disk.path),
-    )  # fmt: skip
-    assert walk.code == 0, walk.text
-    assert walk.done() == ["keep-less-wal"]
-    assert int(cluster.psql("select sum(size) from pg_ls_waldir()")) < 64 * MIB
+        assert walk.done() == []
+        assert files(scene) == before

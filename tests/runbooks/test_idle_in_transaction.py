@@ -1,17 +1,17 @@
-"""The runbook `idle-in-transaction`, walked on a transaction somebody left open on hot rows."""
+"""A transaction left open on hot rows: named in time, and walked by the runbook `idle-in-transaction`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
 
-from dba_console.demo.incidents.idle_in_transaction import APPLICATION
+from dba_console.demo.incidents.idle_in_transaction import APPLICATION, BEHIND
 from dba_console.demo.load import DATABASE
-from tests.background import Session, wait_until
-from tests.runbooks.walking import ASKED, SMALL, WAIT_S, Scene, incident
+from tests.background import Session, session, wait_until
+from tests.runbooks.walking import ASKED, SMALL, WAIT_S, Scene, assert_named, incident
 
 BOOK = "idle-in-transaction"
 ASK, END = "ask-its-owner", "end-them"
@@ -31,25 +31,28 @@ def left_open(scene: Scene, name: str) -> Iterator[Session]:
     scene.rest()
     with psycopg.connect(scene.cluster.dsn(dbname=DATABASE, application_name=name)) as connection:
         connection.execute("select txid_current()")
-        wait_until(lambda: idle(scene, name), WAIT_S, what="an idle transaction")
+        wait_until_idle(scene, name)
         yield connection
 
 
-def idle(scene: Scene, application: str, for_s: float = 1.1) -> bool:
-    """Whether it has been idle in its transaction for so long."""
+def wait_until_idle(scene: Scene, application: str, for_s: float = 1.1) -> None:
+    """Return when it has been idle in its transaction for so long."""
     where = (
         f"application_name = '{application}' and state = 'idle in transaction'"
         f" and state_change < clock_timestamp() - make_interval(secs => {for_s})"
     )
-    return scene.cluster.psql(f"select count(*) from pg_stat_activity where {where}") == "1"
+    with closing(session(scene.cluster)) as asking:
+        idle = f"select 1 from pg_stat_activity where {where}"
+        wait_until(lambda: asking.execute(idle).fetchone(), WAIT_S, what="an idle transaction")
 
 
-def test_who_cannot_be_reached_is_ended_and_those_behind_go_on(scene: Scene) -> None:
-    scene.work()
-    scene.cause()
+def test_it_is_named_and_who_cannot_be_reached_is_ended_and_those_behind_go_on(scene: Scene) -> None:
     try:
-        scene.raised(BOOK)
-        wait_until(lambda: idle(scene, APPLICATION, 2.1), WAIT_S, what="an idle transaction")
+        assert_named(scene.named())
+        frame = scene.frame(lambda frame: (frame.locks.waiting or 0) >= BEHIND, "sessions behind it")
+        (root, *_) = frame.locks.trees
+        assert (root.application, root.state) == (APPLICATION, "idle in transaction")
+        wait_until_idle(scene, APPLICATION, 2.1)
         with psycopg.connect(scene.cluster.dsn(application_name="bystander"), autocommit=True) as bystander:
             walk = scene.headless(BOOK, *NOBODY, f"{END}=1", TOLD)
             assert walk.code == 0, walk.text

@@ -1,4 +1,4 @@
-"""The runbook `lock-queue`, walked on a queue behind a migration behind a dump."""
+"""A queue behind a migration behind a dump: named in time, and walked by the runbook `lock-queue`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.incidents.lock_queue import MIGRATION, TABLE
+from dba_console.demo.incidents.lock_queue import BEHIND, MIGRATION, TABLE
 from tests.background import wait_until
-from tests.runbooks.walking import SMALL, WAIT_S, Scene, incident
+from tests.runbooks.walking import SMALL, WAIT_S, Scene, assert_named, incident
 
 BOOK = "lock-queue"
 TOLD = "so-that-it-stays-away=told the owner, ticket 4711"
@@ -23,16 +23,22 @@ def scene() -> Iterator[Scene]:
 
 
 @pytest.fixture
-def queue(scene: Scene) -> Iterator[Scene]:
-    """The queue, found by the agent; nothing is left of it afterwards."""
+def undone(scene: Scene) -> Iterator[Scene]:
+    """The server under load; nothing is left of a queue afterwards."""
     scene.work()
-    scene.cause()
-    scene.raised(BOOK)
-    scene.frame(lambda frame: (frame.locks.longest_wait_s or 0) >= 2, "a queue that stands")
     yield scene
     scene.end()
     wait_until(lambda: not there(scene, "pg_dump") and not there(scene, MIGRATION), WAIT_S, what="the queue's end")
     scene.sql(f"alter table {TABLE} drop column if exists note")
+
+
+@pytest.fixture
+def queue(undone: Scene) -> Scene:
+    """The queue, found by the agent."""
+    undone.cause()
+    undone.raised(BOOK)
+    undone.frame(lambda frame: (frame.locks.longest_wait_s or 0) >= 2, "a queue that stands")
+    return undone
 
 
 def there(scene: Scene, application: str) -> int:
@@ -44,17 +50,27 @@ def waiting(scene: Scene, application: str) -> bool:
     return scene.sql(f"select count(*) from pg_stat_activity where {where}") == "1"
 
 
-def test_the_statement_in_the_middle_gives_way_and_the_queue_flows_again(queue: Scene) -> None:
-    web = queue.sql(WEB)
-    walk = queue.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)
+def test_the_queue_is_named_and_flows_again_once_the_statement_in_the_middle_gives_way(undone: Scene) -> None:
+    web = undone.sql(WEB)
+    assert_named(undone.named())
+    frame = undone.frame(
+        lambda frame: (frame.locks.waiting or 0) > BEHIND and (frame.locks.longest_wait_s or 0) >= 2,
+        "a queue that stands",
+    )
+    (root, *_) = frame.locks.trees
+    assert root.application == "pg_dump"
+    assert any(waiter.application == MIGRATION for waiter in root.waiters)
+
+    walk = undone.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)
     assert walk.code == 0, walk.text
     assert walk.done() == [CANCEL]
     assert walk.states()[ROOT] == "skipped"
     assert [row[1] for row in walk.events[-1]["summary"]["rows"]].count("ok") == 6
-    queue.cleared(BOOK)
-    assert there(queue, "pg_dump") == 1, "the dump goes on"
-    assert there(queue, MIGRATION) == 1, "cancelled, not ended"
-    assert queue.sql(WEB) == web
+    undone.frame(lambda frame: frame.locks.waiting == 0, "an end of waiting")
+    undone.cleared(BOOK)
+    assert there(undone, "pg_dump") == 1, "the dump goes on"
+    assert there(undone, MIGRATION) == 1, "cancelled, not ended"
+    assert undone.sql(WEB) == web
 
 
 def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Scene) -> None:
@@ -73,7 +89,7 @@ def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Sce
     assert "pg_dump" in screen and MIGRATION in screen
     assert there(queue, "pg_dump") == 0
     assert queue.sql(f"select note from {TABLE} limit 1") == "", "the migration went through"
-    queue.cleared(BOOK)
+    queue.frame(lambda frame: frame.locks.waiting == 0, "an end of waiting")
 
 
 def test_nobody_is_stopped_where_that_is_chosen_or_another_number_confirmed(queue: Scene) -> None:

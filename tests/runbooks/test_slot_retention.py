@@ -1,4 +1,4 @@
-"""The runbook `slot-retention`, walked on slots that keep WAL for replicas that are gone, late, or there."""
+"""Slots that keep WAL for replicas that are gone, late, or there: named in time, and walked by `slot-retention`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.incidents.slot_retention import SLOT
 from dba_console.demo.load import LoadPlan
 from tests.background import wait_until
 from tests.conftest import binaries_of
-from tests.runbooks.walking import WAIT_S, Scene, incident, watched
+from tests.runbooks.walking import WAIT_S, Scene, assert_named, incident, watched
 
 BOOK = "slot-retention"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
@@ -76,17 +77,21 @@ def cluster(small_files: Cluster) -> Iterator[Cluster]:
     small_files.psql("select pg_reload_conf()")
 
 
-def test_the_slot_of_a_replica_that_is_gone_is_dropped_and_its_wal_goes() -> None:
+def test_the_slot_of_a_replica_that_is_gone_is_named_and_dropped_and_its_wal_goes() -> None:
     with incident(BOOK, SMALL) as scene:
-        scene.calm()
-        scene.cause()
+        assert_named(scene.named())
+        frame = scene.frame(
+            lambda frame: any((row.retained_bytes or 0) > 64 * MIB for row in frame.replication.slots), "kept WAL"
+        )
+        assert [row.name for row in frame.replication.slots] == [SLOT]
         scene.cluster.psql("select pg_create_physical_replication_slot('unused')")
-        scene.raised(BOOK)
         walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
         assert walk.code == 0, walk.text
         assert walk.done() == ["drop-the-slots", "is-there-room-again"]
         assert scene.cluster.psql(SLOTS) == "unused -"
-        scene.cleared(BOOK)
+        reserve(scene.cluster, SLOT)
+        scene.end()
+        assert scene.cluster.psql(SLOTS) == "unused -", "the end of the incident drops its slot too"
 
 
 def test_a_slot_that_is_read_is_not_dropped(scene: Scene, cluster: Cluster) -> None:

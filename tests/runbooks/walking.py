@@ -1,14 +1,17 @@
 """Shipped runbooks walked by the real command, on a server that is in the state they are for.
 
     with incident("lock-queue", SMALL) as scene:
-        scene.cause()
-        scene.raised("lock-queue")
+        assert_named(scene.named())
         walk = scene.headless("lock-queue", "what-to-stop=ddl", ...)
         assert walk.code == 0
         scene.cleared("lock-queue")
 
-A scene is a server, an agent that watches it, and a console that has nothing of this user. `headless` walks as a job
-does, with every answer given beforehand; `person` as somebody who is asked; `lines` is the same at a terminal.
+A scene is a server, an agent that watches it, and a console that has nothing of this user. `named` causes the incident
+and returns what the recording says about it. `headless` walks as a job does, with every answer given beforehand;
+`person` as somebody who is asked; `lines` is the same at a terminal.
+
+The agent of an incident samples each second, because its finding is promised within seconds; other agents sample four
+times as often.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dba_console.agent.client import AgentClient
 from dba_console.demo.binaries import Binaries
 from dba_console.demo.cluster import Cluster
@@ -32,6 +37,9 @@ from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find
 from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.practice import PracticeGround
+from dba_console.demo.rehearsal import Rehearsal
+from dba_console.demo.verdict import Verdict
+from dba_console.errors import ConnectError
 from dba_console.frames.model import Frame
 from dba_console.plans.record import Record
 from dba_console.session.runread import RunPapers, read_run
@@ -42,7 +50,12 @@ from tests.terminal.tmux import Tmux
 
 WAIT_S = 240.0
 """For whatever is waited for: the machine may have other things to do."""
-CALM_TICKS = 6
+CALM_TICKS = 3
+"""Samples before an incident: what the first one shows is the state the agent found, and no news."""
+AFTERWARDS_TICKS = 3
+"""Samples after the finding was raised: time for other findings to be raised too."""
+SECOND = "1s"
+QUARTER = "250ms"
 SMALL = LoadPlan(clients=12, rate_per_s=60, idle=6, forgotten=False, scale=1)
 """A load that is enough for sessions to queue up, and no more."""
 
@@ -147,24 +160,34 @@ class Scene:
 
     def frame(self, wanted: Callable[[Frame], object], what: str) -> Frame:
         """The first frame from now on that `wanted` accepts."""
-        client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
-        try:
-            watch, patience = Watch(client), time.monotonic() + WAIT_S
+        patience = time.monotonic() + WAIT_S
+        with self._watch() as watch:
             while not wanted(frame := watch.next_frame(WAIT_S)):
                 assert time.monotonic() < patience, f"{what} did not come in {WAIT_S:g} s; last: {frame}"
             return frame
-        finally:
-            client.close()
 
     def calm(self) -> None:
         """Let the agent see what is usual here."""
-        client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
-        try:
-            watch = Watch(client)
+        with self._watch() as watch:
             for _ in range(CALM_TICKS):
                 watch.next_frame(WAIT_S)
-        finally:
-            client.close()
+
+    def named(self) -> Verdict:
+        """Cause the incident after some calm, and return the verdict of the recording.
+
+        It is given a few samples after the finding was raised, or when the recording is too long for it to be in time.
+        """
+        assert self.ground is not None and self.what is not None
+        self.calm()
+        rehearsal = Rehearsal(self.ground, self.what, lambda _: None)
+        with self._watch() as watch, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DBA_CONSOLE_RUNTIME", str(self.console.runtime))
+            rehearsal.begin()
+            afterwards = 0
+            while afterwards <= AFTERWARDS_TICKS and rehearsal.recorded_s <= self.what.within_s + 5:
+                watch.next_frame(WAIT_S)
+                afterwards += rehearsal.recorded_s > 0 and rehearsal.verdict().seen is not None
+            return rehearsal.verdict()
 
     def raised(self, rule: str) -> Frame:
         """Wait until the agent has found it."""
@@ -214,6 +237,14 @@ class Scene:
         environment = {**self.console.environ(), "TERM": "screen"}
         return Tmux(["sh", "-c", script, "sh", *command], columns=120, lines=120, environment=environment)
 
+    @contextmanager
+    def _watch(self) -> Iterator[Watch]:
+        client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
+        try:
+            yield Watch(client)
+        finally:
+            client.close()
+
     def _words(self, verb: str, book: str, inputs: Mapping[str, str]) -> list[str]:
         given = [word for name, value in inputs.items() for word in ("--input", f"{name}={value}")]
         return ["runbook", verb, book, "--dsn", self.dsn, *given]
@@ -229,30 +260,60 @@ def objects(text: str) -> list[Event]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def assert_named(verdict: Verdict) -> None:
+    """The finding came in time by the times of the recording, and nothing else critical with it."""
+    assert verdict.in_time, f"{verdict.sentence()}; raised: {[event.text for event in verdict.findings]}"
+    assert [event.text for event in verdict.others] == []
+
+
 @contextmanager
-def watched(dsn: str) -> Iterator[Scene]:
+def watched(dsn: str, *, interval: str = QUARTER) -> Iterator[Scene]:
     """A scene on any server: an agent watches it until the end of the block."""
     # pytest's own directories are too deep for the path of a socket.
     home = Path(tempfile.mkdtemp(prefix="dbac-book-"))
-    console = Console(home)
+    console = Console(home, {"DBA_CONSOLE_AGENT_INTERVAL": interval})
     try:
-        with console.running("record", dsn):
-            listed = ("attach", "--list", "--json")
-            text = wait_until(lambda: console.run(*listed, timeout=WAIT_S).out, WAIT_S, what="the agent")
-            (path,) = console.runtime.glob("*.sock")
-            yield Scene(console, dsn, str(json.loads(text)["target"]), path)
+        with console.running("record", dsn) as agent:
+            path, target = wait_until(lambda: _listening(console, agent), WAIT_S, what="the agent")
+            yield Scene(console, dsn, target, path)
     finally:
         shutil.rmtree(home)
 
 
 @contextmanager
 def incident(
-    name: str | Incident, plan: LoadPlan | None = None, *, binaries: Binaries | None = None
+    name: str | Incident,
+    plan: LoadPlan | None = None,
+    *,
+    binaries: Binaries | None = None,
+    interval: str = SECOND,
+    durable: bool = False,
 ) -> Iterator[Scene]:
-    """The scene of an incident of the demo, which is not there yet unless it stands; `plan` is a smaller load."""
+    """The scene of an incident of the demo, which is not there yet unless it stands; `plan` is a smaller load.
+
+    Unless it is `durable`, sessions do not wait for the host's disks, which other tests keep busy: a stall of those
+    would be one more critical finding.
+    """
     what = find(name) if isinstance(name, str) else name
-    with PracticeGround(plan, binaries=binaries, incident=what) as ground, watched(ground.dsn) as scene:
+    ground = PracticeGround(plan, binaries=binaries, incident=what)
+    if not durable:
+        ground.cluster.settings["fsync"] = "off"
+    with ground, watched(ground.dsn, interval=interval) as scene:
         yield Scene(scene.console, scene.dsn, scene.target, scene.socket, ground, what)
+
+
+def _listening(console: Console, agent: subprocess.Popen[str]) -> tuple[Path, str] | None:
+    """The agent's socket and the name of its target, None while it does not answer yet."""
+    if agent.poll() is not None:
+        raise AssertionError(f"the agent ended with {agent.returncode}: {agent.communicate()[1]}")
+    for path in console.runtime.glob("*.sock"):
+        try:
+            client = AgentClient.connect(path, role="show", timeout_s=WAIT_S)
+        except ConnectError:
+            continue
+        client.close()
+        return path, client.hello.target
+    return None
 
 
 def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tuple[list[Event], list[Event]]:
