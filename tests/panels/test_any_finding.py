@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.frames.history import History
@@ -38,7 +38,6 @@ FINDINGS = st.builds(
 )  # fmt: skip
 MANY = st.lists(FINDINGS, max_size=12, unique_by=lambda one: one.id)
 WIDTHS, HEIGHTS = st.integers(20, 210), st.integers(0, 60)
-FEW = settings(max_examples=25, deadline=None, database=None)
 
 
 def framed(findings: list[Finding]) -> Frame:
@@ -61,7 +60,6 @@ def past(frame: Frame, seed: int) -> History:
     return any_history(seed, frame.at_us)
 
 
-@FEW
 @given(found=MANY, width=WIDTHS, height=HEIGHTS)
 def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
     found: list[Finding], width: int, height: int
@@ -72,7 +70,6 @@ def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
     assert harmful(lines) == []
 
 
-@FEW
 @given(one=FINDINGS, width=WIDTHS, height=HEIGHTS, seed=st.integers(0, 1000))
 def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
     one: Finding, width: int, height: int, seed: int
@@ -87,7 +84,6 @@ def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
         assert part(whole, height, len(whole) - height) == whole[-height:]
 
 
-@FEW
 @given(found=MANY, width=WIDTHS, height=st.integers(3, 60), seed=st.integers(0, 1000))
 def test_list_and_evidence_on_the_screen_fit_it_whatever_is_open(
     found: list[Finding], width: int, height: int, seed: int
@@ -107,7 +103,6 @@ def test_list_and_evidence_on_the_screen_fit_it_whatever_is_open(
         assert view.hints[0] == "back" and view.hints[-1] == "quit"
 
 
-@FEW
 @given(found=MANY, width=WIDTHS)
 def test_every_finding_is_a_row_with_a_cell_for_each_column(found: list[Finding], width: int) -> None:
     tables = detail(framed(found), width, History()).tables

@@ -6,7 +6,7 @@ import json
 import unicodedata
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.panels.cells import Line, line_width
@@ -17,7 +17,6 @@ from dba_console.panels.text import show_json, show_text
 from tests.panels.anything import any_history, anything
 
 SEEDS = st.integers(0, 10_000)
-FEW = settings(max_examples=40, deadline=None, database=None)
 
 
 def harmless(lines: Iterable[Line]) -> bool:
@@ -30,7 +29,6 @@ def harmless(lines: Iterable[Line]) -> bool:
     )
 
 
-@FEW
 @given(seed=SEEDS, width=st.integers(1, 210), height=st.integers(1, 60), ascii=st.booleans())
 def test_the_overview_is_never_wider_nor_higher_than_the_screen(
     seed: int, width: int, height: int, ascii: bool
@@ -44,7 +42,6 @@ def test_the_overview_is_never_wider_nor_higher_than_the_screen(
         assert all(span.text.isascii() for one in lines for span in one)
 
 
-@FEW
 @given(seed=SEEDS, width=st.integers(1, 210), height=st.integers(0, 12))
 def test_no_panel_takes_more_lines_than_it_was_given(seed: int, width: int, height: int) -> None:
     frame = anything(seed)
@@ -55,7 +52,6 @@ def test_no_panel_takes_more_lines_than_it_was_given(seed: int, width: int, heig
         assert harmless(lines), kind.name
 
 
-@FEW
 @given(seed=SEEDS, width=st.integers(20, 210))
 def test_every_row_of_every_table_has_a_harmless_cell_for_each_column(seed: int, width: int) -> None:
     frame = anything(seed)
@@ -69,7 +65,6 @@ def test_every_row_of_every_table_has_a_harmless_cell_for_each_column(seed: int,
                 assert all(cell.text.isprintable() for cell in row.cells), table.id
 
 
-@FEW
 @given(seed=SEEDS, width=st.integers(1, 210), mode=st.sampled_from(["live", "paused", "replay", "text"]))
 def test_the_header_is_exactly_one_screen_wide(seed: int, width: int, mode: str) -> None:
     # `mode` is drawn from exactly the words of the literal.
@@ -78,7 +73,6 @@ def test_the_header_is_exactly_one_screen_wide(seed: int, width: int, mode: str)
     assert harmless([line])
 
 
-@FEW
 @given(seed=SEEDS, width=st.integers(40, 200))
 def test_text_of_all_panels_keeps_to_the_width(seed: int, width: int) -> None:
     frame = anything(seed)
@@ -88,7 +82,6 @@ def test_text_of_all_panels_keeps_to_the_width(seed: int, width: int) -> None:
         assert max(map(len, text.splitlines())) <= width
 
 
-@FEW
 @given(seed=SEEDS)
 def test_json_is_one_line_that_any_reader_takes(seed: int) -> None:
     data = show_json(anything(seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -124,7 +124,6 @@ views = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(views, st.sampled_from(((80, 22), (60, 12), (150, 40))), st.sampled_from(PANES), st.none() | st.integers(0, 50))
 def test_any_run_fills_the_screen_exactly(view: RunView, size: tuple[int, int], pane: object, top: int | None) -> None:
     width, height = size

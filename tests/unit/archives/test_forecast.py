@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.archives.entries import Plan
@@ -108,7 +108,6 @@ def test_a_floor_from_before_an_agents_restart_is_kept() -> None:
     assert told.pct >= 61.0
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(min_value=0, max_value=500 * MB), min_size=1, max_size=12),
     jobs=st.integers(min_value=1, max_value=6),

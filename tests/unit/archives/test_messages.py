@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.archives.messages import read_line, read_lines
@@ -108,7 +108,6 @@ def test_a_program_named_inside_quotes_is_part_of_the_name() -> None:
     assert [(one.kind, one.tag) for one in said] == [("start", "x pg_restore: finished item 3 INDEX y")]
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_whatever_a_line_holds_it_is_read(line: str) -> None:
     for start in ("", "pg_restore: ", "pg_dump: finished item "):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -37,7 +37,6 @@ def test_a_need_that_is_not_among_them_is_done() -> None:
     assert makespan([task(1, 4, 99)], 2) == 4
 
 
-@settings(deadline=None)
 @given(
     seconds=st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=30),
     jobs=st.integers(min_value=2, max_value=5),

@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.archives.place import open_archive
@@ -84,7 +84,6 @@ def test_a_hostile_length_or_count_takes_no_memory() -> None:
         tracemalloc.stop()
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_damage_is_an_archive_error_and_nothing_else(raw: bytes) -> None:
     for begin in (b"", b"PGDMP\1\x10\0\4\x08\3", head(3)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -255,7 +255,6 @@ def pictures(draw: st.DrawFn) -> tuple[Picture, History]:
     return seen, history
 
 
-@settings(max_examples=150, deadline=None)
 @given(pictures())
 def test_no_mixture_of_parts_makes_a_panel_fail(given: tuple[Picture, History]) -> None:
     facts = Facts(*given)

@@ -6,7 +6,7 @@ import shlex
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.probes.jobs.arguments import COMMAND_LIMIT, Arguments, command_text, parse_arguments
@@ -130,7 +130,6 @@ def test_secrets_are_masked_wherever_they_stand(line: str, shown: str) -> None:
 SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=20).map(lambda s: "§~" + s)
 
 
-@settings(deadline=None, max_examples=50)
 @given(SECRETS, st.sampled_from(sorted(SHORT)))
 def test_no_form_of_a_connection_string_lets_a_password_through(secret: str, kind: str) -> None:
     escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
@@ -147,7 +146,6 @@ def test_no_form_of_a_connection_string_lets_a_password_through(secret: str, kin
                 assert "§~" not in text and quote("§~", safe="") not in text, (form, text)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=12), st.sampled_from([*sorted(SHORT), "rsync"]))
 def test_no_arguments_break_the_reading_of_them(words: list[str], kind: str) -> None:
     parse_arguments(kind, [kind, *words])

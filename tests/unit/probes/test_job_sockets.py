@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.probes.jobs.peers import Peers
@@ -58,7 +58,6 @@ def test_only_established_connections_count() -> None:
     assert list(connections_in(b"head\n 0: A:1 B:2 0A 0:0 0:0 0 112 0 7541 1\n cut short\n")) == []
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_no_answer_makes_it_read_beyond_its_end(tail: bytes) -> None:
     answer = struct.pack("=IHHII", 16 + len(tail), 20, 0, 1, 0) + tail

@@ -17,7 +17,7 @@ from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_o
 TYPED = Confirmation(level="type", text="target")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans())
 def test_a_rehearsal_never_acts_never_asks_and_ends(plan: Plan) -> None:
     ending, state, world = run(plan, mode="rehearse")

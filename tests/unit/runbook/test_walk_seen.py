@@ -30,7 +30,7 @@ def when(wall_us: int) -> str:
     return datetime.fromtimestamp(wall_us / 1e6, UTC).strftime("%H:%M:%S")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans())
 def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
     _, _, world = run(plan)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -84,7 +84,6 @@ def _sealed(samples: list[Sample], *, keyed: bool = False) -> bytes:
     return writer.seal()
 
 
-@settings(deadline=None, max_examples=250)
 @given(sample_specs)
 def test_a_block_gives_back_every_sample_put_into_it(specs: list[tuple[Any, ...]]) -> None:
     samples = [_sample(spec) for spec in specs]
@@ -128,7 +127,6 @@ def test_the_tick_at_a_time_is_the_last_one_not_after_it() -> None:
     assert [block.index_at(sample.wall_us) for sample in samples] == list(range(70))
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_a_block_with_any_byte_changed_or_missing_is_refused(data: st.DataObject) -> None:
     block = bytearray(_SMALL)
@@ -141,7 +139,6 @@ def test_a_block_with_any_byte_changed_or_missing_is_refused(data: st.DataObject
         BlockReader(bytes(block))
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=200))
 def test_a_payload_that_is_nonsense_behind_a_good_checksum_is_refused(payload: bytes) -> None:
     from dba_console.session.blockformat import Head, pack

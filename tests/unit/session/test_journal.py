@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.samples.event import Event
@@ -34,7 +34,6 @@ def test_hostile_text_becomes_one_line_that_drives_nothing() -> None:
     line.encode()
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_no_text_makes_more_than_one_line_of_the_log(text: str) -> None:
     event = tidy(_event(text, tag=text, who=text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.session.damage import Damaged
@@ -16,7 +16,6 @@ numbers = st.one_of(st.floats(-1e15, 1e15), st.integers(-(1 << 52), 1 << 52).map
 points = st.lists(st.dictionaries(names, numbers, max_size=3), max_size=20)
 
 
-@settings(deadline=None, max_examples=200)
 @given(points)
 def test_a_chart_value_comes_back_to_one_part_in_thirty_thousand(given_points: list[dict[str, float]]) -> None:
     walls = [1_795_000_000_000_000 + index * 1_000_003 for index in range(len(given_points))]
