@@ -64,8 +64,11 @@ def test_no_file_has_more_than_one_purpose_worth_of_lines() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [path for path in sources(PACKAGE) if ast.get_docstring(ast.parse(path.read_text())) is None]
-    assert silent == []
+    assert [path for path in sources(PACKAGE) if not has_docstring(path.read_text())] == []
+
+
+def has_docstring(source: str) -> bool:
+    return source.startswith('"""') or ast.get_docstring(ast.parse(source)) is not None
 
 
 def test_every_query_file_begins_with_a_comment() -> None:
@@ -86,6 +89,8 @@ def test_the_search_for_sleeps_finds_them_by_any_road() -> None:
 
 def sleeps_in(source: str) -> list[int]:
     """The lines that call anything named sleep."""
+    if "sleep" not in source:
+        return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [call.lineno for call in calls if called(call) == "sleep"]
 

@@ -9,7 +9,10 @@ import pytest
 
 from dba_console.harmless import clean
 
-EVERY_SIGN = [chr(code) for code in range(sys.maxunicode + 1)]
+
+@pytest.fixture(scope="module")
+def every_sign() -> str:
+    return "".join(map(chr, range(sys.maxunicode + 1)))
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\x9b31m", "a\u202eb", "\u200b", "\ud800", "\U000e0041", "\x7f"])
@@ -18,12 +21,12 @@ def test_what_drives_a_terminal_becomes_a_sign(text: str) -> None:
     assert clean(clean(text)) == clean(text)
 
 
-def test_no_sign_there_is_comes_through_that_is_not_printable() -> None:
-    assert clean("".join(EVERY_SIGN)).isprintable()
+def test_no_sign_there_is_comes_through_that_is_not_printable(every_sign: str) -> None:
+    assert clean(every_sign).isprintable()
 
 
-def test_every_blank_there_is_becomes_the_blank() -> None:
-    blanks = [sign for sign in EVERY_SIGN if unicodedata.category(sign) == "Zs"]
+def test_every_blank_there_is_becomes_the_blank(every_sign: str) -> None:
+    blanks = [sign for sign in every_sign if unicodedata.category(sign) == "Zs"]
     assert clean("".join(blanks)) == " " * len(blanks)
 
 

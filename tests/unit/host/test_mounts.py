@@ -16,6 +16,9 @@ from dba_console.samples.host import Mount, Mounts
 from tests.background import wait_until
 from tests.unit.host.trees import write_tree
 
+DATA, WAL = "/srv/data", "/srv/wal"
+"""Mount points of a table made by hand; below /dev, where a test's directory may lie, mounts are passed over."""
+
 
 class Stall:
     """statvfs that hangs on one path until let go, as the kernel does on a dead server."""
@@ -32,20 +35,29 @@ class Stall:
         return os.statvfs("/")
 
 
+def table(data: str, wal: str) -> str:
+    return (
+        "27 1 8:0 / / rw - ext4 /dev/sda rw\n"
+        f"28 27 0:50 / {data} rw - nfs4 nas:/pg rw\n"
+        f"29 27 8:32 / {wal} rw - ext4 /dev/sdc rw\n"
+    )
+
+
 @pytest.fixture
 def proc(tmp_path: Path) -> str:
-    (tmp_path / "data").mkdir()
-    table = (
-        "27 1 8:0 / / rw - ext4 /dev/sda rw\n"
-        f"28 27 0:50 / {tmp_path}/data rw - nfs4 nas:/pg rw\n"
-        f"29 27 8:32 / {tmp_path}/wal rw - ext4 /dev/sdc rw\n"
-    )
-    return write_tree(tmp_path / "proc", {"self/mountinfo": table})
+    return write_tree(tmp_path / "proc", {"self/mountinfo": table(DATA, WAL)})
 
 
 @pytest.fixture
-def stall(tmp_path: Path) -> Iterator[Stall]:
-    stall = Stall(f"{tmp_path}/data")
+def proc_here(tmp_path: Path) -> str:
+    """The two mounts are directories of the test, with links in them that are followed."""
+    (tmp_path / "data").mkdir()
+    return write_tree(tmp_path / "proc", {"self/mountinfo": table(f"{tmp_path}/data", f"{tmp_path}/wal")})
+
+
+@pytest.fixture
+def stall() -> Iterator[Stall]:
+    stall = Stall(DATA)
     yield stall
     stall.let_go.set()
 
@@ -65,12 +77,12 @@ def by_path(reading: Mounts) -> Callable[[str], Mount]:
 def test_a_stuck_mount_says_so_and_hides_no_other(proc: str, stall: Stall, tmp_path: Path) -> None:
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=stall, deadline_s=0.05)
     mount = by_path(read(probe, HostContext()))
-    stuck = mount(f"{tmp_path}/data")
+    stuck = mount(DATA)
     assert stuck.status == "timeout"
     assert stuck.used is None
     assert mount("/").status == "ok"
     assert mount("/").size == os.statvfs("/").f_blocks * os.statvfs("/").f_frsize
-    assert probe.stuck == [f"statvfs {tmp_path}/data"]
+    assert probe.stuck == [f"statvfs {DATA}"]
     stall.let_go.set()
     probe.close()
 
@@ -80,7 +92,7 @@ def test_a_mount_that_answers_again_is_read_again(proc: str, stall: Stall, tmp_p
     read(probe, HostContext())
     stall.let_go.set()
     wait_until(lambda: not probe.stuck, what="the lane's return")
-    assert by_path(read(probe, HostContext()))(f"{tmp_path}/data").status == "ok"
+    assert by_path(read(probe, HostContext()))(DATA).status == "ok"
     probe.close()
 
 
@@ -89,17 +101,17 @@ def test_a_mount_that_stays_dead_costs_a_few_threads_and_not_one_each_time(
 ) -> None:
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=stall, deadline_s=0.01)
     for _ in range(REPLACEMENTS + 3):
-        assert by_path(read(probe, HostContext()))(f"{tmp_path}/data").status == "timeout"
+        assert by_path(read(probe, HostContext()))(DATA).status == "timeout"
     assert stall.calls == REPLACEMENTS
     stall.let_go.set()
     probe.close()
 
 
-def test_wal_behind_a_link_is_on_the_mount_the_link_leads_to(proc: str, tmp_path: Path) -> None:
+def test_wal_behind_a_link_is_on_the_mount_the_link_leads_to(proc_here: str, tmp_path: Path) -> None:
     (tmp_path / "wal/pg15").mkdir(parents=True)
     (tmp_path / "data/pg_wal").symlink_to(tmp_path / "wal/pg15")
     context = HostContext(paths={"data": f"{tmp_path}/data", "log": "log", "tablespace:fast one": f"{tmp_path}/wal/ts"})
-    probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: os.statvfs("/"))
+    probe = MountProbe(proc=proc_here, sys=str(tmp_path), statvfs=lambda _: os.statvfs("/"))
     reading = read(probe, context)
     mount = by_path(reading)
     assert mount(f"{tmp_path}/data").holds == ["data", "log", "temp"]
@@ -109,8 +121,10 @@ def test_wal_behind_a_link_is_on_the_mount_the_link_leads_to(proc: str, tmp_path
     probe.close()
 
 
-def test_a_role_that_may_not_ask_for_the_data_directory_gets_it_from_the_process(proc: str, tmp_path: Path) -> None:
-    probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: os.statvfs("/"))
+def test_a_role_that_may_not_ask_for_the_data_directory_gets_it_from_the_process(
+    proc_here: str, tmp_path: Path
+) -> None:
+    probe = MountProbe(proc=proc_here, sys=str(tmp_path), statvfs=lambda _: os.statvfs("/"))
     assert read(probe, HostContext(postmaster_pid=77)).note == NO_DATA
     (tmp_path / "proc/77").mkdir()
     (tmp_path / "proc/77/cwd").symlink_to(tmp_path / "data")
@@ -146,7 +160,7 @@ def test_an_error_of_one_mount_is_told_on_its_row(proc: str, tmp_path: Path) -> 
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=refuse)
     mount = by_path(read(probe, HostContext()))
     assert mount("/").status == "ok"
-    assert (mount(f"{tmp_path}/wal").status, mount(f"{tmp_path}/wal").size) == ("error", None)
+    assert (mount(WAL).status, mount(WAL).size) == ("error", None)
     probe.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Input, Plan
 from dba_console.runbook.compile import compile_text
-from dba_console.runbook.requests import Look, Record, Seen
+from dba_console.runbook.requests import Look, Pause, Record, Reply, Request, Seen
 from dba_console.runbook.values import bound, typed, value_of
 from dba_console.runbook.walk_people import declared
 from tests.unit.runbook.worlds import Killed, World, begin, drive, resume, run
@@ -42,8 +42,17 @@ SIGHT = {
 }
 
 
+LATE_S = 120
+"""How much longer a pause takes than it was asked for: a wait of ten minutes needs five looks and not hundreds."""
+
+
 class Server(World):
     """A world in which every preview has rows, every action something to do, and nothing is done already."""
+
+    def reply(self, request: Request) -> Reply:
+        if isinstance(request, Pause):
+            self.wall_us += LATE_S * 1_000_000
+        return super().reply(request)
 
     def _seen(self, request: Look) -> Seen:
         if request.purpose == "preview":
