@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,8 @@ import pytest
 
 from dba_console.agent.launch import RunningAgent, list_agents
 from tests.background import wait_until
-from tests.terminal.tmux import Tmux
+from tests.cli.console import BUSY_HOST
+from tests.terminal.tmux import LIMIT_S, Tmux
 
 PROGRAM = [sys.executable, "-m", "dba_console"]
 LIVE = r"LIVE"
@@ -31,8 +33,9 @@ class Room:
             "DBA_CONSOLE_RUNTIME": str(base / "run"),
             "DBA_CONSOLE_CONFIG": str(base / "config.toml"),
             "XDG_STATE_HOME": str(self.state),
+            "DBA_CONSOLE_AGENT_INTERVAL": "250ms",
         }
-        (base / "config.toml").write_text('[agent]\ngrace = "60s"\n')
+        (base / "config.toml").write_text('[agent]\ngrace = "60s"\n' + BUSY_HOST)
 
     def agents(self) -> list[RunningAgent]:
         """The agents started here that answer."""
@@ -43,7 +46,7 @@ class Room:
         for agent in self.agents():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(agent.pid, signal.SIGTERM)
-        wait_until(lambda: not self.agents(), 10, what="the end of the agents")
+        wait_until(lambda: not self.agents(), LIMIT_S, what="the end of the agents")
 
     def terminal(self, *arguments: str, columns: int = 80, lines: int = 24, term: str = "screen", **more: str) -> Tmux:
         """A terminal with the console in it; `more` goes into its environment."""
@@ -58,13 +61,35 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
-    """A room whose agents are gone when the test is."""
-    made = Room(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    yield made
-    made.end_agents()
+def room(tmp_path: Path) -> Iterator[Room]:
+    """A room of the test's own."""
+    with furnished(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """A room with one agent for all tests of a module that leave it as it is."""
+    with furnished(tmp_path_factory.mktemp("shared")) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def furnished(base: Path) -> Iterator[Room]:
+    """A room whose agents are gone after the block."""
+    made = Room(base)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.environment.items():
+            patch.setenv(name, value)
+        yield made
+        made.end_agents()
+
+
+def recorded_s(screen: str) -> int:
+    """The seconds recorded so far by the header of that screen, 0 where it shows none."""
+    found = re.search(r"rec (\d+):(\d\d):(\d\d)", screen)
+    hours, minutes, seconds = map(int, found.groups()) if found else (0, 0, 0)
+    return hours * 3600 + minutes * 60 + seconds
 
 
 def alive(pid: int) -> bool:

@@ -61,7 +61,7 @@ def test_a_finding_is_told_opened_acknowledged_and_cleared(cluster: Cluster, str
             assert ": ann calls its owner [b]" in shown
             terminal.keys("Up")  # any key ends the notice that took the place of the keys
             terminal.wait_for("u take back")
-        terminal.wait_for(r"─ Finding cleared at \d\d:\d\d:\d\d", 30)
+        terminal.wait_for(r"─ Finding cleared at \d\d:\d\d:\d\d")
         assert "ann calls its owner" in terminal.screen()
         terminal.keys("Escape", "Escape")
         terminal.wait_for(CLEARED)
@@ -72,7 +72,7 @@ def test_the_way_back_in_a_recording_leads_to_the_finding(cluster: Cluster, stri
         terminal.wait_for(OVERVIEW)
         with idle_in_transaction(cluster, name="forgotten"):
             terminal.wait_for(SENTENCE)
-        terminal.wait_for(CLEARED, 30)
+        terminal.wait_for(CLEARED)
     with strict.terminal("replay", "last") as terminal:
         terminal.wait_for(r"REPLAY .* PAUSED")
         terminal.keys("End")

@@ -10,12 +10,9 @@ from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import RUN, Books, as_before
 from tests.terminal.consoles import OVERVIEW, Room, room
-from tests.terminal.tmux import Tmux
 
 pytestmark = pytest.mark.terminal
 __all__ = ["room"]
-
-PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -28,25 +25,21 @@ def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
     as_before(cluster)
 
 
-def wait(terminal: Tmux, text: str) -> str:
-    return terminal.wait_for(text, PATIENCE_S)
-
-
 def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluster, room: Room) -> None:
     with room.terminal(left.dsn()) as terminal:
-        shown = wait(terminal, r"(?s)Settings of a run were not put back.*by ann.*p put back now +esc later")
+        shown = terminal.wait_for(r"(?s)Settings of a run were not put back.*by ann.*p put back now +esc later")
         assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
         terminal.keys("p")
-        wait(terminal, r"put-back on \S+ ·")
-        wait(terminal, r"(?i)type[\s│]+yes\b")
+        terminal.wait_for(r"put-back on \S+ ·")
+        terminal.wait_for(r"(?i)type[\s│]+yes\b")
         terminal.keys("Enter")
         terminal.type("yes")
         terminal.keys("Enter")
-        wait(terminal, "RESET")
-        wait(terminal, "y read")
+        terminal.wait_for("RESET")
+        terminal.wait_for("y read")
         terminal.keys("y")
-        wait(terminal, r"put-back on \S+ · done")
+        terminal.wait_for(r"put-back on \S+ · done")
         terminal.keys("Escape")
-        wait(terminal, OVERVIEW)
+        terminal.wait_for(OVERVIEW)
     assert left.psql("show maintenance_work_mem") == "64MB"
     assert list((room.state / "dba-console" / "debts").glob("*.json")) == []

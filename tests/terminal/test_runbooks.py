@@ -14,7 +14,6 @@ from tests.terminal.tmux import Tmux
 pytestmark = pytest.mark.terminal
 __all__ = ["room"]
 
-PATIENCE_S = 90.0
 BOOK = """\
 # Walk with me
 
@@ -43,13 +42,9 @@ echo "last line"
 """
 
 
-def wait(terminal: Tmux, text: str) -> str:
-    return terminal.wait_for(text, PATIENCE_S)
-
-
 def asked(terminal: Tmux, text: str) -> None:
     """Wait until the run asks for that text to be typed, wherever its sentence is broken."""
-    wait(terminal, rf"(?i)type[\s│]+{re.escape(text)}\b")
+    terminal.wait_for(rf"(?i)type[\s│]+{re.escape(text)}\b")
 
 
 def answer(terminal: Tmux, text: str) -> None:
@@ -67,40 +62,40 @@ def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
     config = Path(room.environment["DBA_CONSOLE_CONFIG"])
     config.write_text(f'{config.read_text()}[runbooks]\npath = ["{books}"]\n')
     with room.terminal(cluster.dsn()) as terminal:
-        wait(terminal, OVERVIEW)
+        terminal.wait_for(OVERVIEW)
         terminal.keys("b")
-        wait(terminal, "walk-with-me")
+        terminal.wait_for("walk-with-me")
         terminal.keys("/")
         terminal.type("with-me")
         terminal.keys("Enter")
-        wait(terminal, "1 of ")
+        terminal.wait_for("1 of ")
         terminal.keys("Enter")
-        assert "Why: to be walked." in wait(terminal, "s begin")
+        assert "Why: to be walked." in terminal.wait_for("s begin")
         terminal.keys("s")
-        wait(terminal, r"flag \(path\):")
+        terminal.wait_for(r"flag \(path\):")
         terminal.type(str(flag))
         terminal.keys("Enter")
         asked(terminal, "yes")
         terminal.keys("Enter", "Enter")
-        wait(terminal, "enter alone confirms nothing")
+        terminal.wait_for("enter alone confirms nothing")
         answer(terminal, "yes")
-        shown = wait(terminal, "create temporary table walked_with_me")
+        shown = terminal.wait_for("create temporary table walked_with_me")
         target = re.search(r"walk-with-me on (\S+) ·", shown)
         assert target is not None
         asked(terminal, target[1])
         answer(terminal, "another-server")
-        wait(terminal, "'another-server' is not")
+        terminal.wait_for("'another-server' is not")
         answer(terminal, target[1])
-        wait(terminal, "⧗ 2 Count")
+        terminal.wait_for("⧗ 2 Count")
         asked(terminal, "yes")
         answer(terminal, "yes")
-        wait(terminal, "first line")
+        terminal.wait_for("first line")
     with room.terminal("attach") as terminal:
-        wait(terminal, "walk-with-me runs")
+        terminal.wait_for("walk-with-me runs")
         terminal.keys("w")
-        wait(terminal, "first line")
+        terminal.wait_for("first line")
         flag.touch()
-        shown = wait(terminal, r"walk-with-me on \S+ · done")
+        shown = terminal.wait_for(r"walk-with-me on \S+ · done")
         assert "human" in shown
         terminal.keys("Tab", "Tab")
-        assert "first line" in wait(terminal, "last line")
+        assert "first line" in terminal.wait_for("last line")

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.background import wait_until
-from tests.terminal.tmux import Tmux
+from tests.terminal.tmux import LIMIT_S, Tmux
 
 pytestmark = pytest.mark.terminal
 SHELL = ["sh", "-c", 'printf \'ready %s\\n\' "$TERM"; read -r line; echo "got $line"; stty size; exit 3']
@@ -43,7 +43,7 @@ def test_a_hang_up_reaches_the_command() -> None:
         terminal.wait_for("ready")
         pid = terminal.pid
         terminal.hang_up()
-        wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
 
 
 def test_what_never_shows_is_reported_with_the_screen() -> None:

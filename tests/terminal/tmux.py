@@ -12,6 +12,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +21,13 @@ from typing import Self
 
 from tests.background import wait_until
 from tests.requirements import require_tool
+
+LIMIT_S = 120.0
+"""For whatever is waited for: the machine may have other things to do."""
+OF_THE_SIZE = ("COLUMNS", "LINES")
+"""Variables that say a size of the terminal whatever it is; pytest-xdist sets them."""
+TICK_S = 0.05
+"""Between two readings of the screen; each is a process."""
 
 
 class Tmux:
@@ -45,7 +54,7 @@ class Tmux:
             "set -g history-limit 2000\n"
             "set -g default-shell /bin/sh\n"  # the account's own may be nologin
         )
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
+        clean = {name: value for name, value in os.environ.items() if name not in OF_THE_SIZE and name[:4] != "TMUX"}
         self._environment = {**clean, "LC_ALL": "C.UTF-8", **(environment or {})}
         size = ["-x", str(columns), "-y", str(lines)]
         self._run("-f", str(configuration), "new-session", "-d", *size, f"exec {shlex.join(command)}")
@@ -60,23 +69,19 @@ class Tmux:
         """What the screen shows now, lines joined by newlines; with `colours`, its escape sequences too."""
         return self._run("capture-pane", "-p", "-N", *(["-e"] if colours else []))
 
-    def wait_for(self, expected: str | Callable[[str], bool], timeout: float = 15.0) -> str:
+    def wait_for(self, expected: str | Callable[[str], bool], timeout: float = LIMIT_S) -> str:
         """The first screen that matches the regular expression, or pleases the function.
 
         Raises AssertionError with the screen when none does in time.
         """
-        shown = ""
-
-        def matches() -> bool:
-            nonlocal shown
-            shown = self.screen()
-            return bool(re.search(expected, shown)) if isinstance(expected, str) else expected(shown)
-
-        try:
-            wait_until(matches, timeout)
-        except AssertionError:
-            raise AssertionError(f"never on the screen: {expected!r}\n{shown}") from None
-        return shown
+        tick, end = threading.Event(), time.monotonic() + timeout
+        while True:
+            in_time, shown = time.monotonic() < end, self.screen()
+            if re.search(expected, shown) if isinstance(expected, str) else expected(shown):
+                return shown
+            if not in_time:
+                raise AssertionError(f"never on the screen: {expected!r}\n{shown}")
+            tick.wait(TICK_S)
 
     def keys(self, *keys: str) -> None:
         """Press keys by tmux's names: `q`, `Enter`, `Left`, `C-c`, `S-Right`."""
@@ -98,7 +103,7 @@ class Tmux:
     def running(self) -> bool:
         return self._ask("#{pane_dead}") == "0"
 
-    def wait_ended(self, timeout: float = 15.0) -> int:
+    def wait_ended(self, timeout: float = LIMIT_S) -> int:
         """The exit status of the command, once it has ended; minus the signal's number if one ended it."""
 
         def status() -> str:
@@ -130,7 +135,7 @@ class Tmux:
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
             [self._tmux, "-S", self._socket, *arguments], capture_output=True, check=False, env=self._environment,
-            timeout=30,
+            timeout=LIMIT_S,
         )  # fmt: skip
         if done.returncode != 0:
             raise AssertionError(f"tmux {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
