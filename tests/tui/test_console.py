@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from textual.events import Key
+from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -26,11 +29,20 @@ class Screen:
         self.app = app
         self.feed = feed
         self._pilot = pilot
+        self._main = app.screen
 
     async def press(self, *keys: str) -> None:
         for key in keys:
-            await self._pilot.press(key)
-        await self._pilot.pause()
+            if self.app.screen is self._main:
+                self.app.post_message(key_of(key))
+            else:
+                await self._pilot.press(key)
+            await self.settled()
+
+    async def settled(self) -> None:
+        """Return when all that was sent has been dealt with: a key goes to the app, the canvas, the screen, the app."""
+        for _ in range(4):
+            await self._pilot.pause(0)
 
     async def type(self, text: str) -> None:
         """Type a text into the prompt."""
@@ -38,12 +50,12 @@ class Screen:
 
     async def give(self, *numbers: int, sessions: int = 3, query: str = "select 1") -> None:
         self.feed.give(*(tick(number, sessions=sessions, query=query) for number in numbers))
-        await self._pilot.pause()
+        await self.settled()
 
     async def until(self, wanted: str | Callable[[], bool]) -> None:
         """Wait for a text on the screen, or for something to be true."""
-        for _ in range(500):
-            await self._pilot.pause()
+        for _ in range(2000):
+            await self.settled()
             if wanted() if callable(wanted) else wanted in self.text:
                 return
             await self._pilot.pause(0.01)
@@ -71,6 +83,16 @@ class Screen:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+
+def key_of(word: str) -> Key:
+    """What the driver makes of a key, named ("full_stop") or written (".")."""
+    name = word if len(word) > 1 or word.isalnum() else _character_to_key(word)
+    sign = _get_unicode_name_from_key(REPLACED_KEYS.get(name, name))
+    try:
+        return Key(name, unicodedata.lookup(sign))
+    except KeyError:
+        return Key(name, name if len(name) == 1 else None)
 
 
 @asynccontextmanager
