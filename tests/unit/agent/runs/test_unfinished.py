@@ -12,7 +12,8 @@ from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
 from dba_console.runbook.fold import fold
 from dba_console.runbook.fold_state import RunState
-from tests.unit.session.running import INTENT, begun
+from dba_console.runbook.walk_records import planned
+from tests.unit.session.running import INTENT, PLAN, begun
 
 STRANGE = Record(kind="block.seen", text="of another version", block="drop-it/action", state="ok")
 
@@ -28,7 +29,9 @@ def test_a_run_whose_records_are_not_understood_hides_no_other(tmp_path: Path, m
     session.mkdir()
     for run, record in (("20260101T000000Z-strange-1a2b", STRANGE), ("20260101T000001Z-plain-1a2b", INTENT)):
         journal = begun(session, run=run)
-        journal.append(record)
+        first = planned(PLAN, run=run, mode="run", target="db2", identity="id", who="ann")
+        for one in (first, record):
+            journal.append(one)
         journal.close()
     strange, plain = unfinished.find(tmp_path, "key1")
     assert strange.note == "its records are not understood: KeyError"
