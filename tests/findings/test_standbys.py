@@ -54,6 +54,7 @@ def test_a_standby_that_pauses_is_behind_on_either_side(replicated: Replicated) 
         there.tick(10)
         assert here.rows == there.rows == []
         query(standby, "select pg_wal_replay_pause()")
+        wait_for(standby, "select pg_get_wal_replay_pause_state() = 'paused'", what="replay to pause")
         write(primary, 34)
         found = here.until("replication-lag", within_s=30)
         own = there.until("replication-lag", within_s=30)

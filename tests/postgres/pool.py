@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import psycopg
+import pytest
 
 from dba_console.demo.cluster import Cluster, Settings
 from tests.background import Session, session
-from tests.conftest import binaries_of
+from tests.conftest import FreshCluster, binaries_of
 
 _FAST: Settings = {"fsync": "off", "synchronous_commit": "off"}
 _TEMPLATES = ("postgres", "template0", "template1")
@@ -32,8 +35,9 @@ class ClusterPool:
             cluster.start()
         else:
             self._used.append(cluster)
-            _start_again(cluster, wanted)
+            cluster.start()
             reset(cluster)
+            _start_again(cluster, wanted)
         return cluster
 
     def release(self) -> None:
@@ -50,10 +54,24 @@ POOL = ClusterPool()
 """The pool of this process."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def pool_closed() -> Iterator[None]:
+    """Stop the clusters of the pool at the end of the run."""
+    yield
+    POOL.close()
+
+
+@pytest.fixture
+def reused_cluster() -> Iterator[FreshCluster]:
+    """As `fresh_cluster`, but of clusters that earlier tests used: reset, restarted where settings differ."""
+    yield POOL.get
+    POOL.release()
+
+
 def _start_again(cluster: Cluster, settings: Settings) -> None:
-    """Restart it where it is stopped, has other settings, or keeps files for an archive."""
+    """Restart it where it has other settings, or keeps files for an archive."""
     archives = "on" in (cluster.settings.get("archive_mode"), settings.get("archive_mode"))
-    if cluster.running and cluster.settings == settings and not archives:
+    if cluster.settings == settings and not archives:
         return
     cluster.stop("immediate" if archives else "fast")  # a fast stop waits for the archive command
     for path in (cluster.data_directory / "pg_wal" / "archive_status").glob("*.ready"):
@@ -65,6 +83,7 @@ def _start_again(cluster: Cluster, settings: Settings) -> None:
 def reset(cluster: Cluster) -> None:
     """Remove the sessions, objects, settings and statistics that tests left."""
     with session(cluster, name="test-reset") as connection:
+        _run(connection, "set synchronous_commit = off; set lock_timeout = '60s'")
         _values(
             connection,
             "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
@@ -92,7 +111,8 @@ def reset(cluster: Cluster) -> None:
         ):
             _run(connection, f"drop owned by {name}; drop role {name}")
         _run(connection, "alter system reset all")
-        _run(connection, "alter database postgres reset all")
+        _run(connection, "alter database postgres reset all; alter role postgres reset all")
+        _run(connection, "alter role postgres password null")
         _run(connection, "select pg_reload_conf(), pg_stat_reset(), pg_stat_reset_shared('archiver')")
 
 

@@ -9,6 +9,7 @@ from dba_console.samples import postgres
 from dba_console.samples.registry import PARTS
 from tests.background import idle_in_transaction, session, wait_until
 from tests.postgres.probing import EVERYTHING, probing, read, reading
+from tests.postgres.sql import LIMIT_S, query
 
 
 def test_every_part_of_this_room_is_read(server: Cluster) -> None:
@@ -43,8 +44,8 @@ def test_the_server_says_who_it_is(server: Cluster) -> None:
         is_now = reading(probe, "pg.server")
     assert isinstance(is_now, postgres.Server)
     assert is_now.version_num // 10000 == server.major
-    assert is_now.version == server.psql("show server_version").split()[0]
-    assert is_now.system_identifier == server.psql("select system_identifier from pg_control_system()")
+    assert is_now.version == query(server, "show server_version").split()[0]
+    assert is_now.system_identifier == query(server, "select system_identifier from pg_control_system()")
     assert is_now.data_directory == str(server.data_directory)
     assert (is_now.superuser, is_now.in_recovery, is_now.timeline, is_now.through) == (True, False, 1, None)
     assert {database.name for database in is_now.databases} >= {"postgres", "template0", "template1"}
@@ -57,10 +58,17 @@ def test_sessions_are_those_of_pg_stat_activity(server: Cluster) -> None:
         idle_in_transaction(server, "select txid_current() /* open */", name="opened") as pid,
         probing(server) as probe,
     ):
-        rows = {row.pid: row for row in reading(probe, "pg.activity").rows}
-        told = server.psql("select count(*) from pg_stat_activity where pid <> pg_backend_pid()")
+        rows: dict[int, postgres.Activity] = {}
+
+        def same() -> bool:
+            """What began or ended between the two looks is in one of them only."""
+            rows.clear()
+            rows.update((row.pid, row) for row in reading(probe, "pg.activity").rows)
+            theirs = query(server, "select pid from pg_stat_activity where pid <> pg_backend_pid()")
+            return rows.keys() == set(map(int, theirs.split()))
+
+        wait_until(same, LIMIT_S, what="the sessions of pg_stat_activity")
     opened = rows[pid]
-    assert len(rows) == int(told)
     assert (opened.state, opened.application, opened.user) == ("idle in transaction", "opened", "postgres")
     assert (opened.database, opened.client, opened.query) == ("postgres", "[local]", "select txid_current() /* open */")
     assert opened.backend_xid is not None
@@ -86,7 +94,7 @@ def test_xids_advance_by_what_was_used(server: Cluster) -> None:
     with probing(server) as probe:
         before = reading(probe, "pg.xids")
         for _ in range(3):
-            server.psql("select txid_current()")
+            query(server, "select txid_current()")
         after = reading(probe, "pg.xids")
     assert after.next_xid - before.next_xid >= 3
     assert after.next_mxid is not None
@@ -113,14 +121,14 @@ def test_sizes_are_those_the_server_counts(server: Cluster) -> None:
                 break
             parts |= read(probe, "pg.activity")
     sizes = {row.name: row.bytes for row in parts["pg.sizes"].decode().rows}
-    assert sizes["template0"] == int(server.psql("select pg_database_size('template0')"))
+    assert sizes["template0"] == int(query(server, "select pg_database_size('template0')"))
 
 
 def test_wal_and_checkpoints_have_their_numbers(server: Cluster) -> None:
     with probing(server) as probe:
         wal = reading(probe, "pg.wal")
         before = wal.checkpoints_requested
-        server.psql("checkpoint")
+        query(server, "checkpoint")
         after = reading(probe, "pg.wal").checkpoints_requested
     assert wal.bytes is not None
     assert wal.wal_files >= 1

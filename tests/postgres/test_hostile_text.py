@@ -11,17 +11,18 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.background import session
 from tests.postgres.probing import probing, read, reading
+from tests.postgres.sql import query
 
 NASTY = 'a[b]c[/d] "q" \\ \x1b[31mred\x07 \u202eltr 漢字 \N{PILE OF POO}'
 
 
-def _query_in(cluster: Cluster, dbname: str, query: bytes) -> str:
-    """The text our probe, connected to postgres, sees of a session in `dbname` that ran `query` byte for byte."""
+def _query_in(cluster: Cluster, dbname: str, sql: bytes) -> str:
+    """The text our probe, connected to postgres, sees of a session in `dbname` that ran `sql` byte for byte."""
     with session(cluster, dbname=dbname, name="speaker") as speaker, probing(cluster) as probe:
         # As its database is encoded, so that not the least is converted on the way.
-        encoding = cluster.psql(f"select pg_encoding_to_char(encoding) from pg_database where datname = '{dbname}'")
+        encoding = query(cluster, f"select pg_encoding_to_char(encoding) from pg_database where datname = '{dbname}'")
         speaker.execute(f"set client_encoding = '{encoding}'".encode())
-        speaker.pgconn.exec_(query)
+        speaker.pgconn.exec_(sql)
         pid = speaker.info.backend_pid
         return str(next(row.query for row in reading(probe, "pg.activity").rows if row.pid == pid))
 
@@ -29,11 +30,11 @@ def _query_in(cluster: Cluster, dbname: str, query: bytes) -> str:
 @contextmanager
 def database(cluster: Cluster, encoding: str) -> Iterator[str]:
     name = "in_" + encoding.lower()
-    cluster.psql(f"create database {name} template template0 encoding '{encoding}' lc_collate 'C' lc_ctype 'C'")
+    query(cluster, f"create database {name} template template0 encoding '{encoding}' lc_collate 'C' lc_ctype 'C'")
     try:
         yield name
     finally:
-        cluster.psql(f"drop database {name} with (force)")
+        query(cluster, f"drop database {name} with (force)")
 
 
 @pytest.mark.pg(14, 18)
@@ -73,8 +74,8 @@ def test_brackets_escapes_and_wide_signs_come_through_as_they_are(cluster: Clust
 
 def test_names_with_anything_in_them_come_through_as_they_are(cluster: Cluster) -> None:
     quoted = '"' + NASTY.replace('"', '""') + '"'
-    cluster.psql(f"create role {quoted} login")
-    cluster.psql(f"create database {quoted} owner {quoted}")
+    query(cluster, f"create role {quoted} login")
+    query(cluster, f"create database {quoted} owner {quoted}")
     try:
         with session(cluster, user=NASTY, dbname=NASTY) as other, probing(cluster, dbname=NASTY, user=NASTY) as probe:
             pid = other.info.backend_pid
@@ -82,19 +83,19 @@ def test_names_with_anything_in_them_come_through_as_they_are(cluster: Cluster) 
         row = next(row for row in parts["pg.activity"].decode().rows if row.pid == pid)
         server = parts["pg.server"].decode()
     finally:
-        cluster.psql(f"drop database {quoted} with (force)")
-        cluster.psql(f"drop role {quoted}")
+        query(cluster, f"drop database {quoted} with (force)")
+        query(cluster, f"drop role {quoted}")
     assert (row.user, row.database) == (NASTY, NASTY)
     assert (server.current_user, server.database) == (NASTY, NASTY)
     assert NASTY in {database.name for database in parts["pg.databases"].decode().rows}
 
 
 def test_a_password_in_a_query_is_not_shown(cluster: Cluster) -> None:
-    cluster.psql("create role carol")
+    query(cluster, "create role carol")
     try:
         shown = _query_in(cluster, "postgres", b"alter role carol password 'swordfish'")
     finally:
-        cluster.psql("drop role carol")
+        query(cluster, "drop role carol")
     assert shown == "alter role carol password '********'"
 
 

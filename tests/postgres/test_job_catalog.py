@@ -16,6 +16,7 @@ from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
 from tests.conftest import FreshCluster
 from tests.postgres.bouncer import bouncer
+from tests.postgres.sql import query
 
 DATABASE = "shop of jobs"
 ODD = 'Order "lines"\n2'
@@ -23,10 +24,11 @@ ODD = 'Order "lines"\n2'
 
 @pytest.fixture
 def shop(server: Cluster) -> Iterator[Cluster]:
-    server.psql(f'drop database if exists "{DATABASE}" with (force)')
-    server.psql(f'create database "{DATABASE}"')
+    query(server, f'drop database if exists "{DATABASE}" with (force)')
+    query(server, f'create database "{DATABASE}"')
     quoted = ODD.replace('"', '""')
-    server.psql(
+    query(
+        server,
         f"create table \"{quoted}\" (id integer primary key, note text check (note <> ''));"
         f'create table child (id integer unique, parent integer references "{quoted}");'
         "create index child_parent on child (parent);"
@@ -35,7 +37,7 @@ def shop(server: Cluster) -> Iterator[Cluster]:
         dbname=DATABASE,
     )
     yield server
-    server.psql(f'drop database "{DATABASE}" with (force)')
+    query(server, f'drop database "{DATABASE}" with (force)')
 
 
 def test_tables_and_what_was_made_of_them_are_told(shop: Cluster) -> None:
@@ -103,8 +105,8 @@ def test_of_a_short_job_it_is_asked_more_often(cluster: Cluster) -> None:
     assert due == [True, False, True]
 
 
-def test_none_of_the_last_slots_is_taken_for_it(fresh_cluster: FreshCluster) -> None:
-    server = fresh_cluster({"max_connections": 8, "superuser_reserved_connections": 3})
+def test_none_of_the_last_slots_is_taken_for_it(reused_cluster: FreshCluster) -> None:
+    server = reused_cluster({"max_connections": 8, "superuser_reserved_connections": 3})
     with idle_sessions(server, 5):
         seen = Catalog(server.dsn(), "postgres", made=True).look()
     assert seen.unknown == "the catalog of postgres was not asked: only reserved connection slots are left"

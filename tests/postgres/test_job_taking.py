@@ -10,6 +10,7 @@ from dba_console.agent.jobs.taking import GUESSED, Taking
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.jobs.catalog import EVERY_US
 from tests.clocks import HeldClock
+from tests.postgres.sql import query
 
 DATABASE = "takes room"
 GB = 1 << 30
@@ -17,9 +18,9 @@ GB = 1 << 30
 
 @pytest.fixture
 def database(server: Cluster) -> Iterator[Cluster]:
-    server.psql(f'create database "{DATABASE}"')
+    query(server, f'create database "{DATABASE}"')
     yield server
-    server.psql(f'drop database "{DATABASE}" with (force)')
+    query(server, f'drop database "{DATABASE}" with (force)')
 
 
 def test_by_how_its_database_grew_and_by_the_disk_where_that_is_not_told(database: Cluster) -> None:
@@ -30,7 +31,7 @@ def test_by_how_its_database_grew_and_by_the_disk_where_that_is_not_told(databas
         return of.need(name, pct, free_gb * GB, running_s=60.0, begun_us=clock.mono_us())
 
     assert need(taking, DATABASE, 10.0, 90) == need(blind, "not there", 10.0, 90) == (None, ())
-    database.psql("create table filled as select repeat('x', 1000) from generate_series(1, 8000)", dbname=DATABASE)
+    query(database, "create table filled as select repeat('x', 1000) from generate_series(1, 8000)", dbname=DATABASE)
     clock.advance(EVERY_US / 1e6)
     told, said = need(taking, DATABASE, 60.0, 40)
     assert said == () and told is not None and 8_000_000 * 0.8 <= told <= 12_000_000

@@ -19,6 +19,7 @@ from tests.background import wait_until
 from tests.conftest import FreshCluster
 from tests.postgres.probing import connected, probing, reading
 from tests.postgres.proxy import Proxy
+from tests.postgres.sql import query
 
 BOOT_S = 1_795_000_000
 BACKEND, POSTMASTER = 4321, 1234
@@ -106,9 +107,9 @@ def test_a_cluster_on_this_host_is_proven_over_the_unix_socket(cluster: Cluster)
         assert probe.locality.postmaster_pid == cluster.pid
 
 
-def test_a_cluster_on_this_host_is_proven_over_tcp(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster({"listen_addresses": "127.0.0.1"})
-    cluster.psql("alter role postgres password 'pw'")
+def test_a_cluster_on_this_host_is_proven_over_tcp(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
+    query(cluster, "alter role postgres password 'pw'")
     conninfo = f"host=127.0.0.1 port={cluster.port} user=postgres dbname=postgres password=pw"
     with connected(conninfo) as probe:
         assert reading(probe, "pg.server").local is True
@@ -149,6 +150,6 @@ def test_a_server_in_a_pid_namespace_of_its_own_is_not_proven_though_its_socket_
 
 def _answers(cluster: Cluster) -> bool:
     try:
-        return cluster.psql("select 1") == "1"
+        return query(cluster, "select 1") == "1"
     except ConsoleError:
         return False

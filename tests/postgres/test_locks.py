@@ -10,13 +10,14 @@ from dba_console.demo.cluster import Cluster
 from tests.background import idle_in_transaction, waiting_for_lock
 from tests.conftest import FreshCluster
 from tests.postgres.probing import probing, read, reading
+from tests.postgres.sql import query
 
 
 @pytest.fixture
 def orders(server: Cluster) -> Iterator[Cluster]:
-    server.psql("create table orders (n int primary key); insert into orders values (1)")
+    query(server, "create table orders (n int primary key); insert into orders values (1)")
     yield server
-    server.psql("drop table orders")
+    query(server, "drop table orders")
 
 
 def test_nobody_waiting_is_an_empty_reading_that_asked_nothing(server: Cluster) -> None:
@@ -57,33 +58,33 @@ def test_a_wait_for_a_row_names_its_table(orders: Cluster) -> None:
 
 
 def test_a_relation_of_another_database_is_its_oid(orders: Cluster) -> None:
-    orders.psql("create database elsewhere")
-    oid = orders.psql("select 'orders'::regclass::oid")
+    query(orders, "create database elsewhere")
+    oid = query(orders, "select 'orders'::regclass::oid")
     with (
         idle_in_transaction(orders, "lock table orders"),
         waiting_for_lock(orders, "select * from orders"),
         probing(orders, dbname="elsewhere") as probe,
     ):
         [wait] = reading(probe, "pg.locks", waiters=True).waiters
-    orders.psql("drop database elsewhere")
+    query(orders, "drop database elsewhere")
     assert wait.relation == f"postgres/{oid}"
 
 
-def test_a_prepared_transaction_blocks_as_pid_0(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster({"max_prepared_transactions": 2})
-    cluster.psql("create table t (n int)")
-    cluster.psql("begin; lock table t; prepare transaction 'left behind'")
+def test_a_prepared_transaction_blocks_as_pid_0(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"max_prepared_transactions": 2})
+    query(cluster, "create table t (n int)")
+    query(cluster, "begin; lock table t; prepare transaction 'left behind'")
     with waiting_for_lock(cluster, "select * from t"), probing(cluster) as probe:
         parts = read(probe, "pg.locks", "pg.horizon", waiters=True)
         locks, horizon = parts["pg.locks"].decode(), parts["pg.horizon"].decode()
-    cluster.psql("rollback prepared 'left behind'")
+    query(cluster, "rollback prepared 'left behind'")
     assert locks.waiters[0].blocked_by == [0]
     assert [(held.pid, held.mode) for held in locks.held] == [(0, "AccessExclusiveLock")]
     assert horizon is not None
 
 
 def test_a_locked_catalog_costs_names_not_the_panel(orders: Cluster) -> None:
-    oid = orders.psql("select 'orders'::regclass::oid")
+    oid = query(orders, "select 'orders'::regclass::oid")
     with probing(orders) as probe:
         read(probe, "pg.activity", "pg.locks", "pg.progress", waiters=True)
         with (

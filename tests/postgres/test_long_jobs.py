@@ -14,6 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.samples.postgres import Sessions
 from tests.background import wait_until
 from tests.postgres.probing import probing, reading
+from tests.postgres.sql import query
 
 TABLES = 4
 ROWS = 120_000
@@ -23,16 +24,17 @@ ROWS = 120_000
 def source(cluster: Cluster) -> Iterator[str]:
     """A database with some tables and indexes; another one beside it for a copy."""
     for name in ("jobs_source", "jobs_copy"):
-        cluster.psql(f"create database {name}")
+        query(cluster, f"create database {name}")
     for number in range(TABLES):
-        cluster.psql(
+        query(
+            cluster,
             f"create table t{number} as select i, md5(i::text) as filler from generate_series(1, {ROWS}) i;"
             f"create index on t{number} (filler); alter table t{number} add primary key (i)",
             dbname="jobs_source",
         )
     yield "jobs_source"
     for name in ("jobs_source", "jobs_copy"):
-        cluster.psql(f"drop database {name} with (force)")
+        query(cluster, f"drop database {name} with (force)")
 
 
 def watched(cluster: Cluster, *command: str) -> tuple[list[Ended], list[set[int]], float]:

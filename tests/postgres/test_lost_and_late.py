@@ -18,6 +18,7 @@ from tests.background import wait_until
 from tests.conftest import FreshCluster
 from tests.postgres.probing import connected, probing, read
 from tests.postgres.proxy import Proxy
+from tests.postgres.sql import query
 
 IMPATIENT = MonitorOptions(answer_timeout_s=0.2, connect_timeout_s=1.0)
 
@@ -31,8 +32,8 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_killed_server_is_lost_with_a_sentence_and_can_be_connected_to_again(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster()
+def test_a_killed_server_is_lost_with_a_sentence_and_can_be_connected_to_again(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
     with probing(cluster) as probe:
         read(probe)
         first = probe.backend_pid
@@ -52,7 +53,7 @@ def test_a_killed_server_is_lost_with_a_sentence_and_can_be_connected_to_again(f
 def test_the_servers_last_words_are_kept(cluster: Cluster) -> None:
     with probing(cluster) as probe:
         read(probe, "pg.activity")
-        cluster.psql(f"select pg_terminate_backend({probe.backend_pid}, 5000)")
+        query(cluster, f"select pg_terminate_backend({probe.backend_pid}, 5000)")
         with pytest.raises(ConnectionLost, match="terminating connection due to administrator command"):
             read(probe, "pg.activity")
 
@@ -124,8 +125,8 @@ def test_a_server_that_accepts_and_says_nothing_is_a_timeout(cluster: Cluster) -
     assert failure.value.kind == "timeout"
 
 
-def test_a_frozen_postmaster_is_a_timeout(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster()
+def test_a_frozen_postmaster_is_a_timeout(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
     cluster.sigstop()
     try:
         with pytest.raises(ConnectFailed) as failure:
@@ -158,9 +159,9 @@ def test_a_failure_before_any_server_has_its_kind(conninfo: str, kind: str) -> N
     assert failure.value.kind == kind
 
 
-def test_a_password_is_in_no_repr_and_no_message(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster({"listen_addresses": "127.0.0.1"})
-    cluster.psql("alter role postgres password 'of a test'")
+def test_a_password_is_in_no_repr_and_no_message(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
+    query(cluster, "alter role postgres password 'of a test'")
     probe = PostgresProbe(f"host=127.0.0.1 port={cluster.port} user=postgres password=hunter2", IMPATIENT)
     with pytest.raises(ConnectFailed) as failure:
         probe.connect()

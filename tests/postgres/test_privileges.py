@@ -10,6 +10,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.options import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
 from tests.postgres.probing import EVERYTHING, probing, read, reading
+from tests.postgres.sql import query
 
 ROLE = 'plain "one"'
 GRANT = 'GRANT pg_monitor TO "plain ""one""" would help'
@@ -18,12 +19,12 @@ GRANT = 'GRANT pg_monitor TO "plain ""one""" would help'
 @pytest.fixture
 def plain(server: Cluster) -> Iterator[Cluster]:
     """A cluster with a role that has nothing but LOGIN."""
-    server.psql('create role "plain ""one""" login')
-    server.psql("create database closed")
-    server.psql("revoke connect on database closed from public")
+    query(server, 'create role "plain ""one""" login')
+    query(server, "create database closed")
+    query(server, "revoke connect on database closed from public")
     yield server
-    server.psql("drop database closed")
-    server.psql('drop role "plain ""one"""')
+    query(server, "drop database closed")
+    query(server, 'drop role "plain ""one"""')
 
 
 def test_what_may_not_be_seen_says_so_with_the_grant(plain: Cluster) -> None:
@@ -75,7 +76,7 @@ def test_a_refusal_is_one_line_in_the_log_not_one_a_tick(plain: Cluster) -> None
 def test_a_grant_is_noticed_when_the_refusal_is_old(plain: Cluster) -> None:
     with probing(plain, user=ROLE, options=MonitorOptions(refused_again_s=0.0)) as probe:
         assert reading(probe, "pg.archiver").ready_count is None
-        plain.psql('grant pg_monitor to "plain ""one"""')
+        query(plain, 'grant pg_monitor to "plain ""one"""')
         assert reading(probe, "pg.archiver").ready_count == 0
 
 
@@ -89,12 +90,12 @@ def test_a_quiet_life_leaves_nothing_in_the_log(server: Cluster) -> None:
 
 
 def test_waits_are_seen_without_pg_monitor(plain: Cluster) -> None:
-    plain.psql("create table if not exists held (n int)")
+    query(plain, "create table if not exists held (n int)")
     with (
         idle_in_transaction(plain, "lock table held", name="holder") as holder,
         waiting_for_lock(plain, "select * from held") as waiter,
         probing(plain, user=ROLE) as probe,
     ):
         waits = [(lock.pid, lock.blocked_by) for lock in reading(probe, "pg.locks").waiters]
-    plain.psql("drop table held")
+    query(plain, "drop table held")
     assert waits == [(waiter, [holder])]

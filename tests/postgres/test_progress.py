@@ -13,13 +13,14 @@ from dba_console.samples.postgres import Operation
 from tests.background import idle_in_transaction, session, waiting_for_lock
 from tests.conftest import FreshCluster
 from tests.postgres.probing import probing, reading
+from tests.postgres.sql import query
 
 
 @pytest.fixture
 def orders(server: Cluster) -> Iterator[Cluster]:
-    server.psql("create table orders as select generate_series(1, 1000) n")
+    query(server, "create table orders as select generate_series(1, 1000) n")
     yield server
-    server.psql("drop table orders")
+    query(server, "drop table orders")
 
 
 def operation(probe: PostgresProbe, pid: int) -> Operation:
@@ -86,13 +87,17 @@ def test_a_view_of_a_version_to_come_is_shown_without_a_measure() -> None:
     assert measure("defragment", {"phase": "thinking"}) == (None, None, "blocks")
 
 
-def test_a_progress_view_not_known_here_is_found_in_the_catalog(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster({"allow_system_table_mods": "on"})
-    cluster.psql(
+def test_a_progress_view_not_known_here_is_found_in_the_catalog(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"allow_system_table_mods": "on"})
+    query(
+        cluster,
         "create view pg_catalog.pg_stat_progress_thaw as"
-        " select 42 as pid, 0::oid as datid, 'melting' as phase, 7 as floes_done, true as warm"
+        " select 42 as pid, 0::oid as datid, 'melting' as phase, 7 as floes_done, true as warm",
     )
-    with probing(cluster) as probe:
-        row = operation(probe, 42)
+    try:
+        with probing(cluster) as probe:
+            row = operation(probe, 42)
+    finally:
+        query(cluster, "drop view pg_catalog.pg_stat_progress_thaw")
     assert (row.kind, row.phase, row.database, row.done) == ("thaw", "melting", None, None)
     assert row.detail == {"floes_done": 7, "warm": "True"}

@@ -10,6 +10,7 @@ from dba_console.probes.postgres.probe import PostgresProbe
 from tests.background import idle_sessions
 from tests.conftest import FreshCluster
 from tests.postgres.probing import probing, reading
+from tests.postgres.sql import query
 
 FEW = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_senders": 0}
 ROLES = "create role app login; create role reserve login"
@@ -21,9 +22,9 @@ def test_with_slots_to_spare_the_seat_is_regular(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_an_ordinary_role_is_refused_by_the_servers_limit(major: int, fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster(FEW, major=major)
-    cluster.psql(ROLES)
+def test_an_ordinary_role_is_refused_by_the_servers_limit(major: int, reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(FEW, major=major)
+    query(cluster, ROLES)
     with idle_sessions(cluster, 9, user="app"):
         with pytest.raises(ConnectFailed) as failure:
             PostgresProbe(cluster.dsn(user="app")).connect()
@@ -33,10 +34,10 @@ def test_an_ordinary_role_is_refused_by_the_servers_limit(major: int, fresh_clus
 
 
 @pytest.mark.parametrize("major", [16, 18])
-def test_a_member_of_the_reserve_sits_in_it_and_a_superuser_beyond(major: int, fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster({**FEW, "reserved_connections": 2}, major=major)
-    cluster.psql(ROLES)
-    cluster.psql("grant pg_use_reserved_connections to reserve")
+def test_a_member_of_the_reserve_sits_in_it_and_a_superuser_beyond(major: int, reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({**FEW, "reserved_connections": 2}, major=major)
+    query(cluster, ROLES)
+    query(cluster, "grant pg_use_reserved_connections to reserve")
     with idle_sessions(cluster, 7, user="app"), probing(cluster, user="reserve") as member:
         reserved = reading(member, "pg.server")
         assert (reserved.seat, reserved.reserved_member) == ("reserved_role", True)
@@ -48,10 +49,10 @@ def test_a_member_of_the_reserve_sits_in_it_and_a_superuser_beyond(major: int, f
         assert failure.value.limit == "server"
 
 
-def test_limits_of_a_role_and_of_a_database_are_told_apart(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster()
-    cluster.psql("create role app login connection limit 1; create role other login")
-    cluster.psql("create database small connection limit 1")
+def test_limits_of_a_role_and_of_a_database_are_told_apart(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
+    query(cluster, "create role app login connection limit 1; create role other login")
+    query(cluster, "create database small connection limit 1")
     with idle_sessions(cluster, 1, user="app"), idle_sessions(cluster, 1, user="other", dbname="small"):
         assert _limit_of(cluster.dsn(user="app")) == "role"
         assert _limit_of(cluster.dsn(user="other", dbname="small")) == "database"
@@ -64,9 +65,9 @@ def _limit_of(conninfo: str) -> str | None:
     return failure.value.limit
 
 
-def test_a_seat_taken_early_is_kept_when_the_house_is_full(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster(FEW)
-    cluster.psql(ROLES)
+def test_a_seat_taken_early_is_kept_when_the_house_is_full(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(FEW)
+    query(cluster, ROLES)
     with probing(cluster, user="app") as probe, idle_sessions(cluster, 8, user="app"):
         with pytest.raises(ConnectFailed):
             PostgresProbe(cluster.dsn(user="app")).connect()

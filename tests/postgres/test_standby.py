@@ -8,6 +8,7 @@ from dba_console.demo.cluster import make_standby
 from tests.background import wait_until
 from tests.conftest import FreshCluster
 from tests.postgres.probing import probing, read, reading
+from tests.postgres.sql import query
 
 
 @pytest.mark.parametrize("major", [None])
@@ -16,11 +17,11 @@ def test_each_side_of_a_replication_is_read(major: int | None, fresh_cluster: Fr
     standby = make_standby(primary, slot="seat_1", settings={"hot_standby_feedback": "on"})
     try:
         standby.start()
-        wait_until(lambda: primary.psql("select 1 from pg_stat_replication where state = 'streaming'"))
+        wait_until(lambda: query(primary, "select 1 from pg_stat_replication where state = 'streaming'"))
         with probing(primary) as here, probing(standby) as there:
             sent = read(here)
             received = read(there)
-            primary.psql("create table t as select generate_series(1, 1000) n")
+            query(primary, "create table t as select generate_series(1, 1000) n")
             caught_up = wait_until(lambda: _caught_up(here))
     finally:
         standby.close()
