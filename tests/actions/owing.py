@@ -11,7 +11,7 @@ from dba_console.actions.debts import Debt, find
 from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
-from tests.background import wait_until
+from tests.postgres.sql import query, wait_for
 
 RUN = "20261122T090000Z-restore-1a2b"
 LATER = "20261122T110000Z-put-back-3c4d"
@@ -66,8 +66,7 @@ class Books:
 
 def as_before(cluster: Cluster) -> None:
     """Take out whatever was set for the whole server; every session that begins from now on is without it."""
-    before = cluster.psql("select pg_conf_load_time()")
-    cluster.psql("alter system reset all")
-    cluster.psql("select pg_reload_conf()")
-    read = f"select 1 where pg_conf_load_time() > '{before}'"
-    wait_until(lambda: cluster.psql(read), 120, what="the server to read its files")
+    before = query(cluster, "select pg_conf_load_time()")
+    query(cluster, "alter system reset all")
+    query(cluster, "select pg_reload_conf()")
+    wait_for(cluster, f"select 1 where pg_conf_load_time() > '{before}'", what="the server to read its files")

@@ -21,6 +21,7 @@ from tests.background import wait_until
 from tests.conftest import FreshCluster
 from tests.postgres.bouncer import bouncer
 from tests.postgres.proxy import Proxy
+from tests.postgres.sql import query
 from tests.standbys import copied_standby, hand_over
 
 
@@ -41,7 +42,7 @@ def test_a_look_is_one_statement_and_cannot_leave_its_read_only_transaction(link
     ):
         with pytest.raises(StatementFailed):
             link.look(sneaking)
-    assert cluster.psql("select to_regclass('acted')") == ""
+    assert query(cluster, "select to_regclass('acted')") == ""
 
 
 def test_a_look_names_its_columns_without_rows_and_gives_no_more_rows_than_wanted(link: Operator) -> None:
@@ -58,7 +59,7 @@ def test_values_are_bound_and_a_percent_sign_is_written_twice(link: Operator) ->
 
 
 def test_a_statement_in_another_databases_encoding_is_shown_and_stops_nothing(link: Operator, cluster: Cluster) -> None:
-    cluster.psql("create database latin encoding 'LATIN1' template template0")
+    query(cluster, "create database latin encoding 'LATIN1' template template0")
     try:
         with psycopg.connect(cluster.dsn(dbname="latin", client_encoding="LATIN1"), autocommit=True) as session:
             session.execute("select 'caf\u00e9'")
@@ -67,7 +68,7 @@ def test_a_statement_in_another_databases_encoding_is_shown_and_stops_nothing(li
             )
         assert row["query"] == "select 'caf\ufffd'"
     finally:
-        cluster.psql("drop database latin")
+        query(cluster, "drop database latin")
 
 
 def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) -> None:
@@ -77,7 +78,7 @@ def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) 
 
         def write(mark: Mark) -> None:
             marks.append(mark)
-            seen.append(cluster.psql("select to_regclass('acted')"))
+            seen.append(query(cluster, "select to_regclass('acted')"))
 
         link.on_mark = write
         link.act("create table acted ()")
@@ -97,7 +98,7 @@ def test_nothing_is_committed_where_the_transaction_id_cannot_be_written_down(cl
             link.act("create table acted ()")
         with pytest.raises(OSError, match="no space"):
             link.act("vacuum pg_class", transaction=False)
-    assert cluster.psql("select to_regclass('acted')") == ""
+    assert query(cluster, "select to_regclass('acted')") == ""
 
 
 def test_a_statement_the_server_refuses_leaves_nothing_and_the_connection_usable(link: Operator) -> None:
@@ -145,16 +146,16 @@ def test_the_server_sees_which_step_acts(link: Operator, cluster: Cluster) -> No
 
 def test_a_connection_that_went_away_meanwhile_is_opened_anew(link: Operator, cluster: Cluster) -> None:
     first = link.identity() and link.mark.pid
-    cluster.psql(f"select pg_terminate_backend({first}, 60000)" if cluster.major >= 14 else "select 1")
+    query(cluster, f"select pg_terminate_backend({first}, 60000)" if cluster.major >= 14 else "select 1")
     assert link.rows("select 1 as one") == [{"one": 1}]
-    cluster.psql(f"select pg_terminate_backend({link.mark.pid}, 60000)")
+    query(cluster, f"select pg_terminate_backend({link.mark.pid}, 60000)")
     link.act("create table acted ()")
     assert link.mark.pid != first
 
 
 def test_a_parameter_kept_for_the_run_outlives_its_connection(link: Operator, cluster: Cluster) -> None:
     link.keep("work_mem", "17MB")
-    cluster.psql(f"select pg_terminate_backend({link.mark.pid}, 60000)")
+    query(cluster, f"select pg_terminate_backend({link.mark.pid}, 60000)")
     assert link.rows("show work_mem") == [{"work_mem": "17MB"}]
     link.forget("work_mem")
     assert link.rows("show work_mem") != [{"work_mem": "17MB"}]
@@ -193,9 +194,9 @@ def test_behind_a_pooler_only_what_is_in_a_transaction_acts(cluster: Cluster, mo
 # -- the end of a commit that nobody saw ---------------------------------------------------------------------------
 
 
-def test_a_commit_that_never_arrived_is_settled_as_rolled_back(fresh_cluster: FreshCluster) -> None:
+def test_a_commit_that_never_arrived_is_settled_as_rolled_back(reused_cluster: FreshCluster) -> None:
     """The cable is pulled after the transaction id was written down, before COMMIT leaves."""
-    cluster = fresh_cluster()
+    cluster = reused_cluster()
     with Proxy(cluster) as proxy, acting(cluster) as straight:
         link, marks = Operator(proxy.dsn(), connect_timeout_s=60), list[Mark]()
         link.commit_s = 0.5
@@ -211,13 +212,13 @@ def test_a_commit_that_never_arrived_is_settled_as_rolled_back(fresh_cluster: Fr
             link.act("create table acted ()")
         assert [lost.value.mark] == marks
         assert settle_mark(straight, marks[0], patience_s=60).state == "failed"
-        assert cluster.psql("select to_regclass('acted')") == ""
+        assert query(cluster, "select to_regclass('acted')") == ""
         link.close()
 
 
-def test_a_commit_whose_answer_was_lost_is_settled_as_committed(fresh_cluster: FreshCluster) -> None:
+def test_a_commit_whose_answer_was_lost_is_settled_as_committed(reused_cluster: FreshCluster) -> None:
     """The server waits for a standby that is not there; its COMMIT is done, and the answer never comes."""
-    cluster = fresh_cluster({"synchronous_standby_names": "nobody", "synchronous_commit": "on"})
+    cluster = reused_cluster({"synchronous_standby_names": "nobody", "synchronous_commit": "on"})
     marks: list[Mark] = []
     with acting(cluster, marks=marks) as link, acting(cluster) as straight:
         link.commit_s = None
@@ -225,8 +226,8 @@ def test_a_commit_whose_answer_was_lost_is_settled_as_committed(fresh_cluster: F
 
         def end() -> None:
             waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
-            pid = wait_until(lambda: cluster.psql(waiting), 60)
-            cluster.psql(f"select pg_terminate_backend({pid})")
+            pid = wait_until(lambda: query(cluster, waiting), 60)
+            query(cluster, f"select pg_terminate_backend({pid})")
             ended.set()
 
         thread = threading.Thread(target=end)
@@ -236,7 +237,7 @@ def test_a_commit_whose_answer_was_lost_is_settled_as_committed(fresh_cluster: F
         thread.join(60)
         assert ended.is_set() and lost.value.mark == marks[0]
         assert settle_mark(straight, marks[0], patience_s=60).state == "ok"
-        assert cluster.psql("select to_regclass('acted')") == "acted"
+        assert query(cluster, "select to_regclass('acted')") == "acted"
 
 
 def test_a_connection_lost_before_the_commit_has_changed_nothing(link: Operator, cluster: Cluster) -> None:
@@ -266,7 +267,7 @@ def test_what_ran_outside_a_transaction_is_told_by_its_backend(cluster: Cluster)
             assert mark.xid is None
             assert "still under way" in settle_mark(straight, mark).text
         gone = f"select 1 from pg_stat_activity where pid = {mark.pid}"
-        wait_until(lambda: cluster.psql(gone) == "", 60)
+        wait_until(lambda: query(cluster, gone) == "", 60)
         told = settle_mark(straight, mark)
         assert told.state == "unknown" and "has ended" in told.text
 
@@ -293,7 +294,7 @@ def test_a_copy_of_the_cluster_is_refused_though_it_has_the_same_system_identifi
             link.planned = planned
             with pytest.raises(Refused, match=r"data directory .* answers, not the one with"):
                 link.act("create table acted ()")
-        assert copy.psql("select to_regclass('acted')") == ""
+        assert query(copy, "select to_regclass('acted')") == ""
     finally:
         copy.close()
 
@@ -301,17 +302,17 @@ def test_a_copy_of_the_cluster_is_refused_though_it_has_the_same_system_identifi
 def test_a_standby_promoted_in_mid_run_is_refused(fresh_cluster: FreshCluster) -> None:
     with copied_standby(fresh_cluster()) as standby, acting(standby) as link:
         link.act("select pg_cancel_backend(0)")  # a standby can be acted on
-        standby.psql("select pg_promote(true, 60)")
+        query(standby, "select pg_promote(true, 60)")
         with pytest.raises(Refused, match="is a primary now; the run was begun on a standby"):
             link.act("create table acted ()")
 
 
-def test_a_server_restarted_in_mid_run_is_refused_until_the_restart_is_meant(fresh_cluster: FreshCluster) -> None:
-    cluster = fresh_cluster()
+def test_a_server_restarted_in_mid_run_is_refused_until_the_restart_is_meant(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
     with acting(cluster) as link:
         cluster.restart()
         with pytest.raises(Restarted, match="was started at"):
             link.act("create table acted ()")
         link.planned = link.identity()
         link.act("create table acted ()")
-    assert cluster.psql("select to_regclass('acted')") == "acted"
+    assert query(cluster, "select to_regclass('acted')") == "acted"

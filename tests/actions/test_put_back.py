@@ -18,6 +18,7 @@ from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import RUN, Books, as_before
+from tests.postgres.sql import query
 
 TUNED: dict[str, Any] = {
     "settings": {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": False, "work_mem": ""},
@@ -32,6 +33,7 @@ import os, signal, sys
 from pathlib import Path
 from dba_console.actions.operator import Operator
 from tests.actions.owing import Books
+from tests.postgres.sql import query
 
 class Doomed(Operator):
     told = 0
@@ -50,7 +52,7 @@ Books(link, Path(sys.argv[2])).perform(
 
 
 def in_file(cluster: Cluster) -> str:
-    return cluster.psql(AUTO)
+    return query(cluster, AUTO)
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def one(cluster: Cluster, tmp_path: Path) -> Iterator[Books]:
 
 @pytest.mark.pg(14, 16, 18)
 def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: Books, server: Cluster) -> None:
-    server.psql("alter system set max_wal_size = '1500MB'")
+    query(server, "alter system set max_wal_size = '1500MB'")
     done = books.perform("set-parameters", **TUNED)
     assert done.state == "ok", done.text
     assert done.values == {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": "off"}
@@ -82,7 +84,7 @@ def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: B
     done = books.later.perform("put-back")
     assert done.state == "ok", done.text
     assert in_file(server) == "max_wal_size=1500MB" and books.debts == []
-    assert server.psql("show autovacuum") == "on"
+    assert query(server, "show autovacuum") == "on"
     assert books.later.look("put-back").done, "nothing is left to do"
 
 
@@ -106,21 +108,21 @@ def test_killed_anywhere_between_what_is_owed_is_put_back(one: Books, cluster: C
     done_back = one.later.perform("put-back")
     assert done_back.state == "ok", done_back.text
     assert in_file(cluster) == "" and one.debts == []
-    assert cluster.psql("show maintenance_work_mem") == "64MB"
+    assert query(cluster, "show maintenance_work_mem") == "64MB"
 
 
 def test_what_was_put_back_in_the_file_and_not_read_is_read(one: Books, cluster: Cluster) -> None:
     """Killed between ALTER SYSTEM RESET and the reload."""
     one.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
-    cluster.psql("alter system reset maintenance_work_mem")
+    query(cluster, "alter system reset maintenance_work_mem")
     assert [row["state"] for row in one.later.look("put-back").rows] == ["unread"]
     assert one.later.perform("put-back").state == "ok"
-    assert cluster.psql("show maintenance_work_mem") == "64MB" and one.debts == []
+    assert query(cluster, "show maintenance_work_mem") == "64MB" and one.debts == []
 
 
 def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cluster) -> None:
     one.perform("set-parameters", settings={"maintenance_work_mem": "77MB", "work_mem": "9MB"}, temporary=True)
-    cluster.psql("alter system set work_mem = '11MB'")
+    query(cluster, "alter system set work_mem = '11MB'")
     done = one.later.perform("put-back")
     assert done.state == "failed" and "work_mem is '11MB', which no run has set: a person decides" in done.text
     assert in_file(cluster) == "work_mem=11MB" and set(one.owed) == {"work_mem"}
@@ -167,16 +169,16 @@ def test_a_value_the_server_refuses_leaves_those_after_it_and_owes_only_what_is_
 )  # fmt: skip
 def test_databases_and_roles_that_are_gone_owe_nothing(one: Books, cluster: Cluster, place: dict[str, str]) -> None:
     kind = place["scope"]
-    cluster.psql(f"create {kind} briefly")
+    query(cluster, f"create {kind} briefly")
     try:
         for _ in range(2):
             done = one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
             assert done.state == "ok", done.text
             assert one.perform("put-back", of="run").state == "ok" and one.debts == []
-            assert cluster.psql("select count(*) from pg_db_role_setting") == "0"
+            assert query(cluster, "select count(*) from pg_db_role_setting") == "0"
         one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
     finally:
-        cluster.psql(f"drop {kind} briefly")
+        query(cluster, f"drop {kind} briefly")
     done = one.later.perform("put-back")
     assert done.state == "ok" and "gone" in done.text and one.debts == []
 
@@ -211,16 +213,16 @@ def test_what_cannot_be_meant_or_taken_back_is_refused(one: Books, settings: dic
 def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> None:
     asked = {"settings": {"full_page_writes": False}, "temporary": True, "for_database": "mine"}
     assert one.look("set-parameters", **asked).grave
-    cluster.psql("create database theirs")
+    query(cluster, "create database theirs")
     try:
         assert one.look("set-parameters", **asked).refusal is None, "an empty one that nobody is in loses nothing"
-        cluster.psql("create table of_theirs (n int)", dbname="theirs")
+        query(cluster, "create table of_theirs (n int)", dbname="theirs")
         refusal = one.look("set-parameters", **asked).refusal
         assert refusal is not None and "database theirs (1 objects)" in refusal
         assert one.look("set-parameters", **{**asked, "for_database": "theirs"}).refusal is None
     finally:
         one.link.close()
-        cluster.psql("drop database theirs")
+        query(cluster, "drop database theirs")
 
 
 def test_wal_level_comes_last_and_goes_back_first(one: Books) -> None:

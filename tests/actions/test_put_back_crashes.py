@@ -12,6 +12,7 @@ from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import Books
 from tests.conftest import binaries_of
+from tests.postgres.sql import query
 
 UNSAFE: dict[str, Any] = {"settings": {"fsync": False, "full_page_writes": False}, "temporary": True}
 RESTART: dict[str, Any] = {
@@ -30,7 +31,7 @@ def unsafe(cluster: Cluster, directory: Path) -> None:
     with acting(cluster) as link:
         done = Books(link, directory).perform("set-parameters", **UNSAFE)
         assert done.state == "ok", done.text
-    assert cluster.psql("show fsync") == "off"
+    assert query(cluster, "show fsync") == "off"
 
 
 @pytest.mark.parametrize(
@@ -54,14 +55,14 @@ def test_it_is_told_how_the_server_went_down_while_fsync_was_off(
         assert done.state == "ok" and "a checkpoint was made" in done.text
         assert ("trusted" in done.text) == bool(said) and said in done.text
         assert later.debts == []
-    assert durable.psql("show fsync") + durable.psql("show full_page_writes") == "onon"
+    assert query(durable, "show fsync") + query(durable, "show full_page_writes") == "onon"
 
 
 def test_what_was_begun_anew_with_it_is_owed_until_it_was_begun_anew_without(durable: Cluster, tmp_path: Path) -> None:
     with acting(durable) as link:
         assert Books(link, tmp_path / "debts").perform("set-parameters", **RESTART).state == "ok"
     durable.restart()
-    assert durable.psql("show wal_level") == "minimal"
+    assert query(durable, "show wal_level") == "minimal"
     with acting(durable) as link:
         later = Books(link, tmp_path / "debts").later
         done = later.perform("put-back")

@@ -14,14 +14,14 @@ from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 from tests.requirements import require_root
 
-TEXT = (SHIPPED / "cache-drop.md").read_text()
+TEXT = (SHIPPED / "cache-drop.md").read_text().replace("sleep 10", "sleep 1")
 FIRST = "is-it-a-reclaim-stall/check"
 
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
     require_root()
-    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as one:
+    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent"), extra={"DBA_CONSOLE_AGENT_INTERVAL": "250ms"}) as one:
         yield one
 
 
@@ -71,6 +71,7 @@ def test_what_the_kernel_counted_is_shown_and_nothing_need_be_done(running: Runn
     assert any(line.text.startswith("pgsteal_file +") for line in operator.lines)
 
 
+@pytest.mark.alone
 def test_the_cache_is_dropped_after_the_servers_name_is_typed(running: RunningAgent) -> None:
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
         pytest.skip("this kernel lets nobody drop its caches here")

@@ -34,7 +34,7 @@ def declining_the_cut(asked: Question) -> str | None:
 @pytest.fixture(scope="module")
 def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
     require_root()
-    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as one:
+    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent"), extra={"DBA_CONSOLE_AGENT_INTERVAL": "250ms"}) as one:
         yield one
 
 

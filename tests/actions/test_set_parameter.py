@@ -12,6 +12,7 @@ from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled, undone
+from tests.postgres.sql import query
 
 SET = ACTIONS["set-parameter"]
 
@@ -136,13 +137,13 @@ def test_databases_and_roles_have_their_own(one: Operator, cluster: Cluster, pla
         asked: dict[str, Any] = {"parameter": "statement_timeout", "value": "61s", **place}
         sight, done = perform(SET, one, **asked)
         assert done.state == "ok", done.text
-        assert cluster.psql("show statement_timeout", user="clerk") == "61s"
+        assert query(cluster, "show statement_timeout", user="clerk") == "61s"
         assert settled(SET, one, sight, **asked).state == "ok"
         _, again = perform(SET, one, **{**asked, "value": 0})
         undone(SET, one, again, **{**asked, "value": 0})
-        assert cluster.psql("show statement_timeout", user="clerk") == "61s"
+        assert query(cluster, "show statement_timeout", user="clerk") == "61s"
         undone(SET, one, done, **asked)
-        assert cluster.psql("select count(*) from pg_db_role_setting") == "0"
+        assert query(cluster, "select count(*) from pg_db_role_setting") == "0"
     finally:
         one.act("drop role clerk")
 
@@ -151,7 +152,7 @@ def test_the_statements_of_a_run_have_theirs(one: Operator, cluster: Cluster) ->
     asked: dict[str, Any] = {"parameter": "maintenance_work_mem", "value": "77MB", "scope": "session"}
     _, done = perform(SET, one, **asked)
     assert done.state == "ok" and one.rows("show maintenance_work_mem") == [{"maintenance_work_mem": "77MB"}]
-    assert cluster.psql("show maintenance_work_mem") != "77MB"
+    assert query(cluster, "show maintenance_work_mem") != "77MB"
     assert undone(SET, one, done, **asked).state == "ok"
     assert one.rows("show maintenance_work_mem") != [{"maintenance_work_mem": "77MB"}]
 

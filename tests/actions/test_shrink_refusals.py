@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from dba_console.actions.shrink import live
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.demo.cluster import Cluster
 from tests.actions.shrinking import alone, big_file, refusal
+from tests.postgres.sql import query
+from tests.requirements import require_tool
 
 
 @pytest.fixture
@@ -98,13 +101,13 @@ def test_one_in_a_tablespace_of_a_running_server(cluster: Cluster, tmp_path: Pat
     if os.geteuid() == 0:
         owner = cluster.data_directory.stat()
         os.chown(place, owner.st_uid, owner.st_gid)
-    cluster.psql(f"create tablespace shrink_test location '{place}'")
+    query(cluster, f"create tablespace shrink_test location '{place}'")
     path = big_file(place, 1)
     try:
         assert "lies in the tablespace" in refusal(path, World())
     finally:
         path.unlink()
-        cluster.psql("drop tablespace shrink_test")
+        query(cluster, "drop tablespace shrink_test")
         place.rmdir()
 
 
@@ -121,6 +124,17 @@ def test_a_data_directory_is_found_wherever_its_links_lead(cluster: Cluster) -> 
     places = live.live_places().known
     status = cluster.data_directory.stat()
     assert "the data directory of the server" in places[status.st_dev, status.st_ino]
+
+
+def test_the_working_directory_of_a_server_program_is_its_data_directory_only_if_it_holds_one(tmp_path: Path) -> None:
+    """A server that is starting runs where it was started, which may be `/`, for a moment."""
+    program = tmp_path / "postgres"
+    shutil.copy(require_tool("cat"), program)
+    path = big_file(tmp_path, 1)
+    with subprocess.Popen([program], cwd=tmp_path, stdin=subprocess.PIPE):
+        assert refusal(path, World()) == ""
+        (tmp_path / "PG_VERSION").write_text("15\n")
+        assert "lies in the data directory of the server" in refusal(path, World())
 
 
 def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(world: World, tmp_path: Path) -> None:

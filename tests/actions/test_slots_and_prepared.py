@@ -15,6 +15,7 @@ from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled
 from tests.conftest import binaries_of
+from tests.postgres.sql import query
 
 DROP = ACTIONS["drop-slot"]
 ROLL_BACK = ACTIONS["rollback-prepared"]
@@ -38,7 +39,7 @@ def link(ready: Cluster) -> Iterator[Operator]:
 def reading(cluster: Cluster, slot: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """Something that uses a physical slot, as a standby does."""
     with psycopg.connect(cluster.dsn(replication="true"), autocommit=True) as reader:
-        at = cluster.psql("select pg_current_wal_flush_lsn()")
+        at = query(cluster, "select pg_current_wal_flush_lsn()")
         begun = reader.pgconn.exec_(f"START_REPLICATION SLOT {slot} PHYSICAL {at}".encode())
         assert begun.status == psycopg.pq.ExecStatus.COPY_BOTH
         yield reader
@@ -104,9 +105,9 @@ def forgotten(ready: Cluster) -> Iterator[str]:
     gid = "it's 100% forgotten"
     prepare(ready, gid, "template1")
     yield gid
-    for line in ready.psql("select database, quote_literal(gid) from pg_prepared_xacts").splitlines():
+    for line in query(ready, "select database, quote_literal(gid) from pg_prepared_xacts").splitlines():
         database, _, quoted = line.partition("|")
-        ready.psql(f"rollback prepared {quoted}", dbname=database)
+        query(ready, f"rollback prepared {quoted}", dbname=database)
 
 
 def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: Operator, forgotten: str) -> None:
@@ -128,16 +129,16 @@ def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
 ) -> None:
     sight = look(ROLL_BACK, link, gid=forgotten, min_age="0")
     assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "failed"
-    ready.psql("commit prepared 'it''s 100% forgotten'", dbname="template1")
+    query(ready, "commit prepared 'it''s 100% forgotten'", dbname="template1")
     told = settled(ROLL_BACK, link, sight, gid=forgotten)
     assert told.state == "failed" and "committed" in told.text
-    ready.psql("drop table left_behind", dbname="template1")
+    query(ready, "drop table left_behind", dbname="template1")
 
 
 def test_another_of_the_same_name_is_not_the_one_that_was_shown(link: Operator, ready: Cluster, forgotten: str) -> None:
     asked = settings_of("rollback-prepared", {"gid": forgotten, "min_age": "0"})
     sight = ROLL_BACK.look(asked, World(link=link))
-    ready.psql("rollback prepared 'it''s 100% forgotten'", dbname="template1")
+    query(ready, "rollback prepared 'it''s 100% forgotten'", dbname="template1")
     prepare(ready, forgotten)
     done = ROLL_BACK.act(asked, sight, World(link=link), PlainControl())
     assert done.state == "failed" and "not the one any more" in done.text

@@ -50,6 +50,10 @@ def live_places(proc: str = "/proc") -> Places:
 def _of(postmaster: Postmaster, proc: str) -> Iterator[tuple[Identity, str]]:
     """Raises OSError where it cannot all be seen. A directory that has gone meanwhile is not there to be hurt."""
     cwd, root = f"{proc}/{postmaster.pid}/cwd", f"{proc}/{postmaster.pid}/root"
+    try:
+        os.stat(f"{cwd}/PG_VERSION")
+    except FileNotFoundError:
+        return  # the process is starting and has not entered its data directory yet, or only prints its version
     whose = f"of the server of process {postmaster.pid}"
     named = postmaster.data_directory or cwd
     yield _identity(cwd), f"the data directory {whose}, {named}"
