@@ -133,4 +133,4 @@ def test_a_maker_killed_outright_leaves_neither_server_nor_files() -> None:
         pid, base = maker.stdout.readline().split()
         assert os.path.exists(f"/proc/{pid}")
         maker.send_signal(signal.SIGKILL)
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}") and not os.path.exists(base), what="the guard's work")
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}") and not os.path.exists(base), 90, what="the guard's work")

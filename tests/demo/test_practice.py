@@ -41,7 +41,7 @@ def test_the_load_is_what_its_plan_says(ground: PracticeGround) -> None:
 def test_the_load_writes_at_a_steady_rate(ground: PracticeGround) -> None:
     written = "select count(*) from pgbench_history"
     before = int(ground.cluster.psql(written, dbname=DATABASE))
-    wait_until(lambda: int(ground.cluster.psql(written, dbname=DATABASE)) > before + 5)
+    wait_until(lambda: int(ground.cluster.psql(written, dbname=DATABASE)) > before + 5, 90)
 
 
 def test_leaving_ends_server_clients_and_files() -> None:
@@ -81,5 +81,5 @@ def test_a_demo_ended_by_a_signal_leaves_nothing(number: signal.Signals, tmp_pat
         assert mentioned_by(base)
         demo.send_signal(number)
         demo.stderr.read()
-    wait_until(lambda: mentioned_by(base) == [], what=f"the end of everything that mentions {base}")
+    wait_until(lambda: mentioned_by(base) == [], 90, what=f"the end of everything that mentions {base}")
     subprocess.run(["rm", "-rf", str(base)], check=True)
