@@ -59,7 +59,12 @@ def order_again(papers: RunPapers, given: dict[str, str]) -> Order:
     plan, planned = papers.plan, next((one for one in papers.records if one.kind == "run.planned"), None)
     if plan is None or papers.damage is not None:
         raise SessionError(f"the run {papers.directory.name} cannot go on: {papers.damage or 'its plan is missing'}")
-    known = dict(planned.fields.get("inputs") or {}) if planned is not None else {}
+    if planned is None:
+        raise SessionError(
+            f"the run {papers.directory.name} cannot be resumed: its agent ended before its inputs were recorded",
+            hint="nothing was changed; start a new run",
+        )
+    known = dict(planned.fields.get("inputs") or {})
     for one in plan.inputs:
         if one.secret and one.name in given:
             known[one.name] = value_of(one, given[one.name])

@@ -72,6 +72,8 @@ def _of(papers: RunPapers) -> Unfinished:
     if papers.plan is None:
         return _untold(papers, papers.damage or "")
     state = fold(papers.plan, papers.records)
+    if not state.run:
+        return _untold(papers, "its agent ended before its inputs were recorded: it cannot be resumed")
     state.interrupted = True
     shown = view(papers.plan, state, Live(now_us=papers.records[-1].wall_us, directory=str(papers.directory)))
     return Unfinished(papers.directory, shown, _running(papers, state), papers.damage or "", tag_of(papers.plan))
