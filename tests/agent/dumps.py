@@ -13,12 +13,13 @@ from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples.event import Event
 from dba_console.samples.jobs import Jobs
 from tests.agent.running import Watch
-from tests.background import wait_until
+from tests.background import session, wait_until
 
 TABLE = "public.long_to_dump"
-ROWS = 300_000
+ROWS = 60_000
 """More text than a pipe and a socket hold, so that the dump waits for its reader."""
-_WAITS = "select 1 from pg_stat_activity where application_name = 'pg_dump' and wait_event = 'ClientWrite'"
+LIMIT_S = 120.0
+_WAITS = "select from pg_stat_activity where application_name = 'pg_dump' and wait_event = 'ClientWrite'"
 
 
 def something_to_dump(cluster: Cluster, database: str = "postgres") -> None:
@@ -37,13 +38,13 @@ class Dump:
 
     def finish(self) -> None:
         """Let it write everything; it ends in order."""
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=LIMIT_S)
         assert self._process.returncode == 0
 
     def cancel(self) -> None:
         """As an operator does it; its session is gone when this returns."""
         self._process.terminate()
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=LIMIT_S)
 
     def running(self) -> bool:
         return self._process.returncode is None
@@ -56,7 +57,8 @@ def dump(cluster: Cluster, database: str = "postgres") -> Iterator[Dump]:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     held = Dump(process)
     try:
-        wait_until(lambda: cluster.psql(_WAITS).strip(), 30, what="pg_dump waiting for its reader")
+        with session(cluster) as other:
+            wait_until(lambda: other.execute(_WAITS).rowcount, LIMIT_S, what="pg_dump waiting for its reader")
         yield held
     finally:
         if held.running():
@@ -75,11 +77,11 @@ def ended(watch: Watch) -> list[Event]:
     return [event for event in watch.events if event.kind == "job.ended"]
 
 
-def configure(place: Path, text: str = "") -> None:
-    """Four looks a second, so that a dump need not last long, and what else the test wants configured."""
+def configure(place: Path, text: str) -> None:
+    """What the test wants configured."""
     directory = place / "config" / "dba-console"
     directory.mkdir(parents=True)
-    (directory / "config.toml").write_text(f'[agent]\ninterval = "250ms"\n{text}')
+    (directory / "config.toml").write_text(text)
 
 
 def dumped(watch: Watch, server: Cluster, seconds: float = 0.6) -> Event:

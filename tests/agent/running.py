@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from dba_console.agent.client import AgentClient, ConnectionLost
-from dba_console.agent.launch import list_agents
 from dba_console.agent.protocol import EventMessage, SampleMessage
-from dba_console.errors import ConnectError
+from dba_console.errors import ConnectError, ConsoleError
 from dba_console.frames.derive import derive
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame
@@ -22,6 +23,11 @@ from dba_console.frames.points import point_of
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample, decode_sample
 from tests.background import wait_until
+
+WAIT_S = 120.0
+"""Limit for events that must come: the machine may be busy."""
+INTERVAL_S = 0.25
+"""Time between two samples of the agents of tests. A test whose claim is seconds sets DBA_CONSOLE_AGENT_INTERVAL=1s."""
 
 
 class Watch:
@@ -34,7 +40,7 @@ class Watch:
         self.events: list[Event] = []
         self.samples: list[Sample] = []
 
-    def next_frame(self, timeout_s: float = 10.0) -> Frame:
+    def next_frame(self, timeout_s: float = WAIT_S) -> Frame:
         """The frame of the next sample. Raises AssertionError when none comes in time."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
@@ -49,17 +55,17 @@ class Watch:
                 return derive(self.picture, self.history, self.events)
         raise AssertionError(f"no sample in {timeout_s:g} s")
 
-    def until(self, wanted: Callable[[Frame], object], timeout_s: float = 20.0, *, what: str = "the frame") -> Frame:
+    def until(self, wanted: Callable[[Frame], object], timeout_s: float = WAIT_S, *, what: str = "the frame") -> Frame:
         """The first frame that `wanted` accepts."""
         end = time.monotonic() + timeout_s
         frame = None
         while time.monotonic() < end:
-            frame = self.next_frame()
+            frame = self.next_frame(max(1.0, end - time.monotonic()))
             if wanted(frame):
                 return frame
         raise AssertionError(f"{what} did not come in {timeout_s:g} s; last: {frame}")
 
-    def event(self, kind: str, timeout_s: float = 20.0) -> Event:
+    def event(self, kind: str, timeout_s: float = WAIT_S) -> Event:
         """The first event of this kind, waited for."""
         self.until(lambda _: any(event.kind == kind for event in self.events), timeout_s, what=kind)
         return next(event for event in self.events if event.kind == kind)
@@ -83,13 +89,15 @@ class RunningAgent:
         return self._clients[-1]
 
     def socket(self) -> Path:
+        """The agent's own socket, once it listens."""
+
         def listening() -> Path | None:
             if self.process.poll() is not None:
                 raise AssertionError(f"the agent ended with {self.process.returncode}: {self.errors()}")
-            found = list_agents()
-            return found[0].path if found else None
+            sockets = (self.place / "run").glob("*.sock")
+            return next((path for path in sockets if _pid_behind(path) == self.process.pid), None)
 
-        return wait_until(listening, 20, what="the agent's socket")
+        return wait_until(listening, WAIT_S, what="the agent's socket")
 
     def errors(self) -> str:
         return (self.place / "stderr").read_text()
@@ -100,24 +108,39 @@ class RunningAgent:
 
     def kill(self) -> None:
         """End everything, in order or not."""
-        for client in self._clients:
-            client.close()
+        self.close_clients()
         self.process.kill()
         self.process.wait()
+
+    def close_clients(self) -> None:
+        """Close the connections made so far."""
+        while self._clients:
+            self._clients.pop().close()
 
     def end(self) -> int:
         """End it in order; its exit code."""
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(WAIT_S)
+
+
+def _pid_behind(path: Path) -> int | None:
+    """The process that answers on a socket."""
+    try:
+        client = AgentClient.connect(path, role="show", timeout_s=WAIT_S)
+    except ConsoleError:
+        return None
+    client.close()
+    return client.hello.pid
 
 
 def environment(place: Path) -> dict[str, str]:
-    """Sessions, sockets and configuration of the test's own."""
+    """Sessions, sockets and configuration of the test's own, and four samples a second."""
     return {
         "DBA_CONSOLE_SESSIONS": str(place / "sessions"),
         "DBA_CONSOLE_RUNTIME": str(place / "run"),
         "XDG_CONFIG_HOME": str(place / "config"),
         "XDG_STATE_HOME": str(place / "state"),
+        "DBA_CONSOLE_AGENT_INTERVAL": f"{INTERVAL_S * 1000:.0f}ms",
     }
 
 
@@ -125,28 +148,32 @@ def environment(place: Path) -> dict[str, str]:
 def agent(
     dsn: str, place: Path, *options: str, extra: Mapping[str, str] | None = None, program: str = "dba_console"
 ) -> Iterator[RunningAgent]:
-    """An agent recording `dsn`, killed at the end whatever became of it. Sets this process's directories too."""
+    """An agent recording `dsn`, killed at the end of the block. `extra`: further environment variables.
+
+    Within the block this process has the agent's directories in its environment too.
+    """
     ours = environment(place)
-    os.environ.update(ours)
-    with open(place / "stderr", "wb") as errors:
+    with pytest.MonkeyPatch.context() as patch, open(place / "stderr", "wb") as errors:
+        for name, value in ours.items():
+            patch.setenv(name, value)
         process = subprocess.Popen(
             [sys.executable, "-m", program, "record", *options, dsn],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env={**os.environ, **ours, **(extra or {})},
+            env={**os.environ, **(extra or {})},
         )
-    running = RunningAgent(process, place)
-    try:
-        yield running
-    finally:
-        running.kill()
+        running = RunningAgent(process, place)
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 def gone(watch: Watch) -> bool:
     """True once the agent closed the connection."""
     try:
-        while watch.client.receive(10) is not None:
+        while watch.client.receive(WAIT_S) is not None:
             pass
     except (ConnectionLost, ConnectError):
         return True

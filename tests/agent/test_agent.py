@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import Mark, Note
@@ -14,20 +17,42 @@ from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
-from tests.agent.running import agent, gone
-from tests.background import idle_sessions, wait_until
+from tests.agent.running import RunningAgent, agent, environment, gone
+from tests.background import idle_sessions, session, wait_until
+
+
+@pytest.fixture(scope="module")
+def shared_agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
+    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as one:
+        yield one
+
+
+@pytest.fixture
+def running(shared_agent: RunningAgent, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningAgent]:
+    """The agent of the module, on the shared cluster, and its directories in the environment."""
+    for name, value in environment(shared_agent.place).items():
+        monkeypatch.setenv(name, value)
+    yield shared_agent
+    shared_agent.close_clients()
+
+
+def apart(cluster: Cluster) -> str:
+    """For an agent of a test's own: another database, whose sessions are those of that agent alone."""
+    return cluster.dsn(dbname="template1")
 
 
 def complete(frame: Frame) -> bool:
     return frame.connections.used is not None and frame.io.iowait_pct is not None
 
 
-def test_every_panel_is_fed_from_a_server_on_this_host(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running, idle_sessions(cluster, 5):
-        frame = running.watch().until(complete)
+def test_every_panel_is_fed_from_a_server_on_this_host(running: RunningAgent, cluster: Cluster) -> None:
+    def watched(frame: Frame) -> bool:
+        return complete(frame) and (frame.connections.used or 0) >= 5
+
+    with idle_sessions(cluster, 5):
+        frame = running.watch().until(watched)
     assert frame.target.role == "primary"
     assert frame.target.local is True
-    assert frame.connections.used is not None and frame.connections.used >= 5
     assert frame.memory.total_bytes and frame.memory.free_bytes
     assert any("data" in mount.holds and "wal" in mount.holds for mount in frame.disks.mounts)
     assert frame.safety.xid_age is not None
@@ -36,42 +61,40 @@ def test_every_panel_is_fed_from_a_server_on_this_host(cluster: Cluster, tmp_pat
     assert {row.database for row in frame.sessions.rows} >= {"postgres"}
 
 
-def test_the_server_sees_one_connection_that_cannot_write(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
-        watch = running.watch()
-        watch.until(complete)
-        ours = cluster.psql("select count(*) from pg_stat_activity where application_name = 'dba-console'")
-        assert ours.strip() == "1"
+def test_the_server_sees_one_connection_that_cannot_write(running: RunningAgent, cluster: Cluster) -> None:
+    running.watch().until(complete)
+    mine = "select count(*) from pg_stat_activity where application_name = 'dba-console' and datname = 'postgres'"
+    ours = cluster.psql(mine)
+    assert ours.strip() == "1"
 
 
-def test_two_consoles_see_the_same_tick(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
-        first, second = running.watch(), running.watch()
-        frame = first.until(complete)
-        again = second.until(lambda other: other.seq >= frame.seq)
-        other = first.next_frame() if again.seq > frame.seq else frame
-        assert (other.seq, other.at_us) == (again.seq, again.at_us)
+def test_two_consoles_see_the_same_tick(running: RunningAgent) -> None:
+    first, second = running.watch(), running.watch()
+    frame = first.until(complete)
+    again = second.until(lambda other: other.seq >= frame.seq)
+    other = first.until(lambda other: other.seq >= again.seq) if again.seq > frame.seq else frame
+    assert (other.seq, other.at_us) == (again.seq, again.at_us)
 
 
-def test_marks_and_notes_are_events_with_who_made_them(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
-        watch = running.watch()
-        watch.client.send(Mark(text="pool lowered\x1b[2J"))
-        watch.client.send(Note(text="password=s3cret of the app was rotated", occurred_us=5))
-        mark = watch.event("mark")
-        watch.client.send(Mark(occurred_us=7))
-        watch.until(lambda _: [event.occurred_us for event in watch.events if event.kind == "mark"] == [None, 7])
-        note = watch.event("note")
-        assert mark.who and mark.text.startswith("pool lowered")
-        assert "s3cret" not in note.text and note.occurred_us == 5
-        running.end()
-        log = (running.session() / "session.log").read_text()
+def test_marks_and_notes_are_events_with_who_made_them(running: RunningAgent) -> None:
+    watch = running.watch()
+    watch.client.send(Mark(text="pool lowered\x1b[2J"))
+    watch.client.send(Note(text="password=s3cret of the app was rotated", occurred_us=5))
+    mark = watch.event("mark")
+    watch.client.send(Mark(occurred_us=7))
+    watch.until(lambda _: [event.occurred_us for event in watch.events if event.kind == "mark"] == [None, 7])
+    note = watch.event("note")
+    assert mark.who and mark.text.startswith("pool lowered")
+    assert "s3cret" not in note.text and note.occurred_us == 5
+    file = running.session() / "session.log"
+    wait_until(lambda: ": mark\n" in file.read_text(), 60, what="the last of it in the log")
+    log = file.read_text()
     assert "pool lowered" in log and "s3cret" not in log
     assert "\x1b" not in log
 
 
 def test_what_was_sampled_is_in_the_recording_with_nothing_missing(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
+    with agent(apart(cluster), tmp_path) as running:
         watch = running.watch()
         for _ in range(4):
             watch.next_frame()
@@ -85,29 +108,31 @@ def test_what_was_sampled_is_in_the_recording_with_nothing_missing(cluster: Clus
 
 
 def test_an_agent_that_is_asked_to_end_says_so_and_gives_the_slot_back(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
+    with agent(apart(cluster), tmp_path) as running:
         watch = running.watch()
         watch.until(complete)
         assert running.end() == 0
         assert gone(watch)
-        mine = "select count(*) from pg_stat_activity where application_name = 'dba-console'"
-        wait_until(lambda: cluster.psql(mine).strip() == "0", what="the slot given back")
+        mine = "select from pg_stat_activity where application_name = 'dba-console' and datname = 'template1'"
+        with session(cluster) as other:
+            wait_until(lambda: other.execute(mine).rowcount == 0, 60, what="the slot given back")
         log = (running.session() / "session.log").read_text()
     assert "recording ended: asked to end by SIGTERM" in log
 
 
-def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
-        running.watch()
-        second = subprocess.run(
-            [sys.executable, "-m", "dba_console", "record", cluster.dsn()], capture_output=True, text=True, timeout=30
-        )
+def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(
+    running: RunningAgent, cluster: Cluster
+) -> None:
+    running.watch()
+    second = subprocess.run(
+        [sys.executable, "-m", "dba_console", "record", cluster.dsn()], capture_output=True, text=True, timeout=120
+    )
     assert second.returncode == 2
     assert "runs already" in second.stderr and "hint:" in second.stderr and "Traceback" not in second.stderr
 
 
 def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
+    with agent(apart(cluster), tmp_path) as running:
         running.watch().until(complete)
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
@@ -115,21 +140,20 @@ def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_pa
     recording = Recording.open(crashed)
     assert recording.picture_at(recording.last_us) is not None
     recording.close()
-    with agent(cluster.dsn(), tmp_path) as again:
+    with agent(apart(cluster), tmp_path) as again:
         assert complete(again.watch().until(complete))
         assert len(list((tmp_path / "sessions").iterdir())) == 2
 
 
-def test_the_agent_of_a_target_is_found_by_any_spelling_of_it(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path) as running:
-        running.watch()
-        uri = f"postgresql://postgres@/postgres?host={cluster.socket_directory}&port={cluster.port}"
-        assert find_agent(make_target(uri)) is not None
-        assert find_agent(make_target(cluster.dsn(dbname="other"))) is None
+def test_the_agent_of_a_target_is_found_by_any_spelling_of_it(running: RunningAgent, cluster: Cluster) -> None:
+    running.watch()
+    uri = f"postgresql://postgres@/postgres?host={cluster.socket_directory}&port={cluster.port}"
+    assert find_agent(make_target(uri)) is not None
+    assert find_agent(make_target(cluster.dsn(dbname="other"))) is None
 
 
 def test_no_password_is_seen_in_the_processes_or_files(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(cluster.dsn(), tmp_path, extra={"PGPASSWORD": "s3cret-of-mine"}) as running:
+    with agent(apart(cluster), tmp_path, extra={"PGPASSWORD": "s3cret-of-mine"}) as running:
         running.watch().until(complete)
         running.end()
         written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

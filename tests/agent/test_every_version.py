@@ -11,16 +11,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import agent, environment
+from tests.agent.running import agent
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
-from tests.conftest import FreshCluster
+from tests.conftest import binaries_of
 from tests.servers import MAJORS
 
 KNOWN = {
@@ -54,37 +54,45 @@ MAY_BE_UNKNOWN = {
 """Trends of minutes, standbys that are not there, failures that never were, and what not every kernel has."""
 
 
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
+@dataclass(frozen=True)
+class Shown:
+    """A busy server, the process ids of what makes it busy, and what `show --json` printed of it."""
+
+    cluster: Cluster
+    pids: dict[str, int]
+    frame: dict[str, Any]
+
+    @property
+    def panels(self) -> dict[str, Any]:
+        return dict(self.frame["panels"])
 
 
-@pytest.mark.parametrize("major", MAJORS, ids=[f"pg{major}" for major in MAJORS])
-def test_every_field_of_the_contract_is_there_and_known(
-    major: int, fresh_cluster: FreshCluster, tmp_path: Path
-) -> None:
-    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
-    with busy(cluster), agent(cluster.dsn(), tmp_path) as running:
+@pytest.fixture(scope="module", params=MAJORS, ids=[f"pg{major}" for major in MAJORS])
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    settings = {"archive_mode": "on", "archive_command": "true"}
+    with (
+        Cluster(binaries_of(request.param), settings=settings, durable=False) as cluster,
+        busy(cluster) as pids,
+        agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as running,
+    ):
         running.watch().until(lambda frame: frame.locks.trees and frame.progress.operations, what="a busy server")
-        shown = show_json(cluster)
-    target, panels = shown["target"], shown["panels"]
+        yield Shown(cluster, pids, show_json(cluster))
+
+
+def test_every_field_of_the_contract_is_there_and_known(shown: Shown) -> None:
+    cluster, target, panels = shown.cluster, shown.frame["target"], shown.panels
     assert (target["role"], target["timeline"], target["local"]) == ("primary", 1, True)
-    assert target["server_version"] // 10000 == major
+    assert target["server_version"] // 10000 == cluster.major
     assert target["system_identifier"] == cluster.psql("select system_identifier from pg_control_system()")
     assert {name: panel["status"] for name, panel in panels.items()} == dict.fromkeys(KNOWN, "ok")
     assert unknown(panels) == []
     assert absent(panels) == []
-    assert [name for name, value in shown["self"].items() if value is None] == ["recording_note"]
+    assert [name for name, value in shown.frame["self"].items() if value is None] == ["recording_note"]
     assert complaints(cluster) == []
 
 
-@pytest.mark.parametrize("major", MAJORS, ids=[f"pg{major}" for major in MAJORS])
-def test_rows_tell_the_same_on_every_version(major: int, fresh_cluster: FreshCluster, tmp_path: Path) -> None:
-    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
-    with busy(cluster) as pids, agent(cluster.dsn(), tmp_path) as running:
-        running.watch().until(lambda frame: frame.locks.trees and frame.progress.operations, what="a busy server")
-        panels = show_json(cluster)["panels"]
+def test_rows_tell_the_same_on_every_version(shown: Shown) -> None:
+    pids, panels = shown.pids, shown.panels
     [tree] = panels["locks"]["trees"]
     assert (tree["pid"], tree["state"]) == (pids["holder"], "idle in transaction")
     [waiter] = tree["waiters"]
@@ -108,18 +116,17 @@ def busy(cluster: Cluster) -> Iterator[dict[str, int]]:
     cluster.psql("create table accounts (id int)")
     cluster.psql("select pg_create_physical_replication_slot('kept', true)")
     cluster.psql("select pg_switch_wal()")
-    wait_until(lambda: cluster.psql("select last_archived_wal from pg_stat_archiver"), what="an archived file")
-    wait_until(lambda: nothing_to_archive(cluster), what="an archiver that is done")
+    archived = "select last_archived_wal from pg_stat_archiver where last_archived_wal is not null"
+    to_archive = "select from pg_ls_archive_statusdir() where name like '%.ready'"
+    with session(cluster) as other:
+        wait_until(lambda: other.execute(archived).rowcount, 60, what="an archived file")
+        wait_until(lambda: other.execute(to_archive).rowcount == 0, 60, what="an archiver that is done")
     with (
         idle_in_transaction(cluster, "insert into accounts select pg_current_xact_id()::text::int", name="holder") as a,
         waiting_for_lock(cluster, "truncate accounts") as b,
         copying(cluster) as c,
     ):
         yield {"holder": a, "waiter": b, "copy": c}
-
-
-def nothing_to_archive(cluster: Cluster) -> bool:
-    return cluster.psql("select count(*) from pg_ls_archive_statusdir() where name like '%.ready'") == "0"
 
 
 @contextmanager
@@ -136,7 +143,9 @@ def copying(cluster: Cluster) -> Iterator[int]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        wait_until(lambda: cluster.psql("select 1 from pg_stat_progress_copy"), what="a copy under way")
+        with session(cluster) as other:
+            under_way = "select from pg_stat_progress_copy"
+            wait_until(lambda: other.execute(under_way).rowcount, 60, what="a copy under way")
         yield connection.info.backend_pid
     finally:
         connection.cancel_safe()
@@ -147,7 +156,7 @@ def copying(cluster: Cluster) -> Iterator[int]:
 def show_json(cluster: Cluster) -> dict[str, Any]:
     """What `show --json` prints, read from the running agent."""
     command = [sys.executable, "-m", "dba_console", "show", "--json", cluster.dsn()]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
     [line] = done.stdout.splitlines()
     return dict(json.loads(line))
 

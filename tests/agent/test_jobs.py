@@ -15,7 +15,7 @@ from dba_console.frames.history import History
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
-from tests.agent.dumps import TABLE, configure, dump, dumped, ended, jobs, row, something_to_dump
+from tests.agent.dumps import TABLE, dump, dumped, ended, jobs, row, something_to_dump
 from tests.agent.running import agent
 from tests.background import wait_until
 from tests.conftest import FreshCluster
@@ -26,11 +26,6 @@ def full(cluster: Cluster) -> Iterator[Cluster]:
     something_to_dump(cluster)
     yield cluster
     cluster.psql(f"drop table {TABLE}")
-
-
-@pytest.fixture(autouse=True)
-def quick(tmp_path: Path) -> None:
-    configure(tmp_path)
 
 
 def history(place: Path) -> list[Path]:

@@ -14,6 +14,7 @@ CUT_OFF = ("terminating connection", "shutting down", "starting up", "server clo
 """What a client may say when the restart, hours away from it in a real hour, comes into its middle."""
 
 
+@pytest.mark.alone  # its activities take memory and processors, and come into each other's way where they take longer
 def test_an_hour_drawn_together_is_lived_through_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DBA_CONSOLE_RUNTIME", "DBA_CONSOLE_SESSIONS", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))  # so that what the run sets is taken back

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from tests.agent.conftest import own_directories
-from tests.agent.runs.conftest import running
 
-__all__ = ["own_directories", "running"]
+__all__ = ["own_directories"]

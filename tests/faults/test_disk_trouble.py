@@ -8,10 +8,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dba_console.agent.protocol import Mark
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame
 from tests.agent.running import agent
-from tests.disks import frozen, loop_mounted, mounted
+from tests.disks import fill, frozen, loop_mounted, mounted
 from tests.faults.test_server_trouble import connected, steady
 
 pytestmark = pytest.mark.root
@@ -22,19 +24,19 @@ def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Clust
     with sessions as small, agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
         watch.until(connected)
-        filler = small / "filler"
-        with open(filler, "wb") as file:
-            try:
-                while file.write(b"\0" * 65536):
-                    file.flush()
-            except OSError:
-                pass
-        frame = watch.until(lambda frame: frame.own.recording == "failed", 60, what="the failed recording")
+        filler = fill(small)
+
+        def failed(frame: Frame) -> bool:
+            # The file system is full, but the log of SQLite has room left within its file.
+            watch.client.send(Mark(text="x" * 4000))
+            return frame.own.recording == "failed"
+
+        frame = watch.until(failed, what="the failed recording")
         assert frame.own.recording_note
         assert frame.connections.used is not None
         steady(watch, 3)
         filler.unlink()
-        watch.until(lambda frame: frame.own.recording == "ok", 60, what="the recording's recovery")
+        watch.until(lambda frame: frame.own.recording == "ok", what="the recording's recovery")
 
 
 def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tmp_path: Path) -> None:

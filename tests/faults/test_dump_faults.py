@@ -42,7 +42,10 @@ def test_a_lock_asked_for_in_the_middle_is_named_as_what_ended_a_parallel_dump(g
             watched.until(lambda job: job.pid is not None, "the dump")
             with closing(session(ground.cluster, dbname="full_one")) as other:
                 other.pgconn.send_query(f"begin; lock table {LAST} in access exclusive mode".encode())
-                wait_until(lambda: ground.cluster.psql(_QUEUED), LIMIT_S, what="somebody who waits for the table")
+                with closing(session(ground.cluster)) as third:
+                    wait_until(
+                        lambda: third.execute(_QUEUED).rowcount, LIMIT_S, what="a session that waits for the table"
+                    )
                 held.let_go()
                 held.process.wait(LIMIT_S)
         event = watched.ended("pg_dump")

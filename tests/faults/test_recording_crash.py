@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,10 +30,11 @@ for sample in ticks(5000, sessions=3):
 """
 
 
-@pytest.fixture(params=[1, 6, 7, 8, 40])
-def killed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
+@pytest.fixture(scope="module", params=[1, 6, 7, 8, 40])
+def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """The session of a writer killed after at least so many samples, and the last one it had said to be durable."""
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    place = tmp_path_factory.mktemp("sessions")
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(place)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
     said = 0
     while said < request.param:
@@ -40,7 +42,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
     os.kill(writer.pid, signal.SIGKILL)
     rest = writer.communicate()[0].split("\n")
     said = max([said, *(int(line) for line in rest[:-1] if line)])
-    (directory,) = session_directories(tmp_path)
+    (directory,) = session_directories(place)
     return directory, said
 
 
@@ -57,8 +59,8 @@ def test_every_sample_said_to_be_durable_is_there(killed: tuple[Path, int]) -> N
     recording.close()
 
 
-def test_the_next_session_continues_it_and_leaves_it_alone(killed: tuple[Path, int]) -> None:
-    directory, _ = killed
+def test_the_next_session_continues_it_and_leaves_it_alone(killed: tuple[Path, int], tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(killed[0], tmp_path / killed[0].name))
     before = (directory / "session.db").read_bytes()
     continues = continued_by(directory.parent, "key1")
     assert continues == directory.name[-8:]

@@ -172,7 +172,8 @@ def test_before_its_disk_is_full_it_is_said_that_it_will_not_suffice(watched: Wa
 
 
 def crash_when_it_waits(here: Ground) -> None:
-    wait_until(lambda: here.cluster.psql(_WAITS, dbname="crashed"), WAIT_S, what="a COPY that waits")
+    with closing(session(here.cluster, dbname="crashed")) as other:
+        wait_until(lambda: other.execute(_WAITS).rowcount, WAIT_S, what="a COPY that waits")
     here.cluster.restart(mode="immediate")
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -36,8 +36,7 @@ PASSWORD = f"hush-{os.getpid()}-4712"
 BUILT = 4712
 """An advisory lock: as long as somebody has it, the index `late` is not built."""
 TABLES = 3
-SOON_S = 60.0
-"""Of waiting between questions to the server, which take longer than that themselves."""
+SOON_S = 120.0
 _MADE = f"""
 create function let_in() returns boolean language sql as 'select pg_advisory_xact_lock_shared({HELD}) is not null';
 create function at_home() returns boolean language sql as 'select current_database() = ''{ORIGIN}''';
@@ -84,13 +83,14 @@ class Place:
     def settings(self) -> list[str]:
         return [self.cluster.psql(f"show {name}") for name in TAKEN]
 
-    def count(self, sql: str, database: str) -> int:
-        return int(self.cluster.psql(sql, dbname=database))
+    def until(self, database: str, wanted: Mapping[str, int], what: str) -> None:
+        """Wait until each of these queries counts what is wanted."""
+        with closing(session(self.cluster, dbname=database, name="counter")) as counter:
+            wait_until(lambda: all(count(counter, sql) == number for sql, number in wanted.items()), SOON_S, what=what)
 
     def restoring(self) -> set[int]:
         """pg_restore and its workers."""
-        processes = map(int, filter(str.isdigit, os.listdir("/proc")))
-        return {process for process in processes if is_restore(process, self.archive)}
+        return {process for process in processes() if is_restore(process, self.archive)}
 
     def hold(self, sessions: ExitStack, database: str, key: int) -> Session:
         """A session there that has the lock."""
@@ -136,7 +136,8 @@ def test_a_restore_outlives_its_agent_and_the_next_one_tells_all_of_it_once(here
         assert here.restoring() == at_work and len(at_work) == 3, "pg_restore and its workers are not harmed"
         table, index = holders
         table.execute("select pg_advisory_unlock_all()")
-        wait_until(lambda: alone_waits(here), SOON_S, what="all but one index, while nobody looks")
+        alone = {_WAITING: 1, _MADE_SO_FAR: 2 * TABLES}
+        here.until("survivor", alone, "all but one index, while nobody looks")
         assert here.settings() != before and owed(console), "what was set is still set, and owed"
         with watching(console, dsn) as (scene, _):
             freed = pool.submit(lambda: free_when_resumed(left, index))
@@ -146,7 +147,7 @@ def test_a_restore_outlives_its_agent_and_the_next_one_tells_all_of_it_once(here
         assert walk.code == 0, walk.text
         assert_told_once(walk)
         assert here.settings() == before and owed(console) == []
-        assert here.count(_MADE_SO_FAR, "survivor") == 2 * TABLES
+        assert here.cluster.psql(_MADE_SO_FAR, dbname="survivor") == str(2 * TABLES)
         assert here.cluster.psql("select bool_and(convalidated) from pg_constraint", dbname="survivor") == "t"
         finished = [one for log in console.sessions.rglob("session.log") for one in _TOLD.findall(log.read_text())]
         assert len(finished) == len(set(finished)) > TABLES, "each line is logged once"
@@ -191,15 +192,16 @@ def kill_in_the_middle(here: Place, scene: Scene, kill: Callable[[], object]) ->
     def told(frame: Frame) -> bool:
         return any(row.kind == "pg_restore" and row.run and row.errors == 1 for row in frame.progress.operations)
 
-    wait_until(lambda: here.count(_WAITING, "survivor") == 2, SOON_S, what="a table and an index that wait")
+    here.until("survivor", {_WAITING: 2}, "a table and an index that wait")
     scene.frame(told, "the run's row with its error")
     at_work = here.restoring()
     kill()
     return at_work
 
 
-def alone_waits(here: Place) -> bool:
-    return here.count(_WAITING, "survivor") == 1 and here.count(_MADE_SO_FAR, "survivor") == 2 * TABLES
+def count(connection: Session, sql: str) -> int:
+    [[number]] = connection.execute(sql)
+    return int(str(number))
 
 
 def free_when_resumed(left: Walk, index: Session) -> None:
@@ -253,18 +255,25 @@ def watching(console: Console, dsn: str) -> Iterator[tuple[Scene, Callable[[], o
         yield Scene(console, dsn, "", path), kill
 
 
+def processes() -> set[int]:
+    return set(map(int, filter(str.isdigit, os.listdir("/proc"))))
+
+
 @contextmanager
 def arguments() -> Iterator[list[str]]:
-    """Commands that have the password among their arguments, of any process of this host, again and again until the
-    block ends."""
+    """Commands that have the password among their arguments, of any process of this host that was started within the
+    block; looked for until the block ends."""
     found: list[str] = []
     over = threading.Event()
+    before = processes()
 
     def look() -> None:
         while not over.wait(0.05):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
+            now = processes()
+            before.intersection_update(now)  # the number of one that is gone may be given to another
+            for process in now - before:
                 try:
-                    told = path.read_bytes()
+                    told = Path(f"/proc/{process}/cmdline").read_bytes()
                 except OSError:
                     continue  # it is gone
                 if PASSWORD.encode() in told:

@@ -88,13 +88,14 @@ def test_a_server_that_crashes_under_a_change_leaves_nothing_of_it_and_it_is_not
 ) -> None:
     cluster = fresh_cluster()
     cluster.psql("create table changed(i int)")
-    busy = "select count(*) from pg_stat_activity where query like 'insert into changed%' and state = 'active'"
+    busy = "select from pg_stat_activity where query like 'insert into changed%' and state = 'active'"
     with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
         directory = operator.begin(SLOW).directory
         operator.answer(operator.question("start"), "yes")
         operator.answer(operator.question("yes"), "yes")
-        wait_until(lambda: cluster.psql(busy).strip() == "1", 60, what="the change under way")
+        with session(cluster) as other:
+            wait_until(lambda: other.execute(busy).rowcount == 1, 60, what="the change under way")
         cluster.kill()
         asked = operator.question("failed")
         assert "the connection broke" in asked.text

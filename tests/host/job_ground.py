@@ -17,6 +17,7 @@ from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.jobs.programs import Program, Programs
 from tests.background import Session, session, wait_until
+from tests.postgres.sql import query
 
 LIMIT_S = 120.0
 """Until something that must happen has happened, on a machine as busy as may be."""
@@ -56,10 +57,12 @@ class Ground:
         self.cluster = cluster
         self.directory = directory
         self._restored = 0
-        cluster.psql(f"create role \"{DUMPER}\" login password '{PASSWORD}'")
-        cluster.psql("create database full_one")
-        cluster.psql(
-            _SCHEMA + _each(_TABLE + _FILL + _POLICY) + "grant usage on schema hold to public", dbname="full_one"
+        query(cluster, f"create role \"{DUMPER}\" login password '{PASSWORD}'")
+        query(cluster, "create database full_one")
+        query(
+            cluster,
+            _SCHEMA + _each(_TABLE + _FILL + _POLICY) + "grant usage on schema hold to public",
+            dbname="full_one",
         )
         host_based = cluster.data_directory / "pg_hba.conf"
         host_based.write_text(
@@ -83,13 +86,13 @@ class Ground:
         """A new database whose tables hold up a restore."""
         self._restored += 1
         name = f"target_{self._restored}"
-        self.cluster.psql(f"create database {name}")
-        self.cluster.psql(_SCHEMA + _each(_TABLE + _TRIGGER), dbname=name)
+        query(self.cluster, f"create database {name}")
+        query(self.cluster, _SCHEMA + _each(_TABLE + _TRIGGER), dbname=name)
         return name
 
     def rows(self, database: str) -> int:
         return int(
-            self.cluster.psql("select (select count(*) from hold.one) + count(*) from hold.two", dbname=database)
+            query(self.cluster, "select (select count(*) from hold.one) + count(*) from hold.two", dbname=database)
         )
 
     def dsn(self, database: str) -> str:
@@ -143,18 +146,20 @@ class Job:
 
     def waiting(self) -> int:
         assert self.process.poll() is None, (self._ground.directory / "stderr").read_text()
-        return int(self._ground.cluster.psql(_WAITING))
+        [[count]] = self._keeper.execute(_WAITING)
+        return int(str(count))
 
     def backends(self) -> set[int]:
         """Sessions of the server but those of the test."""
-        pids = self._ground.cluster.psql(
+        pids = query(
+            self._ground.cluster,
             "select pid from pg_stat_activity where backend_type = 'client backend' and application_name like 'p%'"
-            " and pid <> pg_backend_pid()"
+            " and pid <> pg_backend_pid()",
         )
         return set(map(int, pids.split()))
 
     def held_backends(self) -> set[int]:
-        return set(map(int, self._ground.cluster.psql(_WAITING.replace("count(*)", "pid")).split()))
+        return set(map(int, query(self._ground.cluster, _WAITING.replace("count(*)", "pid")).split()))
 
 
 def program(ground: Ground, kind: str, programs: Programs | None = None) -> Program:

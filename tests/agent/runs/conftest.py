@@ -1,18 +1,31 @@
-"""What tests of runs share: an agent of their own."""
+"""What tests of runs share: an agent for each module."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.operator import Operator
+
+
+@pytest.fixture(scope="module")
+def shared_agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
+    with agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as one:
+        yield one
 
 
 @pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[RunningAgent]:
-    """An agent on the shared cluster, ended with the test."""
-    with agent(cluster.dsn(), tmp_path) as one:
-        yield one
+def running(shared_agent: RunningAgent) -> Iterator[RunningAgent]:
+    """The agent of the module, on the shared cluster. Runs that the test left open are aborted after it."""
+    yield shared_agent
+    shared_agent.close_clients()
+    operator = Operator.of(shared_agent)
+    for left in operator.runs:
+        operator.watch(left.run)
+        operator.control("take")
+        operator.control("abort")
+        operator.walk({"start": "no", "failed": "abort", "undo": "none"})
+    shared_agent.close_clients()

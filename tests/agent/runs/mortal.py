@@ -1,7 +1,7 @@
 """An agent that kills itself at a record of a run's journal: `python -m tests.agent.runs.mortal record DSN`.
 
-DIES in the environment says when: `after:4`, once the fourth record of this life is on the disk; `before:block.result`,
-when the first record of that kind is about to be written.
+DIES in the environment says when: `after:block.mark`, once the first record of that kind that this process writes is on
+the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that of the step `look`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from dba_console.session.runjournal import RunJournal
 
 DIES = "DIES"
 _append = RunJournal.append
-_written = 0
 
 
 def append(self: RunJournal, record: Record) -> Record:
     """As the journal's own, but for the end of it all."""
-    global _written
-    when, _, what = os.environ[DIES].partition(":")
-    if when == "before" and record.kind == what:
+    when, kind, *step = os.environ[DIES].split(":")
+    due = record.kind == kind and step in ([], [record.step])
+    if due and when == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     written = _append(self, record)
-    _written += 1
-    if when == "after" and _written >= int(what):
+    if due:
         os.kill(os.getpid(), signal.SIGKILL)
     return written
 

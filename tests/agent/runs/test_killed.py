@@ -1,4 +1,7 @@
-"""An agent killed at every record of a run: the next one goes on, nothing is done twice and nothing left out."""
+"""An agent killed at each kind of record of a run: the next one goes on, nothing is done twice and nothing left out.
+
+That this holds at every record of any run is shown without processes in tests/unit/runbook/test_walk_killed.py.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,21 @@ from dba_console.session.runread import RunPapers, read_run
 from tests.agent.running import agent
 from tests.agent.runs.books import COUNTED
 from tests.agent.runs.mortal import DIES
-from tests.agent.runs.operator import Operator, answers
+from tests.agent.runs.operator import NoWord, Operator, answers
 
 MORTAL = "tests.agent.runs.mortal"
 WILLING = answers({"start": "yes", "failed": "retry", "*": "="})
 """An act that an agent was killed before is told as failed, and done at the operator's word."""
-MOST_RECORDS = 60
-"""More than that small run has."""
+KILLS_AFTER = (
+    "run.planned", "block.seen", "block.asked", "run.started", "step.started", "step.ended",
+    "block.answered",
+    "block.intent", "block.mark", "block.result",  # of the statement
+    "block.intent", "block.result",  # of the command
+    "run.ended",
+)  # fmt: skip
+"""Kinds of records, in the order in which the run writes each for the first time."""
+OF_KILLS = {"journal.reopened", "run.interrupted", "run.resumed", "block.settled", "deviation"}
+"""Kinds of records that a run has only after a kill."""
 
 
 class Story:
@@ -65,10 +76,13 @@ class Story:
         [journal] = self.runs
         return read_run(journal.parent)
 
+    def told(self) -> list[str]:
+        return [f"{record.kind} {record.text}" for record in self.papers().records]
+
     def assert_once(self) -> None:
         """Each act was done exactly once, and the journal holds the whole story."""
         papers = self.papers()
-        told = [f"{record.kind} {record.text}" for record in papers.records]
+        told = self.told()
         assert papers.damage is None, papers.damage
         assert papers.ended is not None and papers.ended.state == "done", told
         assert self.cluster.psql("select count(*) from counted").strip() == "1", told
@@ -83,26 +97,31 @@ def counted(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("drop table counted")
 
 
-def test_a_run_survives_a_kill_after_each_of_its_records(counted: Cluster, tmp_path: Path) -> None:
-    killed = 0
-    for number in range(1, MOST_RECORDS):
-        story = Story(counted, tmp_path / str(number))
-        if story.life(f"after:{number}"):
-            break
-        if story.runs:
-            killed += 1
-            if story.papers().ended is None:
-                assert story.life()
-            story.assert_once()
-    assert killed > 20, "it was not killed at each record"
-
-
-@pytest.mark.parametrize("kind", ["block.result", "block.mark", "run.ended"])
-def test_what_was_done_and_not_recorded_is_settled_and_not_done_again(
-    counted: Cluster, tmp_path: Path, kind: str
-) -> None:
-    """Killed as this was about to be written: the act was done, or in its middle, and no record says how it ended."""
+def test_a_run_survives_a_kill_after_each_kind_of_its_records(counted: Cluster, tmp_path: Path) -> None:
+    """One run, and each agent resumes it from where the one before was killed."""
     story = Story(counted, tmp_path / "story")
-    assert not story.life(f"before:{kind}")
-    assert story.life(f"before:{kind}") or story.life()
+    for kind in KILLS_AFTER:
+        assert not story.life(f"after:{kind}"), f"not killed after {kind}"
+        assert story.papers().records[-1].kind == kind, story.told()
     story.assert_once()
+    assert {record.kind for record in story.papers().records} - OF_KILLS - {"journal.began"} == set(KILLS_AFTER)
+
+
+def test_what_was_done_and_not_recorded_is_settled_and_not_done_again(counted: Cluster, tmp_path: Path) -> None:
+    """Killed when this was about to be written: an act was done, or in its middle, and no record says how it ended."""
+    story = Story(counted, tmp_path / "story")
+    for kind in ("block.mark", "block.result", "block.result", "run.ended"):  # the second result is the command's
+        assert not story.life(f"before:{kind}"), f"not killed before {kind}"
+    assert story.life()
+    story.assert_once()
+    settled = [record.step for record in story.papers().records if record.kind == "block.settled"]
+    assert settled == ["count-in-a-table", "count-in-a-table", "count-in-a-file"], story.told()
+
+
+def test_a_run_whose_inputs_were_not_recorded_is_not_resumed(counted: Cluster, tmp_path: Path) -> None:
+    """Killed between the file of its journal and its second record, which has the inputs and the server."""
+    story = Story(counted, tmp_path / "story")
+    assert not story.life("before:run.planned")
+    with pytest.raises(NoWord, match="its agent ended before its inputs were recorded"):
+        story.life()
+    assert [record.kind for record in story.papers().records] == ["journal.began"]
