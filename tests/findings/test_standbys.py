@@ -25,6 +25,7 @@ QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, standby_known_s
 
 STREAMING = "select 1 from pg_stat_replication where state = 'streaming'"
 REPLAYED = "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication"
+RECEIVED = f"select pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) >= {32 * MB}"
 Replicated = Callable[[int | None], tuple[Cluster, Cluster]]
 
 
@@ -40,6 +41,7 @@ def replicated() -> Iterator[Replicated]:
                 made[major] = primary, stack.enter_context(standby_of(primary))
             for cluster in made[major]:
                 cluster.start()
+            query(made[major][1], "select pg_wal_replay_resume()")
             wait_for(made[major][0], STREAMING)
             return made[major]
 
@@ -56,6 +58,7 @@ def test_a_standby_that_pauses_is_behind_on_either_side(replicated: Replicated) 
         query(standby, "select pg_wal_replay_pause()")
         wait_for(standby, "select pg_get_wal_replay_pause_state() = 'paused'", what="replay to pause")
         write(primary, 34)
+        wait_for(standby, RECEIVED, what="the standby to receive it")
         found = here.until("replication-lag", within_s=30)
         own = there.until("replication-lag", within_s=30)
         query(standby, "select pg_wal_replay_resume()")
