@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +44,7 @@ from dba_console.session.runread import RunPapers, read_run
 from tests.agent.running import Watch
 from tests.background import wait_until
 from tests.cli.console import Console
+from tests.runbooks.forking import Agent, Talk, recording, talking
 from tests.terminal.tmux import Tmux
 
 WAIT_S = 240.0
@@ -211,24 +210,12 @@ class Scene:
 
         Raises AssertionError where something is asked that has no answer.
         """
-        command = self.console.command(*self._words("run", book, inputs), "--plain", "--json")
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=self.console.environ(), encoding="utf-8",
-        ) as process:  # fmt: skip
-            patience = threading.Timer(WAIT_S, process.kill)
-            patience.start()
-            try:
-                events, surprises = _answered(process, answers)
-            except BaseException:
-                process.kill()
-                raise
-            finally:
-                patience.cancel()
-            assert process.stderr is not None
-            err = process.stderr.read()
+        words = [*self._words("run", book, inputs), "--plain", "--json"]
+        with talking(self.console, words, patience_s=WAIT_S) as talk:
+            events, surprises = _answered(talk, answers)
+            code, err = talk.process.wait(WAIT_S), talk.stderr.read()
         assert not surprises, f"asked, and no answer given: {surprises}\n{events}"
-        return Walk(process.returncode, events, err)
+        return Walk(code, events, err)
 
     def lines(self, book: str, **inputs: str) -> Tmux:
         """A terminal with the walk in it as lines of text."""
@@ -273,7 +260,7 @@ def watched(dsn: str, *, interval: str = QUARTER) -> Iterator[Scene]:
     home = Path(tempfile.mkdtemp(prefix="dbac-book-"))
     console = Console(home, {"DBA_CONSOLE_AGENT_INTERVAL": interval})
     try:
-        with console.running("record", dsn) as agent:
+        with recording(console, dsn) as agent:
             path, target = wait_until(lambda: _listening(console, agent), WAIT_S, what="the agent")
             yield Scene(console, dsn, target, path)
     finally:
@@ -302,10 +289,9 @@ def incident(
         yield Scene(scene.console, scene.dsn, scene.target, scene.socket, ground, what)
 
 
-def _listening(console: Console, agent: subprocess.Popen[str]) -> tuple[Path, str] | None:
+def _listening(console: Console, agent: Agent) -> tuple[Path, str] | None:
     """The agent's socket and the name of its target, None while it does not answer yet."""
-    if agent.poll() is not None:
-        raise AssertionError(f"the agent ended with {agent.returncode}: {agent.communicate()[1]}")
+    agent.check()
     for path in console.runtime.glob("*.sock"):
         try:
             client = AgentClient.connect(path, role="show", timeout_s=WAIT_S)
@@ -316,12 +302,11 @@ def _listening(console: Console, agent: subprocess.Popen[str]) -> tuple[Path, st
     return None
 
 
-def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tuple[list[Event], list[Event]]:
+def _answered(talk: Talk, answers: Mapping[str, Says]) -> tuple[list[Event], list[Event]]:
     """Everything the command said until it ended, and the questions nobody had an answer to."""
-    assert process.stdin is not None and process.stdout is not None
     events: list[Event] = []
     surprises: list[Event] = []
-    for line in process.stdout:
+    for line in talk.stdout:
         event = json.loads(line)
         events.append(event)
         if event["event"] == "refused":
@@ -335,9 +320,8 @@ def _answered(process: subprocess.Popen[str], answers: Mapping[str, Says]) -> tu
         if said is None:
             surprises.append(event)
             said = "none" if event["kind"] == "undo" else "/abort nobody knows what to say"
-        process.stdin.write(said + "\n")
-        process.stdin.flush()
-    process.wait(WAIT_S)
+        talk.stdin.write(said + "\n")
+        talk.stdin.flush()
     return events, surprises
 
 
