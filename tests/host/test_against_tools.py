@@ -22,6 +22,8 @@ from dba_console.samples.host import Cpu, Disk, Memory, Mounts, VmStat
 from tests.host.load import steady_io
 from tests.requirements import lacking
 
+pytestmark = pytest.mark.alone
+"""What others do between our look and the tool's, and their mounts that come and go, would be differences."""
 NAMES = ["host.cpu", "host.memory", "host.vmstat", "host.disks"]
 Readings = dict[str, Any]
 Reading = tuple[Readings, int]

@@ -6,12 +6,16 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from dba_console.probes.jobs.flow import Flow
 from dba_console.probes.jobs.output import Output, dump_id_of
 from dba_console.probes.jobs.peers import Peers
 from dba_console.probes.jobs.pipeline import Pipelines
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, ROWS, Ground, program, quoted
+
+pytestmark = pytest.mark.xdist_group("host/jobs")
 
 
 def flow_of(ground: Ground, kind: str) -> Flow:

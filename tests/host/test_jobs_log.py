@@ -14,6 +14,8 @@ from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, Ground, environment, program, quoted
 from tests.keeper.kept import Keep
 
+pytestmark = pytest.mark.xdist_group("host/jobs")
+
 
 def texts(words: Words) -> list[str]:
     return [line.text for line in words.lines]

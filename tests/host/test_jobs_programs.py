@@ -18,7 +18,10 @@ from dba_console.probes.jobs.pipeline import sources
 from dba_console.probes.jobs.programs import TURNS, Programs
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, PASSWORD, Ground, environment, of, program, quoted
+from tests.postgres.sql import query
 from tests.requirements import require_tool
+
+pytestmark = pytest.mark.xdist_group("host/jobs")
 
 
 def test_a_parallel_dump_is_one_program_with_its_workers_sessions_and_files(ground: Ground) -> None:
@@ -61,7 +64,7 @@ def test_the_dump_of_a_cluster_is_above_that_of_each_database(ground: Ground) ->
         )
         try:
             waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'pg_dump'"
-            wait_until(lambda: ground.cluster.psql(waits), LIMIT_S, what="pg_dump waiting for a lock")
+            wait_until(lambda: query(ground.cluster, waits), LIMIT_S, what="pg_dump waiting for a lock")
             found = program(ground, "pg_dump")
             assert (found.under, found.arguments.database, found.arguments.format) == (process.pid, "full_one", "plain")
             assert program(ground, "pg_dumpall").pid == process.pid

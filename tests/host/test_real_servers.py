@@ -18,6 +18,7 @@ from dba_console.probes.host.probe import HostProbe
 from dba_console.samples.host import ControlFile, Process, Processes, Title, Titles
 from tests.background import idle_in_transaction, idle_sessions, session, wait_until, waiting_for_lock
 from tests.conftest import FreshCluster
+from tests.postgres.sql import query
 from tests.requirements import require_root
 
 
@@ -55,15 +56,16 @@ def clients(reading: Titles) -> dict[int, Title]:
 
 
 def test_the_control_file_says_what_the_server_says(server: Cluster, probe: HostProbe) -> None:
-    server.psql("checkpoint")
+    query(server, "checkpoint")
     [part] = probe.read(["host.control"], context(server))
     assert (part.status, part.note) == ("ok", None)
     ours = part.decode()
     assert isinstance(ours, ControlFile)
-    theirs = server.psql(
+    theirs = query(
+        server,
         "select system_identifier, pg_control_version, c.timeline_id, split_part(c.next_xid, ':', 2), c.oldest_xid, "
         "current_setting('max_connections'), current_setting('data_checksums') = 'on', current_setting('port') "
-        "from pg_control_system(), pg_control_checkpoint() c"
+        "from pg_control_system(), pg_control_checkpoint() c",
     )
     checksums = "t" if ours.data_checksums else "f"
     told = [ours.system_identifier, ours.version_number, ours.timeline, ours.next_xid, ours.oldest_xid]
@@ -74,8 +76,8 @@ def test_the_control_file_says_what_the_server_says(server: Cluster, probe: Host
 def test_titles_count_and_name_the_clients_the_server_counts(server: Cluster, probe: HostProbe) -> None:
     with idle_sessions(server, 7), idle_in_transaction(server) as idler:
         found = clients(titles(probe, server))
-        theirs = server.psql(
-            "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+        theirs = query(
+            server, "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
         )
         assert set(map(int, theirs.split())) <= set(found)
         assert found[idler].state == "idle in transaction"
@@ -85,9 +87,10 @@ def test_titles_count_and_name_the_clients_the_server_counts(server: Cluster, pr
 
 def test_the_servers_own_processes_are_called_as_the_server_calls_them(server: Cluster, probe: HostProbe) -> None:
     kinds = {row.kind for row in titles(probe, server).rows}
-    theirs = server.psql(
+    theirs = query(
+        server,
         "select distinct backend_type from pg_stat_activity where backend_type <> 'client backend' "
-        "and backend_type not like '%worker'"
+        "and backend_type not like '%worker'",
     )
     assert set(theirs.split("\n")) <= kinds
 
@@ -109,17 +112,17 @@ def test_a_waiting_backend_says_so_in_its_title(cluster: Cluster, probe: HostPro
 
 
 def test_names_with_blanks_are_counted_but_not_guessed(cluster: Cluster, probe: HostProbe) -> None:
-    cluster.psql('create role "my app" login superuser')
+    query(cluster, 'create role "my app" login superuser')
     try:
         with session(cluster, user="my app") as connection:
             title = clients(titles(probe, cluster))[connection.info.backend_pid]
             assert (title.user, title.database, title.state) == (None, None, "idle")
     finally:
-        cluster.psql('drop role "my app"')
+        query(cluster, 'drop role "my app"')
 
 
-def test_a_cluster_name_and_titles_that_are_not_updated(fresh_cluster: FreshCluster, probe: HostProbe) -> None:
-    cluster = fresh_cluster({"cluster_name": "my: clu", "update_process_title": "off"})
+def test_a_cluster_name_and_titles_that_are_not_updated(reused_cluster: FreshCluster, probe: HostProbe) -> None:
+    cluster = reused_cluster({"cluster_name": "my: clu", "update_process_title": "off"})
     with session(cluster) as connection:
         reading = titles(probe, cluster)
         title = clients(reading)[connection.info.backend_pid]
@@ -159,9 +162,9 @@ def test_every_child_is_counted_as_the_server_counts_its_processes(cluster: Clus
 
 
 def test_a_stopped_postmaster_is_seen_as_stopped_and_nothing_hangs(
-    fresh_cluster: FreshCluster, probe: HostProbe
+    reused_cluster: FreshCluster, probe: HostProbe
 ) -> None:
-    cluster = fresh_cluster()
+    cluster = reused_cluster()
     where = context(cluster)
     cluster.sigstop()
     try:
@@ -174,9 +177,9 @@ def test_a_stopped_postmaster_is_seen_as_stopped_and_nothing_hangs(
 
 
 def test_a_killed_server_has_ended_and_its_next_start_is_read_again(
-    fresh_cluster: FreshCluster, probe: HostProbe
+    reused_cluster: FreshCluster, probe: HostProbe
 ) -> None:
-    cluster = fresh_cluster()
+    cluster = reused_cluster()
     where = context(cluster)
     probe.read(["host.processes"], where)
     cluster.kill()
