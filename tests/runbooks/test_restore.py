@@ -147,7 +147,7 @@ def test_less_wal_is_written_between_two_restarts_that_a_person_makes(here: Grou
 def test_what_is_there_is_dropped_only_by_its_name(here: Ground, archive: Path) -> None:
     here.cluster.psql("create database old")
     here.cluster.psql("create table precious (i int)", dbname="old")
-    inputs = {"database": "old", "archive": str(archive), "jobs": "2", "speed": "none"}
+    inputs = {"database": "old", "archive": str(archive), "jobs": "2", "speed": "none", "statistics": "none"}
     walk = here.headless(BOOK, "what-is-there-already=stop", **inputs)
     assert walk.code == 0 and walk.red() == [], walk.text
     drop: dict[str, Says] = {"start": "yes", "choose": "drop", "type": ASKED, "ack": "y"}
@@ -160,14 +160,19 @@ def test_what_is_there_is_dropped_only_by_its_name(here: Ground, archive: Path) 
                              dbname="old") == "t"  # fmt: skip
 
 
-@pytest.mark.parametrize("packer", ["gzip", "lz4", "zstd"])
-def test_packed_sql_is_restored_statement_by_statement(here: Ground, packer: str) -> None:
+@pytest.fixture(scope="module")
+def plain(here: Ground) -> bytes:
+    return here.dumped("all.sql").read_bytes()
+
+
+@pytest.mark.parametrize(("packer", "statistics"), [("gzip", "stages"), ("lz4", "none"), ("zstd", "none")])
+def test_packed_sql_is_restored_statement_by_statement(
+    here: Ground, plain: bytes, packer: str, statistics: str
+) -> None:
     packed, database = here.place / f"all.sql.{packer}", f"of {packer}"
-    packed.write_bytes(
-        subprocess.run([require_tool(packer), "-c"], input=here.dumped("all.sql").read_bytes(), capture_output=True,
-                       check=True).stdout
-    )  # fmt: skip
-    walk = here.headless(BOOK, database=database, archive=str(packed), speed="none", statistics="stages")
+    done = subprocess.run([require_tool(packer), "-c"], input=plain, capture_output=True, check=True)
+    packed.write_bytes(done.stdout)
+    walk = here.headless(BOOK, database=database, archive=str(packed), speed="none", statistics=statistics)
     assert walk.code == 0, walk.text
     assert here.cluster.psql("select count(*) from items_1", dbname=database) == "5000"
     assert values_of(walk, SQL)["errors"] == 0
@@ -208,7 +213,8 @@ def put_back(here: Ground) -> None:
 
 
 def kill_when_it_waits(here: Ground, archive: Path) -> None:
-    wait_until(lambda: here.cluster.psql(_WAITS, dbname="cut short"), WAIT_S, what="a COPY that waits")
+    with here.session("postgres") as asking:
+        wait_until(lambda: asking.execute(_WAITS).fetchall(), WAIT_S, what="a COPY that waits")
     found = [process for process in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_restore(process, archive)]
     for process in found:
         os.kill(process, signal.SIGKILL)
