@@ -10,6 +10,9 @@ QUICK  := tests/unit tests/panels tests/walkthrough tests/tui tests/test_house.p
 RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
+# Compiled modules are kept: the tests start hundreds of processes that load them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-long quick quick-tests slowest check format bench screenshots clean
 
@@ -31,7 +34,7 @@ quick: $(VENV)/.for-test ## what a developer runs all the time: pure tests, the 
 	@$(MAKE) --no-print-directory --jobs --output-sync=target check quick-tests
 
 quick-tests: $(VENV)/.for-test
-	$(RUN_TESTS) -q $(QUICK)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -q $(QUICK)
 
 slowest: $(VENV)/.for-test ## where the seconds of the last run of the tests went
 	@$(BIN)/python -m tests.slowest

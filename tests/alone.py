@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers import disk_parent_directory
+from tests.order import is_pure
 
 
 class Turns:
@@ -29,8 +30,10 @@ class Turns:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """Tests alone follow each other without letting others in between."""
+        """Tests alone follow each other without letting others in between. Pure tests run at any time."""
         alone = item.get_closest_marker("alone") is not None
+        if is_pure(item):
+            return (yield)
         if not self._alone:
             self.take(alone=alone)
         self._alone = alone

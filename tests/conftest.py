@@ -30,8 +30,10 @@ from tests.servers import MAJORS, Unavailable, server_binaries
 from tests.slowest import Durations
 from tests.templates import copy_templates
 
-hypothesis.settings.register_profile("suite", max_examples=25, deadline=None, derandomize=True, database=None)
-hypothesis.settings.register_profile("long", max_examples=300, deadline=None, print_blob=True)
+# No time is judged: the machine may have other things to do.
+UNTIMED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("suite", UNTIMED, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.register_profile("long", UNTIMED, max_examples=300, print_blob=True)
 hypothesis.settings.load_profile("suite")
 
 RUNS = pytest.StashKey[list[Run]]()

@@ -7,15 +7,23 @@ once, and a module whose tests share a server or an agent.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 LONGEST_FIRST = (
-    "runbooks", "incidents", "faults", "agent", "findings", "cli", "terminal", "screenshots", "actions", "postgres",
-    "keeper", "host", "tui", "unit",
+    "runbooks", "incidents", "demo", "faults", "agent", "findings", "cli", "terminal", "screenshots", "actions",
+    "postgres", "keeper", "host", "tui", "unit",
 )  # fmt: skip
 PURE = ("unit", "panels", "walkthrough", "tui")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A module of the product without an example need not be imported to look for one."""
+    if collection_path.suffix != ".py" or config.rootpath / "dba_console" not in collection_path.parents:
+        return None
+    return b">>>" not in collection_path.read_bytes() or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,7 +40,7 @@ def group_of(item: pytest.Item) -> str | None:
         return "alone"
     if item.get_closest_marker("xdist_group"):
         return None
-    if directory_of(item) not in PURE and isinstance(item, pytest.Function) and not shares_a_fixture(item):
+    if not is_pure(item) and not (isinstance(item, pytest.Function) and shares_a_fixture(item)):
         return None
     return f"{directory_of(item)}/{item.path.stem}"
 
@@ -45,7 +53,17 @@ def shares_a_fixture(item: pytest.Function) -> bool:
 
 def directory_of(item: pytest.Item) -> str:
     """The directory below tests/; "" for a test of the top level and for a doctest of the product."""
-    parts = item.path.relative_to(item.config.rootpath).parts
+    return _below_tests(item.path, item.config.rootpath)
+
+
+def is_pure(item: pytest.Item) -> bool:
+    """Whether the test needs nothing of the machine but files and a processor."""
+    return directory_of(item) in PURE or isinstance(item, pytest.DoctestItem)
+
+
+@cache
+def _below_tests(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).parts
     return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
 
 

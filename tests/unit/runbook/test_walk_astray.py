@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.plans.plan import Plan
@@ -124,7 +124,6 @@ class Astray:
         return Answer(text=text, who="ann", human_s=1.0)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans(), seed=st.integers(0, 1 << 30), mode=st.sampled_from(["run", "run", "run", "rehearse"]))
 def test_whatever_is_said_the_rules_hold(plan: Plan, seed: int, mode: Any) -> None:
     world = Astray(plan, seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.plans.plan import Block, Confirmation, Plan, Step
@@ -87,7 +87,6 @@ def told(state: RunState) -> dict[str, Any]:
     }
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans(), in_act=st.booleans(), resumed=st.booleans())
 def test_killed_after_any_record_it_comes_to_the_same_end(plan: Plan, in_act: bool, resumed: bool) -> None:
     _, whole, undisturbed = run(plan, world())
@@ -110,7 +109,6 @@ def test_killed_after_any_record_it_comes_to_the_same_end(plan: Plan, in_act: bo
         assert [one[0] for one in here.done] == [one[0] for one in undisturbed.done]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans())
 def test_a_state_is_the_fold_of_its_records(plan: Plan) -> None:
     _, state, here = run(plan, world())
@@ -119,7 +117,6 @@ def test_a_state_is_the_fold_of_its_records(plan: Plan) -> None:
     assert msgspec.json.encode(state) == msgspec.json.encode(folded)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans())
 def test_nothing_is_left_out_unsaid(plan: Plan) -> None:
     ending, state, here = run(plan, world())
@@ -133,7 +130,6 @@ def test_nothing_is_left_out_unsaid(plan: Plan) -> None:
             assert all(state.blocks[one.id].status in ("ok", "skipped") for one in blocks_of)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans(), in_act=st.booleans())
 def test_killed_while_it_is_taken_back_it_is_taken_back_once(plan: Plan, in_act: bool) -> None:
     last = block("z/check", "check")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from dba_console.plans.plan import Confirmation, Plan
 from dba_console.plans.plan import Test as Condition
@@ -17,7 +17,6 @@ from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_o
 TYPED = Confirmation(level="type", text="target")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans())
 def test_a_rehearsal_never_acts_never_asks_and_ends(plan: Plan) -> None:
     ending, state, world = run(plan, mode="rehearse")

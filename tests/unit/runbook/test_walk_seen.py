@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Confirmation, Input, Plan
@@ -30,7 +30,6 @@ def when(wall_us: int) -> str:
     return datetime.fromtimestamp(wall_us / 1e6, UTC).strftime("%H:%M:%S")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plan=plans())
 def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
     _, _, world = run(plan)
