@@ -61,7 +61,9 @@ def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_
 
 
 @pytest.mark.terminal
-def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_places: dict[str, str]) -> None:
+def test_in_a_terminal_it_begins_after_a_while_and_a_console_left_in_a_runbook_leaves_no_agent(
+    own_places: dict[str, str],
+) -> None:
     with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_places) as terminal:
         terminal.wait_for("nobody waits for a lock", timeout=WAIT_S)
         terminal.wait_for("incident begun: idle-in-transaction", timeout=WAIT_S)
@@ -71,15 +73,6 @@ def test_in_a_terminal_it_begins_after_a_while_and_the_console_stays_usable(own_
         terminal.wait_for("choose the next panel", timeout=WAIT_S)
         terminal.keys("Escape")
         terminal.wait_for(lambda screen: "choose the next panel" not in screen and "waiting" in screen, timeout=WAIT_S)
-        terminal.keys("q")
-        assert terminal.wait_ended(timeout=WAIT_S) == 0
-        assert "idle-in-transaction raised at" in terminal.screen()
-
-
-@pytest.mark.terminal
-def test_a_demo_that_is_left_in_the_middle_of_a_runbook_leaves_no_agent(own_places: dict[str, str]) -> None:
-    with Tmux([*DEMO], environment=own_places) as terminal:
-        terminal.wait_for("nobody waits for a lock", timeout=WAIT_S)
         terminal.keys("b")
         terminal.wait_for("archive-failing", timeout=WAIT_S)
         terminal.keys("Enter")
@@ -89,4 +82,5 @@ def test_a_demo_that_is_left_in_the_middle_of_a_runbook_leaves_no_agent(own_plac
         (agent,) = Path(own_places["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
         terminal.keys("q")
         assert terminal.wait_ended(timeout=WAIT_S) == 0
+        assert "idle-in-transaction raised at" in terminal.screen()
         wait_until(lambda: not agent.exists(), WAIT_S, what="the end of the agent")
