@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -218,21 +219,22 @@ def test_a_second_sweep_beside_one_is_refused(ground: Ground, tmp_path: Path) ->
 
 
 def test_a_password_is_neither_in_the_arguments_nor_in_what_is_said(ground: Ground, tmp_path: Path) -> None:
-    dsn = f"{ground.dsn} password=hunter2"
+    password = f"hush-{uuid.uuid4().hex}"  # on no command line of another test
+    dsn = f"{ground.dsn} password={password}"
     with psycopg.connect(ground.dsn) as holder:
         holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
-        environment = {"PGPASSWORD": "hunter2"}
+        environment = {"PGPASSWORD": password}
         with ground.console.running(
             "dumps", "sweep", ground.dsn, "-j", "1", "--to", str(tmp_path), **environment
         ) as process:
             ground.until(f"{_TRIALS} and wait_event_type = 'Lock'", 1, "a trial that waits")
             arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
             assert any(b"dba-console-sweep" in one for one in arguments), "the trial itself is among them"
-            assert not any(b"hunter2" in one for one in arguments)
+            assert not any(password.encode() in one for one in arguments)
             holder.rollback()
             out, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 0, err
-    assert "hunter2" not in out + err + str(list((ground.console.home / "state").rglob("*.json")))
+    assert password not in out + err + str(list((ground.console.home / "state").rglob("*.json")))
     assert dsn not in out
 
 
