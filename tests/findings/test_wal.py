@@ -38,8 +38,8 @@ def switch(cluster: Cluster, files: int = 1) -> None:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_an_archive_command_that_fails_is_told_until_it_works(major: int, reused_cluster: FreshCluster) -> None:
-    cluster = reused_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
+def test_an_archive_command_that_fails_is_told_until_it_works(major: int, fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
     with eyes(cluster.dsn(), *WAL) as seen:
@@ -60,8 +60,8 @@ def test_an_archive_command_that_fails_is_told_until_it_works(major: int, reused
     assert late.evidence["archive_failures_in_a_row"] >= 3
 
 
-def test_an_archive_nobody_writes_to_is_no_finding_however_old(reused_cluster: FreshCluster) -> None:
-    cluster = reused_cluster({"archive_mode": "on", "archive_command": "true"})
+def test_an_archive_nobody_writes_to_is_no_finding_however_old(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
     with eyes(cluster.dsn(), *WAL, calm_s=1) as seen:
@@ -69,8 +69,8 @@ def test_an_archive_nobody_writes_to_is_no_finding_however_old(reused_cluster: F
         assert seen.changes == []
 
 
-def test_resetting_the_statistics_of_the_archiver_is_no_finding(reused_cluster: FreshCluster) -> None:
-    cluster = reused_cluster({"archive_mode": "on", "archive_command": "true"})
+def test_resetting_the_statistics_of_the_archiver_is_no_finding(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
     with eyes(cluster.dsn(), *WAL, calm_s=20) as seen:
@@ -79,8 +79,8 @@ def test_resetting_the_statistics_of_the_archiver_is_no_finding(reused_cluster: 
         assert seen.changes == []
 
 
-def test_files_that_wait_for_a_slow_archive_are_a_backlog(reused_cluster: FreshCluster) -> None:
-    cluster = reused_cluster({"archive_mode": "on", "archive_command": "sleep 30"})
+def test_files_that_wait_for_a_slow_archive_are_a_backlog(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "sleep 30"})
     with eyes(cluster.dsn(), *WAL, limits=Limits(wal=WalLimits(backlog_files=3))) as seen:
         switch(cluster, 4)
         found = seen.until("archive-backlog", within_s=10)
@@ -88,8 +88,8 @@ def test_files_that_wait_for_a_slow_archive_are_a_backlog(reused_cluster: FreshC
     assert "4 files (64.0 MB) wait, none was archived yet" in found.text
 
 
-def test_a_role_that_may_not_list_the_backlog_is_told_of_the_failure(reused_cluster: FreshCluster) -> None:
-    cluster = reused_cluster({"archive_mode": "on", "archive_command": "false"})
+def test_a_role_that_may_not_list_the_backlog_is_told_of_the_failure(fresh_cluster: FreshCluster) -> None:
+    cluster = fresh_cluster({"archive_mode": "on", "archive_command": "false"})
     query(cluster, "create role watcher login")
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where failed_count > 0", what="a failure")
