@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +18,13 @@ OF_THE_HOST = ("io", "memory", "disks")
 OF_THE_SERVER = ("connections", "safety", "progress", "locks", "replication", "sessions")
 
 
-@pytest.fixture
-def shown(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def shown(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """`show --json` from a pid namespace of its own: what a console in another container sees of the server."""
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
     apart = [require_tool("unshare"), "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
     command = [*apart, sys.executable, "-m", "dba_console", "show", "--json", cluster.dsn()]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    own = {**os.environ, **environment(tmp_path_factory.mktemp("console"))}
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True, env=own)
     return dict(json.loads(done.stdout.splitlines()[0]))
 
 

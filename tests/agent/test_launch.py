@@ -27,7 +27,7 @@ def own_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     yield
     for agent in list_agents():
         os.kill(agent.pid, signal.SIGTERM)
-    wait_until(lambda: not list_agents(), 20, what="the agents' end")
+    wait_until(lambda: not list_agents(), 120, what="the agents' end")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert len(pids) == 5
     assert len(set(pids)) == 1
 
@@ -58,8 +58,8 @@ def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> 
     pid = client.hello.pid
     assert client.hello.grace_s == 1.0
     client.close()
-    wait_until(lambda: not list_agents(), 20, what="the end of the grace time")
-    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 20, what="the end of the process")
+    wait_until(lambda: not list_agents(), 120, what="the end of the grace time")
+    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 120, what="the end of the process")
 
 
 def test_an_agent_outlives_the_session_of_who_started_it(target: Target) -> None:

@@ -243,16 +243,13 @@ def home(environment: dict[str, str]) -> Iterator[Console]:
 @contextmanager
 def watching(console: Console, dsn: str) -> Iterator[tuple[Scene, Callable[[], object]]]:
     """An agent, and what kills it as nothing can prevent."""
-    with console.running("record", dsn) as agent:
-        listed = ("attach", "--list", "--json")
-        wait_until(lambda: console.run(*listed, timeout=WAIT_S).out, WAIT_S, what="the agent")
-        (path,) = console.runtime.glob("*.sock")
+    with console.watching(dsn) as agent:
 
         def kill() -> None:
-            agent.send_signal(signal.SIGKILL)
-            agent.wait(WAIT_S)
+            agent.process.send_signal(signal.SIGKILL)
+            agent.process.wait(WAIT_S)
 
-        yield Scene(console, dsn, "", path), kill
+        yield Scene(console, dsn, agent.target, agent.socket), kill
 
 
 def processes() -> set[int]:

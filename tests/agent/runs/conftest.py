@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
+from dba_console.plans.view import ENDED, Question
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 
@@ -17,6 +18,12 @@ def shared_agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         yield one
 
 
+def aborted(operator: Operator, asked: Question | None) -> bool:
+    """Whether the run has ended, or asks something else than before."""
+    view = operator.view
+    return view is not None and (view.state in ENDED or view.question not in (asked, None))
+
+
 @pytest.fixture
 def running(shared_agent: RunningAgent) -> Iterator[RunningAgent]:
     """The agent of the module, on the shared cluster. Runs that the test left open are aborted after it."""
@@ -24,8 +31,9 @@ def running(shared_agent: RunningAgent) -> Iterator[RunningAgent]:
     shared_agent.close_clients()
     operator = Operator.of(shared_agent)
     for left in operator.runs:
-        operator.watch(left.run)
+        asked = operator.watch(left.run).question
         operator.control("take")
         operator.control("abort")
-        operator.walk({"start": "no", "failed": "abort", "undo": "none"})
+        operator.until(lambda: aborted(operator, asked), "the abort")  # noqa: B023
+        operator.walk({"failed": "abort", "undo": "none"})
     shared_agent.close_clients()
