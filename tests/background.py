@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
@@ -15,15 +16,13 @@ T = TypeVar("T")
 Session = psycopg.Connection[tuple[object, ...]]
 
 
-def wait_until(condition: Callable[[], T | None], timeout: float = 10.0, *, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T | None], timeout: float = 60.0, *, what: str = "the condition") -> T:
     """The first true value of `condition`, asked again every 20 ms. Raises AssertionError after `timeout` seconds."""
-    tick = threading.Event()
-    asked = 0.0
+    tick, until = threading.Event(), time.monotonic() + timeout
     while not (value := condition()):
-        if asked >= timeout:
+        if time.monotonic() > until:
             raise AssertionError(f"{what} did not come true in {timeout:g} s")
         tick.wait(0.02)
-        asked += 0.02
     return value
 
 
@@ -69,7 +68,8 @@ def waiting_for_lock(cluster: Cluster, sql: str, *, name: str = "waiter") -> Ite
     thread.start()
     waits = f"select 1 from pg_stat_activity where pid = {pid} and wait_event_type = 'Lock'"
     try:
-        wait_until(lambda: cluster.psql(waits), what=f"{name} waiting for a lock")
+        with session(cluster) as asking:
+            wait_until(lambda: asking.execute(waits).fetchone(), what=f"{name} waiting for a lock")
         yield pid
     finally:
         connection.cancel_safe()

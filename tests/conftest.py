@@ -66,6 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for found in remove_stale():
         print(f"left behind by a run before: {found}")
     run, disk = config.stash[RUNS] = [Run(parent_directory()), Run(disk_parent_directory())]
+    for name in ("COLUMNS", "LINES"):  # a program in a terminal of a test would take them for its size
+        os.environ.pop(name, None)
     os.environ |= {"TMPDIR": str(run.directory), DISK: str(disk.directory)}
     tempfile.tempdir = None  # ask again
     config.option.basetemp = config.option.basetemp or str(run.directory / "t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -91,6 +92,12 @@ def test_each_copied_cluster_has_an_identity_of_its_own_and_a_sound_control_file
     told = [fresh_cluster().psql(asked) for _ in range(2)]
     assert len(set(told)) == 2
     assert all(line.endswith("|t") for line in told)
+
+
+@pytest.mark.xdist_group("suite")
+def test_the_workers_know_the_group_of_a_test(request: pytest.FixtureRequest) -> None:
+    by_workers = "PYTEST_XDIST_WORKER" in os.environ
+    assert request.node.nodeid.endswith("@suite") == by_workers
 
 
 def test_a_test_that_wants_to_be_alone_waits_for_those_under_way_and_is_not_overtaken(tmp_path: Path) -> None:
