@@ -47,7 +47,7 @@ def by_directory(took: dict[str, dict[str, float]]) -> list[tuple[str, int, floa
     """Directories with their number of tests and seconds, the longest first.
 
     >>> by_directory({"tests/cli/test_a.py::b": {"setup": 1.0, "call": 0.5}, "tests/test_c.py::d": {"call": 9}})
-    [('tests', 1, 9), ('tests/cli', 1, 1.5)]
+    [('tests', 1, 9.0), ('tests/cli', 1, 1.5)]
     """
     tests: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
