@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
+from dba_console.probes.host.procstat import stat_of
 from tests.agent.running import agent
 from tests.background import Session, session, wait_until
 from tests.conftest import binaries_of
@@ -21,22 +22,29 @@ from tests.requirements import require_tool
 
 SIZE = 256 << 20
 WRITERS = 4
+SESSIONS_WRITE_WAL: Settings = {"wal_writer_delay": "10s", "wal_writer_flush_after": "2GB"}
+"""The WAL writer sleeps: it would hang in place of a session, and sessions wait for its lock and not for I/O."""
 
 
 @contextmanager
 def writers(cluster: Cluster) -> Iterator[list[Session]]:
-    """Sessions that have a table each to write to and do nothing yet."""
+    """Sessions that have two tables each to write to, one of them not in the WAL, and do nothing yet."""
     with ExitStack() as stack:
         for n in range(WRITERS):
-            query(cluster, f"create table written_{n} as select 1 as a")
+            query(cluster, f"create table logged_{n} (a int)")
+            query(cluster, f"create unlogged table unlogged_{n} (a int)")
         yield [stack.enter_context(closing(session(cluster, name=f"shop-{n}"))) for n in range(WRITERS)]
 
 
 @contextmanager
 def inserting(sessions: list[Session], disk: LoopDisk, *, below: bool) -> Iterator[None]:
-    """Each session writes until it hangs: two in the kernel, or one behind a disk that does not answer."""
+    """Each session writes until it hangs in the kernel, or one of them behind a disk that does not answer.
+
+    Where they hang in the kernel they must not write WAL: one would hang there, and the others wait for its lock.
+    """
+    table = "logged" if below else "unlogged"
     for n, each in enumerate(sessions):
-        each.pgconn.send_query(f"insert into written_{n} select generate_series(1, 100000)".encode())
+        each.pgconn.send_query(f"insert into {table}_{n} select generate_series(1, 100000)".encode())
     wait_until(lambda: hanging(sessions) >= (1 if below else 2), LIMIT_S, what="sessions that hang")
     wait_until(lambda: not below or in_flight(disk), LIMIT_S, what="a request in flight")
     yield
@@ -51,8 +59,8 @@ def written(sessions: list[Session]) -> None:
 
 def hanging(sessions: list[Session]) -> int:
     """How many of the sessions' processes wait in the kernel and cannot be interrupted."""
-    stats = [Path(f"/proc/{each.info.backend_pid}/stat").read_text() for each in sessions]
-    return sum(stat.rpartition(")")[2].split()[0] == "D" for stat in stats)
+    stats = [stat_of("/proc", each.info.backend_pid) for each in sessions]
+    return sum(stat is not None and stat.state == "D" for stat in stats)
 
 
 def in_flight(disk: LoopDisk) -> bool:
@@ -67,7 +75,7 @@ def test_a_server_whose_disk_stops_is_told_within_five_seconds_and_until_it_goes
     """Its own file system frozen, where processes hang; then the disk below, which gives no answer."""
     with loop_disk(SIZE, stacked=True) as disk:
         assert disk.below is not None
-        cluster = Cluster(binaries_of(None), data_directory=disk.data_directory)
+        cluster = Cluster(binaries_of(None), data_directory=disk.data_directory, settings=SESSIONS_WRITE_WAL)
         with cluster, writers(cluster) as sessions, eyes(cluster.dsn(), "io-stalled") as seen:
             for below, place in ((False, disk.path), (True, disk.below)):
                 with frozen(place), inserting(sessions, disk, below=below):
