@@ -6,6 +6,7 @@ refer to. The archives are what counts, so they are kept for later runs (BENCH_D
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -108,20 +109,28 @@ def dump(cluster: Cluster, name: str, place: Path) -> Archives:
 @contextmanager
 def archives(size: int, names: Sequence[str] = ("even", "uneven")) -> Iterator[list[Archives]]:
     """The archives of both databases, each of `size` bytes of text: kept ones where there are any, else made."""
-    kept = Path(os.environ.get("BENCH_DUMPS", _CACHE)) / f"{size}"
-    if not (kept / "complete").exists():
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
-        print(f"  making databases of {size / 1e9:.2g} GB of text, to be kept in {kept}", file=sys.stderr, flush=True)
-        for name in ("even", "uneven"):
-            with Cluster(settings=_QUICK) as cluster:
-                fill(cluster, name, size)
-                dump(cluster, name, kept)
-        (kept / "complete").touch()
+    place = Path(os.environ.get("BENCH_DUMPS", _CACHE))
+    place.mkdir(parents=True, exist_ok=True)
+    kept = place / f"{size}"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another bench may make them at this moment
+        if not (kept / "complete").exists():
+            _make(kept, size)
     yield [
         Archives(name, kept / f"{name}.sql.gz", kept / f"{name}.dir", int((kept / f"{name}.sql.gz.bytes").read_text()))
         for name in names
     ]
+
+
+def _make(kept: Path, size: int) -> None:
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    print(f"  making databases of {size / 1e9:.2g} GB of text, to be kept in {kept}", file=sys.stderr, flush=True)
+    for name in ("even", "uneven"):
+        with Cluster(settings=_QUICK) as cluster:
+            fill(cluster, name, size)
+            dump(cluster, name, kept)
+    (kept / "complete").touch()
 
 
 def environment() -> dict[str, str]:
