@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ from dba_console.agent.jobs.watch import Ended, JobWatch
 from dba_console.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.samples.postgres import Sessions
-from tests.background import wait_until
+from tests.background import session, wait_until
 from tests.postgres.probing import probing, reading
-from tests.postgres.sql import query
+from tests.postgres.sql import LIMIT_S, query
 
 TABLES = 4
 ROWS = 120_000
@@ -37,8 +37,13 @@ def source(cluster: Cluster) -> Iterator[str]:
         query(cluster, f"drop database {name} with (force)")
 
 
-def watched(cluster: Cluster, *command: str) -> tuple[list[Ended], list[set[int]], float]:
-    """What the watch tells of a program: the ends, its backends in each reading, and how long it took by itself."""
+def watched(
+    cluster: Cluster, *command: str, once_seen: Callable[[], object] = lambda: None
+) -> tuple[list[Ended], list[set[int]], float]:
+    """What the watch tells of a program: the ends, its backends in each reading, and how long it took by itself.
+
+    `once_seen` is called after the first reading with a backend of it.
+    """
     watch, ended, backends = JobWatch(), list[Ended](), list[set[int]]()
     with probing(cluster) as probe:
 
@@ -47,6 +52,8 @@ def watched(cluster: Cluster, *command: str) -> tuple[list[Ended], list[set[int]
             pids = {row.pid for row in sessions.rows if row.application == Path(command[0]).name}
             if pids:
                 backends.append(pids)
+                if len(backends) == 1:
+                    once_seen()
             ended.extend(watch.see(sessions, SYSTEM.mono_us())[0])
 
         look()
@@ -57,7 +64,7 @@ def watched(cluster: Cluster, *command: str) -> tuple[list[Ended], list[set[int]
                 look()
                 return process.poll() is not None
 
-            wait_until(over, 60, what=f"the end of {command[0]}")
+            wait_until(over, LIMIT_S, what=f"the end of {command[0]}")
             took_s = (SYSTEM.mono_us() - begun_us) / 1e6
             assert process.returncode == 0, process.communicate()[1]
 
@@ -65,7 +72,7 @@ def watched(cluster: Cluster, *command: str) -> tuple[list[Ended], list[set[int]
             look()
             return bool(ended)
 
-        wait_until(told, 20, what="the job's end")
+        wait_until(told, LIMIT_S, what="the job's end")
     return ended, backends, took_s
 
 
@@ -80,9 +87,12 @@ def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, sour
     assert max(map(len, backends)) == 3, "a leader and two workers"
     assert dump.seconds == pytest.approx(took_s, abs=1.0)
 
-    ended, backends, took_s = watched(
-        cluster, str(program("pg_restore")), "-j2", "-d", cluster.dsn(dbname="jobs_copy"), str(archive)
-    )
+    command = (str(program("pg_restore")), "-j2", "-d", cluster.dsn(dbname="jobs_copy"), str(archive))
+    with session(cluster, dbname="jobs_copy") as holder:
+        # Its first session, which makes the tables before others fill them, is held up until it was seen.
+        holder.execute("begin")
+        holder.execute("lock table pg_class in share mode")
+        ended, backends, took_s = watched(cluster, *command, once_seen=lambda: holder.execute("commit"))
     (restore,) = ended
     assert restore.key == ("pg_restore", "jobs_copy", "postgres")
     assert backends[0].isdisjoint(backends[-1]), "its first session is not its last"

@@ -42,6 +42,10 @@ echo "last line"
 """
 
 
+PRINTED = 'first line(?!")'
+"""As the command prints it, and not as the question shows the command."""
+
+
 def asked(terminal: Tmux, text: str) -> None:
     """Wait until the run asks for that text to be typed, wherever its sentence is broken."""
     terminal.wait_for(rf"(?i)type[\s│]+{re.escape(text)}\b")
@@ -89,11 +93,11 @@ def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
         terminal.wait_for("⧗ 2 Count")
         asked(terminal, "yes")
         answer(terminal, "yes")
-        terminal.wait_for("first line")
+        terminal.wait_for(PRINTED)
     with room.terminal("attach") as terminal:
         terminal.wait_for("walk-with-me runs")
         terminal.keys("w")
-        terminal.wait_for("first line")
+        terminal.wait_for(PRINTED)
         flag.touch()
         shown = terminal.wait_for(r"walk-with-me on \S+ · done")
         assert "human" in shown
