@@ -8,6 +8,7 @@ import time
 from bench.quiet_load.place import Place
 
 COPY_DATABASE = "shop_copy"
+DUMP_TRIES = 10
 
 
 def regular_dump(place: Place, seconds: float) -> None:
@@ -35,9 +36,16 @@ def parallel_restore(place: Place, seconds: float) -> None:
 
 
 def _dump_in_parallel(place: Place) -> None:
+    """Begun again where a worker could not have a lock that its leader has: somebody's DDL queued up in between."""
     target = place.dumps / "shop.dir"
-    shutil.rmtree(target, ignore_errors=True)
-    place.tool("pg_dump", "-Fd", "-j2", "-f", str(target), *place.where())
+    for left in reversed(range(DUMP_TRIES)):
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            place.tool("pg_dump", "-Fd", "-j2", "-f", str(target), *place.where())
+            return
+        except RuntimeError as error:
+            if not left or "could not obtain lock" not in str(error):
+                raise
 
 
 def base_backup(place: Place, seconds: float) -> None:
