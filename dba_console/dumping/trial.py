@@ -117,7 +117,7 @@ class _Attempt:
                     return self._run(complete=False)
         self._output.look()
         if process.wait() != 0:
-            raise self._failure(process.returncode)
+            raise failure(self._errors, process.returncode, jobs=self._jobs, directory=self._directory)
         self._progress.finish(self._clock.mono_us())
         return self._run(complete=True)
 
@@ -183,28 +183,32 @@ class _Attempt:
             write_util_pct=None if self._way.let_go else shares.write_util_pct, output_bytes=self._output.size,
         )  # fmt: skip
 
-    def _failure(self, code: int) -> ConsoleError:
-        said = [line for line in self._errors.decode("utf-8", "replace").splitlines() if "error: " in line]
-        text = clean(said[0].partition("error: ")[2][:500]) if said else ""
-        lost = _LOST_LOCK.search(text)
-        if lost is not None:
-            return RunbookFailed(
-                f"pg_dump -j {self._jobs} gave up: somebody has asked for an exclusive lock on {lost[1]}, and its "
-                "workers do not wait behind that",
-                hint="a schema change is under way: let it end (panel locks tells who), then run the sweep again",
-            )
-        if "lock timeout" in text or "statement timeout" in text:
-            return RunbookFailed(
-                "pg_dump could not begin: a table is locked exclusively, and the trial does not queue behind that",
-                hint="the panel locks tells who holds it; run the sweep when it has ended",
-            )
-        if "No space left on device" in text:
-            return RunbookFailed(
-                f"{self._directory.parent} is full: {text}",
-                hint="dump less (--share), or name another place (--to DIR)",
-            )
-        how = f"exit {code}" if code >= 0 else f"it was ended by signal {-code}"
-        return RunbookFailed(f"pg_dump -j {self._jobs} failed: {text or how}")
+
+def failure(errors: bytes, code: int, *, jobs: int, directory: Path) -> ConsoleError:
+    """Why pg_dump failed: from what it wrote to stderr, or its exit code where that says nothing."""
+    # Workers write piece by piece to one pipe: "error: " and its message may be torn apart by another's line.
+    whole = errors.decode("utf-8", "replace")
+    said = [line for line in whole.splitlines() if "error: " in line]
+    text = clean(said[0].partition("error: ")[2][:500]) if said else ""
+    lost = _LOST_LOCK.search(whole)
+    if lost is not None:
+        return RunbookFailed(
+            f"pg_dump -j {jobs} gave up: somebody has asked for an exclusive lock on {clean(lost[1])}, and its "
+            "workers do not wait behind that",
+            hint="a schema change is under way: let it end (panel locks tells who), then run the sweep again",
+        )
+    if "lock timeout" in text or "statement timeout" in text:
+        return RunbookFailed(
+            "pg_dump could not begin: a table is locked exclusively, and the trial does not queue behind that",
+            hint="the panel locks tells who holds it; run the sweep when it has ended",
+        )
+    if "No space left on device" in text:
+        return RunbookFailed(
+            f"{directory.parent} is full: {text}",
+            hint="dump less (--share), or name another place (--to DIR)",
+        )
+    how = f"exit {code}" if code >= 0 else f"it was ended by signal {-code}"
+    return RunbookFailed(f"pg_dump -j {jobs} failed: {text or how}")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,11 +84,12 @@ def configure(place: Path, text: str) -> None:
     (directory / "config.toml").write_text(text)
 
 
-def dumped(watch: Watch, server: Cluster, seconds: float = 0.6) -> Event:
-    """One dump of so many seconds, seen to begin and to end; the event of its end."""
+def dumped(watch: Watch, server: Cluster, seconds: float = 0.6, *, others: Sequence[Watch] = ()) -> Event:
+    """One dump of so many seconds, seen to begin (by `others`, too) and to end; the event of its end."""
     before = len(ended(watch))
     with dump(server) as held:
-        watch.until(lambda frame: (one := row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs")
+        for each in (*others, watch):
+            each.until(lambda frame: (one := row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs")
         held.finish()
         watch.until(lambda _: len(ended(watch)) > before, what="its end")
     return ended(watch)[-1]

@@ -80,7 +80,7 @@ def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cl
         with agent(shop, tmp_path, "--sessions", str(tmp_path / "second")) as later:
             other = later.watch()
             wait_until(lambda: len(history(tmp_path)) == 2, what="what the first one kept, kept by the second")
-            dumped(watch, full)
+            dumped(watch, full, others=[other])
             other.until(lambda _: ended(other), what="the end of the second dump, seen from shop")
             assert later.end() == 0
         assert running.end() == 0
