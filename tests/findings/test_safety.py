@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -111,15 +112,16 @@ def test_the_last_ids_are_critical_at_first_sight_until_every_database_is_vacuum
 ) -> None:
     cluster = fresh_cluster(major=major)
     aged(cluster)
-    query(cluster, "select txid_current()")  # warns of the oldest database, which a forced autovacuum may change
     with eyes(cluster.dsn(), *SAFETY, calm_s=1) as seen:
         found = seen.until("xid-wraparound", within_s=3)
         assert found.severity == "critical"
         assert abs(int(found.evidence["xid_left"]) - LEFT) < 10_000
         assert found.text.startswith(f"4.0 M transaction ids are left before PostgreSQL {cluster.major} gives out no")
         query(cluster, "select txid_current()")
+        # which of the databases is the oldest, a forced autovacuum may change between the two
         says = str(found.evidence["server_says"]).rpartition(" within ")[0]
-        assert f"WARNING:  {says} within " in cluster.log_text(), "the words are the server's own"
+        says = re.sub('"(postgres|template[01])"', r'"\\w+"', says)
+        assert re.search(f"WARNING:  {says} within ", cluster.log_text()), "the words are the server's own"
         query(cluster, "alter database template0 allow_connections true")
         wait_until(lambda: vacuumed(cluster), 120, what="every database frozen")
         seen.until_gone("xid-wraparound", within_s=60)
