@@ -13,20 +13,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import hypothesis
 import pytest
 
-from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.cluster import Cluster, Settings
-from dba_console.errors import ConsoleError
 from tests import order
 from tests.alone import turns
+from tests.clusters import ClusterPool, FreshCluster, binaries_of
 from tests.leftovers import Run, disk_parent_directory, parent_directory, remove_stale
-from tests.requirements import lacking, require_root
+from tests.requirements import require_root
 from tests.requirements import require_tool as tool_path
-from tests.servers import MAJORS, Unavailable, server_binaries
+from tests.servers import MAJORS
 from tests.slowest import Durations
 from tests.templates import copy_templates
 
@@ -41,30 +39,17 @@ DISK = "DBA_CONSOLE_TESTS_DISK"
 """The run's directory on a disk; what is temporary otherwise lies in memory."""
 
 
-class FreshCluster(Protocol):
-    """Makes a started cluster of the test's own; `major` None is the preferred installation."""
-
-    def __call__(self, settings: Settings | None = None, *, major: int | None = None) -> Cluster: ...
-
-
-def binaries_of(major: int | None) -> Binaries:
-    """The programs of a major version; ends the test where they cannot be had."""
-    try:
-        return find_binaries() if major is None else server_binaries(major)
-    except (ConsoleError, Unavailable) as error:
-        lacking(str(error))
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     _heed_signals()
     copy_templates()
+    worker = hasattr(config, "workerinput")
+    for found in [] if worker else remove_stale():
+        print(f"left behind by a run before: {found}")
     config.pluginmanager.register(turns())
     config.pluginmanager.register(order)
-    if hasattr(config, "workerinput"):
-        return  # the directory and the durations are the matter of the process that started the workers
-    for found in remove_stale():
-        print(f"left behind by a run before: {found}")
+    if worker:
+        return  # the directory and the durations are the matter of the process that started it
     run, disk = config.stash[RUNS] = [Run(parent_directory()), Run(disk_parent_directory())]
     for name in ("COLUMNS", "LINES"):  # a program in a terminal of a test would take them for its size
         os.environ.pop(name, None)
@@ -144,6 +129,24 @@ def fresh_cluster() -> Iterator[FreshCluster]:
             return stack.enter_context(Cluster(binaries_of(major), settings=settings, durable=False))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[ClusterPool]:
+    """The clusters behind `reused_cluster`."""
+    made = ClusterPool()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reused_cluster(pool: ClusterPool) -> Iterator[FreshCluster]:
+    """As `fresh_cluster`, but of clusters that earlier tests used: reset, restarted where settings differ.
+
+    Not for what lasts in the data directory: archiving, checksums, the age of transaction ids.
+    """
+    yield pool.get
+    pool.release()
 
 
 @pytest.fixture(scope="session")

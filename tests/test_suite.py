@@ -15,7 +15,7 @@ import pytest
 
 from tests.alone import Turns
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.leftovers import Run, clear, loops_below, mounts_below, remove_stale, users_of
 from tests.requirements import require_tool
 

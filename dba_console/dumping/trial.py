@@ -193,9 +193,9 @@ def failure(errors: bytes, code: int, *, jobs: int, directory: Path) -> ConsoleE
     lost = _LOST_LOCK.search(whole)
     if lost is not None:
         return RunbookFailed(
-            f"pg_dump -j {jobs} gave up: somebody has asked for an exclusive lock on {clean(lost[1])}, and its "
-            "workers do not wait behind that",
-            hint="a schema change is under way: let it end (panel locks tells who), then run the sweep again",
+            f"pg_dump -j {jobs} gave up: another session waits for an exclusive lock on {clean(lost[1])}, and "
+            "pg_dump's workers do not queue behind it",
+            hint="a schema change is under way: see the panel locks for who, let it end, then run the sweep again",
         )
     if "lock timeout" in text or "statement timeout" in text:
         return RunbookFailed(

@@ -11,7 +11,7 @@ from dba_console.actions.debts import Debt, find
 from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
-from tests.postgres.sql import query, wait_for
+from tests.sql import query, wait_for
 
 RUN = "20261122T090000Z-restore-1a2b"
 LATER = "20261122T110000Z-put-back-3c4d"

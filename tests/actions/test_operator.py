@@ -18,10 +18,10 @@ from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError, Refused
 from tests.actions.acting import acting
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.bouncer import bouncer
 from tests.postgres.proxy import Proxy
-from tests.postgres.sql import query
+from tests.sql import query
 from tests.standbys import copied_standby, hand_over
 
 

@@ -18,7 +18,7 @@ from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import RUN, Books, as_before
-from tests.postgres.sql import query
+from tests.sql import query
 
 TUNED: dict[str, Any] = {
     "settings": {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": False, "work_mem": ""},
@@ -33,7 +33,7 @@ import os, signal, sys
 from pathlib import Path
 from dba_console.actions.operator import Operator
 from tests.actions.owing import Books
-from tests.postgres.sql import query
+from tests.sql import query
 
 class Doomed(Operator):
     told = 0

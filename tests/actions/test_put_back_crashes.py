@@ -11,8 +11,8 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import Books
-from tests.conftest import binaries_of
-from tests.postgres.sql import query
+from tests.clusters import binaries_of
+from tests.sql import query
 
 UNSAFE: dict[str, Any] = {"settings": {"fsync": False, "full_page_writes": False}, "temporary": True}
 RESTART: dict[str, Any] = {

@@ -12,7 +12,7 @@ from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled, undone
-from tests.postgres.sql import query
+from tests.sql import query
 
 SET = ACTIONS["set-parameter"]
 

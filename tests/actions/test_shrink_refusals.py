@@ -16,8 +16,8 @@ from dba_console.actions.shrink import live
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.demo.cluster import Cluster
 from tests.actions.shrinking import alone, big_file, refusal
-from tests.postgres.sql import query
 from tests.requirements import require_tool
+from tests.sql import query
 
 
 @pytest.fixture

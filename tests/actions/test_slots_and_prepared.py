@@ -14,8 +14,8 @@ from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled
-from tests.conftest import binaries_of
-from tests.postgres.sql import query
+from tests.clusters import binaries_of
+from tests.sql import query
 
 DROP = ACTIONS["drop-slot"]
 ROLL_BACK = ACTIONS["rollback-prepared"]

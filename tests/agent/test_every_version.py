@@ -20,7 +20,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.agent.running import agent
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.servers import MAJORS
 
 KNOWN = {

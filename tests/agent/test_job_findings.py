@@ -17,7 +17,7 @@ from dba_console.samples.findings import Conclusions
 from tests.agent.dumps import TABLE, configure, dump, dumped, something_to_dump
 from tests.agent.running import agent
 from tests.background import waiting_for_lock
-from tests.conftest import FreshCluster, binaries_of
+from tests.clusters import FreshCluster, binaries_of
 from tests.disks import loop_mounted
 
 LIMITS = """

@@ -18,7 +18,7 @@ from dba_console.target import make_target
 from tests.agent.dumps import TABLE, dump, dumped, ended, jobs, row, something_to_dump
 from tests.agent.running import agent
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 
 
 @pytest.fixture(scope="module")

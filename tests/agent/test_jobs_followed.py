@@ -15,7 +15,7 @@ from dba_console.agent.jobs.store import load, save
 from dba_console.demo.cluster import Cluster
 from dba_console.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_eyes import KEY, eyes, prepare
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.host.job_ground import PASSWORD, Ground, quoted
 
 pytestmark = pytest.mark.root

@@ -12,7 +12,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
 from dba_console.samples.registry import PARTS
 from tests.agent.running import INTERVAL_S, agent
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.standbys import copied_standby
 
 

@@ -15,7 +15,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.dumping.keying import APPLICATION
 from tests.background import session, wait_until
 from tests.cli.console import Console, Done
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 
 LONG_S = 240.0
 """For whatever is waited for: the machine may have other things to do."""

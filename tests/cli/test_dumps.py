@@ -20,7 +20,7 @@ from dba_console.dumping.scratch import NAME
 from dba_console.probes.host.children import Children
 from tests.background import session, wait_until
 from tests.cli.console import Console, Done
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.disks import fill, mounted
 
 DATABASE = "app"

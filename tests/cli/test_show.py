@@ -11,7 +11,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import PANELS
 from tests.background import idle_sessions, session, wait_until
 from tests.cli.console import BUSY_HOST, Console
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 
 SEATS = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
 NOWHERE = "host=/nonexistent-directory dbname=app user=nobody"

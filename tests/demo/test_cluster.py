@@ -14,7 +14,7 @@ import pytest
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.errors import ConnectError, ConsoleError
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 
 
 def test_a_cluster_answers_with_checksums_on(cluster: Cluster) -> None:

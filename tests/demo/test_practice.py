@@ -18,7 +18,7 @@ from dba_console.demo.load import DATABASE, Load, LoadPlan
 from dba_console.demo.practice import PracticeGround
 from dba_console.errors import ConnectError
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.demo.traces import mentioned_by
 
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=6, scale=1)

@@ -12,7 +12,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.samples.event import Event
 from tests.agent.job_eyes import eyes
 from tests.background import session, wait_until
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.disks import fill, loop_mounted
 from tests.host.job_ground import LIMIT_S, Ground, quoted
 

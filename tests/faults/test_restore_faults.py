@@ -17,7 +17,7 @@ from dba_console.errors import ConsoleError
 from tests.agent.job_eyes import eyes, prepare
 from tests.agent.test_jobs_followed import fresh, objects
 from tests.background import session, wait_until
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.disks import loop_mounted
 from tests.host.job_ground import LIMIT_S, quoted
 from tests.host.job_ground import Ground as Watched

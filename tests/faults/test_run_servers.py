@@ -19,7 +19,7 @@ from tests.agent.running import agent
 from tests.agent.runs.books import book
 from tests.agent.runs.operator import Operator, answers
 from tests.background import session, wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 
 WILLING = answers({"*": "="})
 SLOW = book(

@@ -15,7 +15,7 @@ from dba_console.frames.model import Frame
 from dba_console.samples.event import Event
 from tests.agent.running import INTERVAL_S, Watch, agent
 from tests.background import idle_sessions
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 
 LONGEST_GAP_S = 5.0
 """Between two samples: far above the interval, because other tests use the processors too."""

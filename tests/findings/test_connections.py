@@ -13,9 +13,9 @@ from dba_console.demo.cluster import Cluster, Settings
 from dba_console.errors import ConsoleError
 from dba_console.findings.outage import outage_of
 from tests.background import idle_in_transaction, idle_sessions, session
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
-from tests.postgres.sql import query
+from tests.sql import query
 
 SMALL: Settings = {"max_connections": 60, "superuser_reserved_connections": 3}
 OURS = ("connections-filling", "connection-storm", "connection-limit", "idle-in-transaction")

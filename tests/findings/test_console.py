@@ -19,7 +19,7 @@ from dba_console.limits import Limits
 from dba_console.limits.console import ConsoleLimits
 from tests.agent.running import RunningAgent, agent
 from tests.background import idle_sessions
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
 
 CONSOLE = ("console-blind", "console-late", "lane-stuck", "recording-lags", "connections-filling")

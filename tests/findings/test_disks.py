@@ -17,10 +17,10 @@ from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.limits import Limits
 from dba_console.limits.disks import DiskLimits
 from tests.background import session
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.findings.eyes import eyes
 from tests.findings.test_wal import TMPFS
-from tests.postgres.sql import query, wait_for
+from tests.sql import query, wait_for
 
 DISKS = ("disk-filling", "inodes-filling", "temp-spill", "discard-mount", "slot-retention", TMPFS)
 EVERY_S = 5

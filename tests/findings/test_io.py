@@ -14,11 +14,11 @@ from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
 from dba_console.probes.host.procstat import stat_of
 from tests.agent.running import agent
 from tests.background import Session, session, wait_until
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.disks import frozen
 from tests.findings.eyes import eyes
-from tests.postgres.sql import LIMIT_S, query
 from tests.requirements import require_tool
+from tests.sql import LIMIT_S, query
 
 SIZE = 256 << 20
 WRITERS = 4

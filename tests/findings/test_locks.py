@@ -15,9 +15,9 @@ from dba_console.limits.connections import ConnectionLimits
 from dba_console.limits.locks import LockLimits
 from dba_console.samples.postgres import Locks
 from tests.background import idle_in_transaction, session, wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
-from tests.postgres.sql import LIMIT_S, query, wait_for
+from tests.sql import LIMIT_S, query, wait_for
 
 READ = "select count(*) from orders"
 OURS = ("lock-queue", "dump-blocks", "lock-blocker", "idle-in-transaction", "wraparound-vacuum")

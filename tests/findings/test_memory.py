@@ -20,10 +20,10 @@ from dba_console.demo.incidents.page_cache import Reclaim, choose
 from dba_console.limits import Limits
 from dba_console.limits.memory import MemoryLimits
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
-from tests.postgres.sql import query
 from tests.requirements import lacking, require_tool
+from tests.sql import query
 
 MB = 1 << 20
 CACHED = 192 * MB

@@ -17,10 +17,10 @@ from dba_console.findings import safety
 from dba_console.limits import Limits
 from dba_console.limits.safety import SafetyLimits
 from tests.background import session, wait_until, waiting_for_lock
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes
-from tests.postgres.sql import query, wait_for
 from tests.requirements import lacking
+from tests.sql import query, wait_for
 
 SAFETY = tuple(rule.name for rule in safety.RULES)
 PAGE = 8192

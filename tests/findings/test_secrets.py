@@ -8,7 +8,7 @@ from dba_console.findings.changes import event_of
 from dba_console.limits import Limits
 from dba_console.limits.connections import ConnectionLimits
 from tests.background import idle_in_transaction
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes
 from tests.findings.test_server import reload
 

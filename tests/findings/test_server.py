@@ -11,9 +11,9 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
-from tests.postgres.sql import query, wait_for
+from tests.sql import query, wait_for
 from tests.standbys import copied_standby
 
 SERVER = (

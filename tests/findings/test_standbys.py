@@ -15,10 +15,10 @@ from dba_console.limits import Limits
 from dba_console.limits.wal import WalLimits
 from tests.agent.test_standby import standby_of
 from tests.background import session
-from tests.conftest import FreshCluster, binaries_of
+from tests.clusters import FreshCluster, binaries_of
 from tests.findings.eyes import eyes
 from tests.findings.test_wal import MB, WAL, write
-from tests.postgres.sql import query, wait_for
+from tests.sql import query, wait_for
 
 QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, standby_known_s=5.0))
 

@@ -15,8 +15,8 @@ from dba_console.demo.incidents.page_cache import choose
 from dba_console.samples.host import Memory
 from tests.background import wait_until
 from tests.findings.eyes import Eyes, eyes
-from tests.postgres.sql import LIMIT_S
 from tests.requirements import lacking, require_tool
+from tests.sql import LIMIT_S
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 """Swap is the host's: others would be swapped out to ours, and would wait for it."""

@@ -11,9 +11,9 @@ from dba_console.demo.cluster import Cluster
 from dba_console.findings import wal
 from dba_console.limits import Limits
 from dba_console.limits.wal import WalLimits
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes
-from tests.postgres.sql import query, wait_for
+from tests.sql import query, wait_for
 
 TMPFS = "wal-on-tmpfs"
 WAL = tuple(rule.name for rule in wal.RULES if rule.name != TMPFS)

@@ -1,4 +1,4 @@
-"""One server for all tests that look at dumps and restores under way; clusters used one after the other."""
+"""One server for all tests that look at dumps and restores under way."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.host.job_ground import Ground
-from tests.postgres.pool import pool_closed, reused_cluster
-
-__all__ = ["pool_closed", "reused_cluster"]
 
 
 @pytest.fixture(scope="package")

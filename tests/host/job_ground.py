@@ -17,7 +17,7 @@ from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.jobs.programs import Program, Programs
 from tests.background import Session, session, wait_until
-from tests.postgres.sql import query
+from tests.sql import query
 
 LIMIT_S = 120.0
 """Until something that must happen has happened, on a machine as busy as may be."""

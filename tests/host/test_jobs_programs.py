@@ -18,8 +18,8 @@ from dba_console.probes.jobs.pipeline import sources
 from dba_console.probes.jobs.programs import TURNS, Programs
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, PASSWORD, Ground, environment, of, program, quoted
-from tests.postgres.sql import query
 from tests.requirements import require_tool
+from tests.sql import query
 
 pytestmark = pytest.mark.xdist_group("host/jobs")
 

@@ -17,9 +17,9 @@ from dba_console.probes.host.postmasters import find_postmasters
 from dba_console.probes.host.probe import HostProbe
 from dba_console.samples.host import ControlFile, Process, Processes, Title, Titles
 from tests.background import idle_in_transaction, idle_sessions, session, wait_until, waiting_for_lock
-from tests.conftest import FreshCluster
-from tests.postgres.sql import query
+from tests.clusters import FreshCluster
 from tests.requirements import require_root
+from tests.sql import query
 
 
 @pytest.fixture

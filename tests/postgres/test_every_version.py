@@ -9,7 +9,7 @@ from dba_console.samples import postgres
 from dba_console.samples.registry import PARTS
 from tests.background import idle_in_transaction, session, wait_until
 from tests.postgres.probing import EVERYTHING, probing, read, reading
-from tests.postgres.sql import LIMIT_S, query
+from tests.sql import LIMIT_S, query
 
 
 def test_every_part_of_this_room_is_read(server: Cluster) -> None:

@@ -14,9 +14,9 @@ from dba_console.probes.jobs.catalog import EVERY_US, FIRST_US, GROWTH, REFUSED_
 from dba_console.probes.jobs.peers import Peers
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.bouncer import bouncer
-from tests.postgres.sql import query
+from tests.sql import query
 
 DATABASE = "shop of jobs"
 ODD = 'Order "lines"\n2'

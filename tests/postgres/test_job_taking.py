@@ -10,7 +10,7 @@ from dba_console.agent.jobs.taking import GUESSED, Taking
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.jobs.catalog import EVERY_US
 from tests.clocks import HeldClock
-from tests.postgres.sql import query
+from tests.sql import query
 
 DATABASE = "takes room"
 GB = 1 << 30

@@ -16,10 +16,10 @@ from dba_console.probes.postgres.local import Evidence, prove_local
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.route import Route
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import connected, probing, reading
 from tests.postgres.proxy import Proxy
-from tests.postgres.sql import query
+from tests.sql import query
 
 BOOT_S = 1_795_000_000
 BACKEND, POSTMASTER = 4321, 1234

@@ -8,9 +8,9 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import idle_in_transaction, waiting_for_lock
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, read, reading
-from tests.postgres.sql import query
+from tests.sql import query
 
 
 @pytest.fixture

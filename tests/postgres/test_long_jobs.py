@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.samples.postgres import Sessions
 from tests.background import session, wait_until
 from tests.postgres.probing import probing, reading
-from tests.postgres.sql import LIMIT_S, query
+from tests.sql import LIMIT_S, query
 
 TABLES = 4
 ROWS = 120_000
@@ -39,22 +39,25 @@ def source(cluster: Cluster) -> Iterator[str]:
 
 def watched(
     cluster: Cluster, *command: str, once_seen: Callable[[], object] = lambda: None
-) -> tuple[list[Ended], list[set[int]], float]:
-    """What the watch tells of a program: the ends, its backends in each reading, and how long it took by itself.
+) -> tuple[list[Ended], list[set[int]], tuple[float, float]]:
+    """What the watch tells of a program: the ends, its backends in each reading; and how long it took, at least and
+    at most, in seconds.
 
     `once_seen` is called after the first reading with a backend of it.
     """
-    watch, ended, backends = JobWatch(), list[Ended](), list[set[int]]()
+    watch, ended, backends, seen_us = JobWatch(), list[Ended](), list[set[int]](), list[int]()
     with probing(cluster) as probe:
 
         def look() -> None:
             sessions: Sessions = reading(probe, "pg.activity")
+            at_us = SYSTEM.mono_us()
             pids = {row.pid for row in sessions.rows if row.application == Path(command[0]).name}
             if pids:
+                seen_us.append(at_us)
                 backends.append(pids)
                 if len(backends) == 1:
                     once_seen()
-            ended.extend(watch.see(sessions, SYSTEM.mono_us())[0])
+            ended.extend(watch.see(sessions, at_us)[0])
 
         look()
         begun_us = SYSTEM.mono_us()
@@ -65,7 +68,6 @@ def watched(
                 return process.poll() is not None
 
             wait_until(over, LIMIT_S, what=f"the end of {command[0]}")
-            took_s = (SYSTEM.mono_us() - begun_us) / 1e6
             assert process.returncode == 0, process.communicate()[1]
 
         def told() -> bool:
@@ -73,7 +75,7 @@ def watched(
             return bool(ended)
 
         wait_until(told, LIMIT_S, what="the job's end")
-    return ended, backends, took_s
+    return ended, backends, ((seen_us[-1] - seen_us[0]) / 1e6, (SYSTEM.mono_us() - begun_us) / 1e6)
 
 
 def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, source: str, tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, sour
     (dump,) = ended
     assert dump.key == ("pg_dump", source, "postgres")
     assert max(map(len, backends)) == 3, "a leader and two workers"
-    assert dump.seconds == pytest.approx(took_s, abs=1.0)
+    assert dump.seconds is not None and took_s[0] <= dump.seconds <= took_s[1]
 
     command = (str(program("pg_restore")), "-j2", "-d", cluster.dsn(dbname="jobs_copy"), str(archive))
     with session(cluster, dbname="jobs_copy") as holder:
@@ -96,7 +98,7 @@ def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, sour
     (restore,) = ended
     assert restore.key == ("pg_restore", "jobs_copy", "postgres")
     assert backends[0].isdisjoint(backends[-1]), "its first session is not its last"
-    assert restore.seconds == pytest.approx(took_s, abs=1.0)
+    assert restore.seconds is not None and took_s[0] <= restore.seconds <= took_s[1]
 
 
 def test_a_base_backup_is_one_job_of_no_database(cluster: Cluster, tmp_path: Path) -> None:
@@ -104,4 +106,4 @@ def test_a_base_backup_is_one_job_of_no_database(cluster: Cluster, tmp_path: Pat
     ended, _, took_s = watched(cluster, program, "-D", str(tmp_path / "backup"), "-d", cluster.dsn(), "-c", "fast")
     (backup,) = ended
     assert backup.key == ("pg_basebackup", None, "postgres")
-    assert backup.seconds == pytest.approx(took_s, abs=1.0)
+    assert backup.seconds is not None and took_s[0] <= backup.seconds <= took_s[1]

@@ -15,10 +15,10 @@ from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.samples.sample import Part
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import connected, probing, read
 from tests.postgres.proxy import Proxy
-from tests.postgres.sql import query
+from tests.sql import query
 
 IMPATIENT = MonitorOptions(answer_timeout_s=0.2, connect_timeout_s=1.0)
 

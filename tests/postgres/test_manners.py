@@ -9,9 +9,9 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.connection import connect
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.segment import Answer, Command, Segment
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
-from tests.postgres.sql import query
+from tests.sql import query
 
 POLITE = {
     "application_name": "dba-console",

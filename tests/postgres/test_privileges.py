@@ -10,7 +10,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.options import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
 from tests.postgres.probing import EVERYTHING, probing, read, reading
-from tests.postgres.sql import query
+from tests.sql import query
 
 ROLE = 'plain "one"'
 GRANT = 'GRANT pg_monitor TO "plain ""one""" would help'

@@ -11,9 +11,9 @@ from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.probes.postgres.readings.progress import measure
 from dba_console.samples.postgres import Operation
 from tests.background import idle_in_transaction, session, waiting_for_lock
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
-from tests.postgres.sql import query
+from tests.sql import query
 
 
 @pytest.fixture

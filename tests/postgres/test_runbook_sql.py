@@ -13,7 +13,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.plans.plan import Plan
 from dba_console.runbook.library import listed
 from dba_console.runbook.values import statement
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.requirements import lacking
 
 SAMPLES: dict[str, Any] = {

@@ -8,9 +8,9 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.failures import ConnectFailed
 from dba_console.probes.postgres.probe import PostgresProbe
 from tests.background import idle_sessions
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
-from tests.postgres.sql import query
+from tests.sql import query
 
 FEW = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_senders": 0}
 ROLES = "create role app login; create role reserve login"

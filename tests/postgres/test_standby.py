@@ -6,9 +6,9 @@ import pytest
 
 from dba_console.demo.cluster import make_standby
 from tests.background import wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, read, reading
-from tests.postgres.sql import query
+from tests.sql import query
 
 
 @pytest.mark.parametrize("major", [None])

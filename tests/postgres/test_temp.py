@@ -10,7 +10,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.samples.postgres import TempFiles
 from tests.background import session, wait_until
 from tests.postgres.probing import probing, read, reading
-from tests.postgres.sql import LIMIT_S, query
+from tests.sql import LIMIT_S, query
 
 ROWS = 8_000
 """A kilobyte each, much more than work_mem."""

@@ -14,7 +14,7 @@ from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.errors import ConsoleError
 from dba_console.frames.model import Frame
 from tests.background import idle_sessions, session, wait_until
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.requirements import lacking, require_root
 from tests.runbooks.walking import WAIT_S, Scene, watched
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.runbooks.walking import Scene, watched
 
 BOOK = "put-back"

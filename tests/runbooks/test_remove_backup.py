@@ -13,7 +13,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from tests.actions.shrinking import big_file
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 from tests.requirements import require_root
 from tests.runbooks.walking import Scene, Walk, watched
 

@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 
-from dba_console.agent import launch
 from dba_console.plans.record import Record
 from dba_console.session.runjournal import RunJournal
+from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"
 _append = RunJournal.append
@@ -30,18 +30,6 @@ def append(self: RunJournal, record: Record) -> Record:
     return written
 
 
-def live() -> int:
-    """With arguments the command, which turns itself into the agent; without, that agent."""
-    if len(sys.argv) > 1:
-        from dba_console.__main__ import main
-
-        launch._COMMAND = [sys.executable, "-m", "tests.agent.runs.mortal"]
-        return main()
-    from dba_console.agent.__main__ import main as agent
-
-    return agent()
-
-
 if __name__ == "__main__":
     RunJournal.append = append  # type: ignore[method-assign]
-    sys.exit(live())
+    sys.exit(command_or_agent("tests.agent.runs.mortal"))

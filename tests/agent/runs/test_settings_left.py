@@ -20,7 +20,7 @@ from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import book
 from tests.agent.runs.mortal import DIES
 from tests.agent.runs.operator import PATIENCE_S, WILLING, Operator
-from tests.conftest import binaries_of
+from tests.clusters import binaries_of
 
 MORTAL = "tests.agent.runs.mortal"
 RULE = "settings-left"

@@ -20,7 +20,7 @@ from tests.agent.running import Watch, agent, environment
 from tests.agent.runs.books import ONE_CHANGE
 from tests.agent.runs.operator import Operator, answers
 from tests.background import session, wait_until
-from tests.conftest import FreshCluster
+from tests.clusters import FreshCluster
 from tests.disks import loop_mounted
 from tests.requirements import require_tool
 

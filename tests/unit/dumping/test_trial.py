@@ -18,7 +18,7 @@ def told(errors: bytes, code: int = 1) -> str:
 def test_a_lock_asked_for_is_named_though_another_workers_line_came_between() -> None:
     torn = b'pg_dump: pg_dump: error: dumping contents of table "public.t0"\n' + LOST
     for errors in (b"pg_dump: error: " + LOST, torn):
-        assert "asked for an exclusive lock on public.t1" in told(errors)
+        assert "waits for an exclusive lock on public.t1" in told(errors)
 
 
 def test_any_other_failure_is_told_in_pg_dumps_own_words_or_by_its_exit_code() -> None:

@@ -1,19 +1,34 @@
-"""Clusters that several tests use one after the other, reset in between: what is not broken need not be made again."""
+"""What tests make clusters with, and those that several use one after the other, reset in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Protocol
 
 import psycopg
-import pytest
 
+from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.errors import ConsoleError
 from tests.background import Session, session
-from tests.conftest import FreshCluster, binaries_of
+from tests.requirements import lacking
+from tests.servers import Unavailable, server_binaries
 
 _FAST: Settings = {"fsync": "off", "synchronous_commit": "off"}
 _TEMPLATES = ("postgres", "template0", "template1")
+
+
+class FreshCluster(Protocol):
+    """Makes a started cluster of the test's own; `major` None is the preferred installation."""
+
+    def __call__(self, settings: Settings | None = None, *, major: int | None = None) -> Cluster: ...
+
+
+def binaries_of(major: int | None) -> Binaries:
+    """The programs of a major version; ends the test where they cannot be had."""
+    try:
+        return find_binaries() if major is None else server_binaries(major)
+    except (ConsoleError, Unavailable) as error:
+        lacking(str(error))
 
 
 class ClusterPool:
@@ -55,27 +70,6 @@ class ClusterPool:
         for cluster in (one for made in self._made.values() for one in made):
             cluster.close()
         self._made.clear()
-
-
-POOL = ClusterPool()
-"""The pool of this process."""
-
-
-@pytest.fixture(scope="session", autouse=True)
-def pool_closed() -> Iterator[None]:
-    """Stop the clusters of the pool at the end of the run."""
-    yield
-    POOL.close()
-
-
-@pytest.fixture
-def reused_cluster() -> Iterator[FreshCluster]:
-    """As `fresh_cluster`, but of clusters that earlier tests used: reset, restarted where settings differ.
-
-    Not for what lasts in the data directory: archiving, checksums, the age of transaction ids.
-    """
-    yield POOL.get
-    POOL.release()
 
 
 def reset(cluster: Cluster) -> None:
