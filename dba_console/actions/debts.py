@@ -22,6 +22,7 @@ from dba_console.actions.identity import Identity, host_identity
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.keeping.files import sync_directory, write_whole
 from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.records import from_json
 from dba_console.session.runplaces import is_open
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _read(path: Path) -> Debt:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         data = file.read(SIZE_LIMIT + 1)
-    return msgspec.json.decode(data, type=Debt)
+    return from_json(data, Debt)
 
 
 def _same_server(debt: Debt, now: Identity | None, target_key: str) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from dba_console.actions.action import Action
 from dba_console.errors import UsageError
+from dba_console.records import convert
 
 _PLACES = {
     "drop-caches": "drop_caches:DropCaches",
@@ -75,7 +76,7 @@ def settings_of(name: str, values: Mapping[str, Any]) -> Any:
             there = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise UsageError(f"{name} has no setting {given!r}", hint=there)
     try:
-        return msgspec.convert(dict(values), kind, strict=True)
+        return convert(dict(values), kind, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"settings of {name}: {error}", hint="python -m dba_console.actions prints the reference"

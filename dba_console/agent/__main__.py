@@ -15,12 +15,13 @@ import msgspec
 
 from dba_console.agent.launch import LaunchAnswer, LaunchRequest, log_path
 from dba_console.errors import ConsoleError, ExitCode
+from dba_console.records import from_json
 from dba_console.redact import redact
 from dba_console.target import Target
 
 
 def main() -> int:
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchRequest)
+    request = from_json(sys.stdin.buffer.read(), LaunchRequest)
     try:
         return _run(request)
     except ConsoleError as error:

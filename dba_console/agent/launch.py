@@ -22,6 +22,7 @@ from dba_console.agent.client import AgentClient
 from dba_console.agent.lock import TargetLock, socket_path
 from dba_console.config import Config
 from dba_console.errors import ConnectError, ConsoleError, ExitCode
+from dba_console.records import from_json
 from dba_console.target import Target
 
 _COMMAND = [sys.executable, "-m", "dba_console.agent"]
@@ -110,7 +111,7 @@ def _hear(pipe: int) -> None:
     if not text:
         message = "the agent ended at once" if ready else f"the agent did not start within {START_S:.0f} s"
         raise ConnectError(message, hint=f"its log is {log_path()}")
-    answer = msgspec.json.decode(text, type=LaunchAnswer)
+    answer = from_json(text, LaunchAnswer)
     if not answer.ok:
         error = ConsoleError(answer.message, hint=answer.hint)
         error.code = ExitCode(answer.code)

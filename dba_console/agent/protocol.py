@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.plans.view import OutputLine, RunState, RunView
+from dba_console.records import packed_decoder
 from dba_console.samples.event import Event
 
 PROTOCOL = 1
@@ -243,7 +244,7 @@ _LETTERS: dict[type[Any], bytes] = {
 _KINDS = {letter[0]: kind for kind, letter in _LETTERS.items()}
 _SAMPLE = ord("S")
 _encoder = msgspec.msgpack.Encoder()
-_decoders = {kind: msgspec.msgpack.Decoder(kind) for kind in _LETTERS}
+_decoders = {kind: packed_decoder(kind) for kind in _LETTERS}
 
 
 class ProtocolError(Exception):

@@ -15,10 +15,11 @@ import msgspec
 from dba_console.clock import Clock
 from dba_console.findings.quiet import Word
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
+from dba_console.records import json_decoder
 
 Words = dict[str, dict[str, Word]]
 
-_DECODER = msgspec.json.Decoder(Words)
+_DECODER = json_decoder(Words)
 SIZE_LIMIT = 1 << 20
 READ_S = 1.0
 """The start waits so long for what was said before; then it goes on without."""

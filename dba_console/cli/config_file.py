@@ -21,6 +21,7 @@ from dba_console.cli.config_lines import key_lines
 from dba_console.cli.config_schema import KeyPath, Problem, dotted, find_problem, leaves
 from dba_console.config import Config
 from dba_console.errors import ConfigError
+from dba_console.records import convert
 
 DEFAULT = "default"
 
@@ -74,7 +75,7 @@ def load_config(file: Path | None = None, environ: Mapping[str, str] = os.enviro
 
 
 def _convert(values: Mapping[str, Any]) -> Config:
-    config = msgspec.convert(values, Config)
+    config = convert(values, Config)
     if config.recording.directory is None:
         return config
     # `~` is what people write there; whoever uses the value afterwards needs no rule for it.

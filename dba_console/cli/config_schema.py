@@ -20,6 +20,7 @@ from dba_console.cli.config_figures import check_figure, check_off, out_of_order
 from dba_console.config import Config
 from dba_console.errors import UsageError
 from dba_console.limits import Limits
+from dba_console.records import convert
 from dba_console.units import parse_duration, parse_size
 
 KeyPath = tuple[str, ...]
@@ -70,7 +71,7 @@ def _check_value(value: Any, kind: Any, path: KeyPath) -> Problem | None:
                 return problem
         return None
     try:
-        msgspec.convert(value, kind, strict=True)
+        convert(value, kind, strict=True)
     except msgspec.ValidationError:
         return Problem(path, f"{dotted(path)} must be {_expected(kind)}, not {_word(value)}", _quotes(value, kind))
     return _check_meaning(value, path)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dba_console import paths
+from dba_console.records import from_json
 
 FORMAT = 1
 MOST_FILES = 200
@@ -77,7 +78,7 @@ def load(target_key: str) -> Kept | None:
     try:
         descriptor = os.open(file_of(target_key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            kept = msgspec.json.decode(file.read(_LIMIT), type=Kept)
+            kept = from_json(file.read(_LIMIT), Kept)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return kept if kept.version == FORMAT and kept.jobs >= 1 else None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from dba_console.plans.plan import Block
 from dba_console.plans.view import Table
+from dba_console.records import convert
 from dba_console.runbook.bound import bound_preview, for_each
 from dba_console.runbook.fold_state import BlockState, Execution, Failure, RunState
 from dba_console.runbook.requests import Record
@@ -36,7 +35,7 @@ def came_to(state: RunState, record: Record) -> None:
     block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
     block.note, block.sight = str(given.get("note", record.text)), None
     if "table" in given:
-        state.table = msgspec.convert(given["table"], Table)
+        state.table = convert(given["table"], Table)
     if record.state == "unknown":
         block.status = "unknown"
         return

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dba_console.plans.plan import ACTS, Block, Plan, Step
+from dba_console.records import convert
 from dba_console.runbook.bound import bound_preview
 from dba_console.runbook.problems import Problem, meant
 from dba_console.runbook.uses import in_settings
@@ -115,7 +116,7 @@ def _settings(block: Block, settings: type[msgspec.Struct]) -> Iterator[Problem]
     # Only when it runs is it known what stands in place of a reference.
     if set(block.settings) <= set(known) and not list(in_settings(block.settings)):
         try:
-            msgspec.convert(block.settings, settings)
+            convert(block.settings, settings)
         except msgspec.ValidationError as error:
             if "missing required field" not in str(error):
                 yield Problem(line=block.line, text=f"action {block.action}: {error}", rule="action")

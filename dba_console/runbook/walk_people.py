@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Confirmation, Input
+from dba_console.records import convert
 from dba_console.runbook.values import value_of
 from dba_console.runbook.walk_acts import confirm
 from dba_console.runbook.walk_course import Course, Turn
@@ -60,7 +59,7 @@ def manual(course: Course, block: Block) -> Turn[None]:
 def declared(block: Block) -> Input:
     """The input a block declares."""
     known = {name: value for name, value in block.settings.items() if name in Input.__struct_fields__}
-    return msgspec.convert({"type": "text", **known, "name": block.name or str(known.get("name", block.id))}, Input)
+    return convert({"type": "text", **known, "name": block.name or str(known.get("name", block.id))}, Input)
 
 
 def ask_value(course: Course, block: Block) -> Turn[None]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Test
 from dba_console.plans.view import Option, Waiting
+from dba_console.records import convert
 from dba_console.runbook.requests import Seen
 from dba_console.runbook.walk_acts import fail
 from dba_console.runbook.walk_course import Course, Turn
@@ -29,7 +28,7 @@ def test_of(value: Any) -> Test | None:
     """The condition of a wait or a repeat as its settings hold it."""
     if value is None:
         return None
-    return value if isinstance(value, Test) else msgspec.convert(value, Test)
+    return value if isinstance(value, Test) else convert(value, Test)
 
 
 def number(settings: dict[str, Any], name: str) -> float | None:

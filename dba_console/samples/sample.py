@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from dba_console.records import packed_decoder
 from dba_console.samples.registry import PARTS
 
 Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]
@@ -86,13 +87,13 @@ class _WireSample(Struct, array_like=True, frozen=True):
     boot: str = ""
 
 
-_sample_decoder = msgspec.msgpack.Decoder(_WireSample)
+_sample_decoder = packed_decoder(_WireSample)
 
 
 def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
     decoder = _decoders.get(kind)
     if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+        decoder = _decoders[kind] = packed_decoder(kind)
     return decoder
 
 

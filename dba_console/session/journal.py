@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dba_console.harmless import clean
+from dba_console.records import from_json
 from dba_console.redact import redact
 from dba_console.samples.event import Event
 
@@ -95,7 +96,7 @@ def chained(head: str, row: Row) -> str:
 def event_of(row: Row) -> Event:
     """The event of a row. Details that cannot be read are left out."""
     try:
-        details = msgspec.json.decode(row.details, type=dict[str, Any])
+        details = from_json(row.details, dict[str, Any])
     except msgspec.DecodeError:
         details = {}
     return Event(
@@ -123,6 +124,6 @@ def _plain(details: dict[str, Any]) -> dict[str, Any]:
     """Details as JSON would give them back, strings redacted; what JSON cannot say is named by its type."""
     try:
         text = redact(_canonical(details).decode())
-        return msgspec.json.decode(text, type=dict[str, Any])
+        return from_json(text, dict[str, Any])
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
         return {"unreadable": type(details).__name__}

@@ -15,6 +15,7 @@ import msgspec
 import zstandard
 
 from dba_console.frames.picture import Picture
+from dba_console.records import packed_decoder
 from dba_console.session.damage import Damaged
 from dba_console.session.varint import put_signed, take_signed
 
@@ -41,7 +42,7 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Packed).decode
+_decode = packed_decoder(_Packed).decode
 
 
 def default_point_of() -> Callable[[Picture], Point]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from dba_console.errors import SessionError
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
+from dba_console.records import convert, from_json
 from dba_console.session.runplaces import DOCUMENT, JOURNAL, PLAN, is_open, memory_directory, parse_run_id
 from dba_console.session.runrecords import (
     BEGAN,
@@ -201,7 +202,7 @@ def _read(path: Path) -> tuple[bytes, str | None]:
 
 def _about(record: Record, run: str) -> RunAbout:
     try:
-        return msgspec.convert({**record.fields, "run": run}, RunAbout)
+        return convert({**record.fields, "run": run}, RunAbout)
     except msgspec.ValidationError as error:
         raise SessionError(
             f"nothing can be read of the run {run}: its first record is not understood: {error}"
@@ -224,6 +225,6 @@ def _plan(path: Path, sha256: str) -> tuple[Plan | None, str | None]:
     if hashlib.sha256(data).hexdigest() != sha256:
         return None, f"{path.name} is not the plan the run was begun with"
     try:
-        return msgspec.json.decode(data, type=Plan), None
+        return from_json(data, Plan), None
     except msgspec.MsgspecError as error:
         return None, f"{path.name} is not understood by this version: {error}"

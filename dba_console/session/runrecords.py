@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from dba_console.harmless import clean
 from dba_console.plans.record import Record
+from dba_console.records import convert, from_json
 from dba_console.redact import redact
 from dba_console.samples.event import Event
 
@@ -110,7 +111,7 @@ def masked(record: Record, mask: Callable[[str], str]) -> Record:
     fields = masked_value({name: value for name, value in given.items() if name not in _KEPT}, mask)
     fields |= {name: masked_value(value, redact) for name, value in given.items() if name in _KEPT}
     texts = {name: value if name in _NAMES else masked_value(value, mask) for name, value in told.items()}
-    return msgspec.convert({**texts, "fields": fields}, Record)
+    return convert({**texts, "fields": fields}, Record)
 
 
 def masked_value(value: Any, mask: Callable[[str], str], kept: frozenset[str] = frozenset()) -> Any:
@@ -135,7 +136,7 @@ def check(raw: bytes, seq: int, head: str) -> Line:
     """The line, if it is number `seq` after `head`. Raises Misfit."""
     bare, sign, rest = raw.rpartition(_HASH)
     try:
-        record = msgspec.json.decode(raw, type=Record)
+        record = from_json(raw, Record)
         found = int(msgspec.json.decode(raw).get("seq", -1))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         raise Misfit(f"record {seq}: it cannot be read") from None

@@ -12,13 +12,14 @@ import msgspec
 from msgspec import Raw
 
 from dba_console.frames.picture import Picture
+from dba_console.records import packed_decoder
 from dba_console.samples.sample import Part, Sample
 from dba_console.session.damage import Damaged
 from dba_console.session.treereader import TreeReader
 from dba_console.session.varint import take
 
 _encode = msgspec.msgpack.Encoder().encode
-_names = msgspec.msgpack.Decoder(list[str]).decode
+_names = packed_decoder(list[str]).decode
 
 
 class _Stored(NamedTuple):

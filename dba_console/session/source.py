@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from dba_console.records import convert
 from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row
@@ -78,7 +79,7 @@ class SqlSource:
         """The rows as `kind`, which they are checked against: a recording may come from anywhere."""
         try:
             # The type is a value here, which mypy cannot follow; msgspec checks it row by row.
-            return msgspec.convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
+            return convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
         except (sqlite3.Error, OverflowError, msgspec.ValidationError) as error:
             raise Damaged(f"session.db cannot be read: {error}") from error
 
@@ -92,6 +93,6 @@ class SqlSource:
 def session_meta(values: dict[str, str]) -> SessionMeta | None:
     """The meta of a session from its table, None where too much of it is missing."""
     try:
-        return msgspec.convert(values, SessionMeta, strict=False)
+        return convert(values, SessionMeta, strict=False)
     except msgspec.ValidationError:
         return None

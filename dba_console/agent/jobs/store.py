@@ -14,6 +14,7 @@ import msgspec
 from dba_console import paths
 from dba_console.agent.jobs.history import KeptHistory
 from dba_console.errors import ConsoleError
+from dba_console.records import from_json
 
 SIZE_LIMIT = 16 << 20
 """Sixty runs of two hundred jobs, each with all that can be known of it, are half of this."""
@@ -71,7 +72,7 @@ def _decoded(content: bytes) -> KeptHistory:
     if len(content) > SIZE_LIMIT:
         raise Damaged(f"it is larger than {SIZE_LIMIT >> 20} MB")
     try:
-        return msgspec.json.decode(content, type=KeptHistory)
+        return from_json(content, KeptHistory)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Damaged(str(error)) from None
 

@@ -33,6 +33,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError, Refused, UsageError
 from dba_console.keeping.spec import Spec
 from dba_console.plans.plan import Block
+from dba_console.records import convert
 from dba_console.redact import MASK, redact
 from dba_console.runbook.requests import Ask, Do, Look, Outcome, Record, Seen, Settle
 from dba_console.runbook.values import arguments, filled, statement
@@ -382,7 +383,7 @@ def _refuse_masked(block: Block, fields: Mapping[str, Any]) -> None:
 
 def _sight(fields: Mapping[str, Any]) -> Sight | None:
     given = fields.get("sight")
-    return None if not given else msgspec.convert(given, Sight)
+    return None if not given else convert(given, Sight)
 
 
 def _outcome(done: Done) -> Outcome:

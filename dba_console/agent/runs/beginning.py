@@ -21,6 +21,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import Unsupported, UsageError
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
+from dba_console.records import convert
 from dba_console.redact import redact
 from dba_console.runbook.walk_records import interrupted, planned, resumed
 from dba_console.session.loglines import LogLine
@@ -53,7 +54,7 @@ def begin(
             identity="" if about.server is None else about.server.words(),
             server=msgspec.to_builtins(about.server), host=msgspec.to_builtins(about.host),
         )  # fmt: skip
-        written = journal.append(msgspec.convert(msgspec.to_builtins(first, enc_hook=str), Record))
+        written = journal.append(convert(msgspec.to_builtins(first, enc_hook=str), Record))
         around.emit(journal.event(tag_of(order.plan)))
         return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
 
@@ -115,7 +116,7 @@ def planned_of(records: Sequence[Record]) -> Planned:
     for record in records:
         if record.kind == RESTART and "server" in record.fields and "name" not in record.fields:
             given["server"] = record.fields["server"]
-    return msgspec.convert(given, Planned)
+    return convert(given, Planned)
 
 
 def _met(plan: Plan, around: Surroundings) -> Planned:

@@ -28,6 +28,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.plans.plan import Block, Plan
 from dba_console.plans.record import Record
 from dba_console.plans.view import OutputLine
+from dba_console.records import convert
 from dba_console.runbook.fold import fold
 from dba_console.runbook.requests import (
     Answer,
@@ -146,7 +147,7 @@ class Conduct:
         """What leaves the run for a screen or a file, without the secrets that are known."""
         if self._shown_mask is None:
             return shown
-        return msgspec.convert(masked_value(msgspec.to_builtins(shown), self._shown_mask, NAMES_SHOWN), type(shown))
+        return convert(masked_value(msgspec.to_builtins(shown), self._shown_mask, NAMES_SHOWN), type(shown))
 
     def errand(self, record: Record) -> None:
         """Have a record written by the run's thread when it next comes by. Any thread."""
@@ -314,7 +315,7 @@ def tag_of(plan: Plan) -> str:
 def _met_before(records: Sequence[Record]) -> dict[str, Identity]:
     """Who the other servers of the run are, by name."""
     return {
-        record.fields["name"]: msgspec.convert(record.fields["server"], Identity)
+        record.fields["name"]: convert(record.fields["server"], Identity)
         for record in records
         if record.kind in (MET, RESTART) and "name" in record.fields and "server" in record.fields
     }
@@ -322,7 +323,7 @@ def _met_before(records: Sequence[Record]) -> dict[str, Identity]:
 
 def _marks(records: Sequence[Record]) -> dict[tuple[str, int], Mark]:
     return {
-        (record.block, record.execution): msgspec.convert(record.fields["mark"], Mark)
+        (record.block, record.execution): convert(record.fields["mark"], Mark)
         for record in records
         if record.kind == MARK
     }

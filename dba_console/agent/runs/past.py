@@ -12,6 +12,7 @@ import msgspec
 
 from dba_console.clock import Clock
 from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.records import from_json
 from dba_console.runbook.summary import Summary
 from dba_console.runbook.usual import MOST_RUNS, Usual, usual_times
 from dba_console.session.runlisting import all_run_directories
@@ -61,7 +62,7 @@ def _read(path: Path) -> Summary | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            return msgspec.json.decode(file.read(SIZE_LIMIT), type=Summary)
+            return from_json(file.read(SIZE_LIMIT), Summary)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -17,6 +17,7 @@ from dba_console.actions.registry import ACTIONS
 from dba_console.agent.protocol import RunBegin
 from dba_console.errors import PermissionDenied, Refused, RunbookError, SessionError, Unsupported, UsageError
 from dba_console.plans.plan import Block, Plan
+from dba_console.records import from_json
 from dba_console.runbook.adhoc import signal_plan
 from dba_console.runbook.compile import compile_text
 from dba_console.runbook.values import typed, value_of
@@ -80,7 +81,7 @@ def order_again(papers: RunPapers, given: dict[str, str]) -> Order:
 def adhoc_plan(data: bytes) -> Plan:
     """The plan of one step that a screen asks for, made anew: only what is to be signalled is taken from it."""
     try:
-        asked = msgspec.json.decode(data, type=Plan)
+        asked = from_json(data, Plan)
         [step] = asked.steps
         [block] = step.blocks
         verb, rows = block.settings["verb"], block.settings["rows"]

@@ -15,6 +15,7 @@ from dba_console.cli.session_text import local_time
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.harmless import clean
+from dba_console.records import from_json
 from dba_console.runbook.chronicle import story
 from dba_console.runbook.fold import fold
 from dba_console.runbook.summary import Summary, summarize
@@ -93,6 +94,6 @@ def earlier_than(papers: RunPapers) -> Iterator[Summary]:
         if directory.name == papers.directory.name:
             return
         try:
-            yield msgspec.json.decode((directory / SUMMARY).read_bytes(), type=Summary)
+            yield from_json((directory / SUMMARY).read_bytes(), Summary)
         except (OSError, msgspec.MsgspecError):
             continue  # it came to no end, or another version wrote it: then it says nothing of what is usual

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from dba_console.cli.running.changes import Change
 from dba_console.panels.cells import Line, Span, Style, clean, line
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap_lines
 from dba_console.plans.view import BlockView, OutputLine, Question, Table, Waiting
+from dba_console.records import convert
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.signs import step_sign
 from dba_console.walkthrough.text import (
@@ -89,17 +88,17 @@ def _block(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _table(change: Change, at_us: int, cells: int) -> list[Line]:
-    return values_table(msgspec.convert(change["table"], Table), cells)
+    return values_table(convert(change["table"], Table), cells)
 
 
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:
     fields = {**change, "id": change["question"]}
-    question = msgspec.convert(fields, Question)
+    question = convert(fields, Question)
     return [(), *question_lines(question, cells), line(Span(f"{prompt_of(question)} >", "key"))]
 
 
 def _waiting(change: Change, at_us: int, cells: int) -> list[Line]:
-    waiting = msgspec.convert(change["waiting"], Waiting)
+    waiting = convert(change["waiting"], Waiting)
     if change["begins"]:
         return waiting_lines(waiting, cells)
     held = "" if waiting.hold_for_s is None else f", has held {short_time(waiting.holds_s or 0.0)}"
@@ -121,7 +120,7 @@ def _journal(change: Change, at_us: int, cells: int) -> list[Line]:
 def _ended(change: Change, at_us: int, cells: int) -> list[Line]:
     lines: list[Line] = [(), *texts(f"{change['state']}: {change['text']}".rstrip(": "), cells, "title")]
     if change["summary"] is not None:
-        lines += values_table(msgspec.convert(change["summary"], Table), cells)
+        lines += values_table(convert(change["summary"], Table), cells)
     return lines
 
 
