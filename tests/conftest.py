@@ -34,6 +34,8 @@ hypothesis.settings.register_profile("suite", UNTIMED, max_examples=25, derandom
 hypothesis.settings.register_profile("long", UNTIMED, max_examples=300, print_blob=True)
 hypothesis.settings.load_profile("suite")
 
+UNDISTURBED: Settings = {"autovacuum_naptime": "1d"}
+"""No autovacuum appears in what a test asks of a shared server: on, but it never gets that far."""
 RUNS = pytest.StashKey[list[Run]]()
 DISK = "DBA_CONSOLE_TESTS_DISK"
 """The run's directory on a disk; what is temporary otherwise lies in memory."""
@@ -102,7 +104,7 @@ def cluster_of() -> Iterator[Callable[[int | None], Cluster]]:
 
         def of(major: int | None) -> Cluster:
             if major not in running:
-                running[major] = stack.enter_context(Cluster(binaries_of(major), durable=False))
+                running[major] = stack.enter_context(Cluster(binaries_of(major), settings=UNDISTURBED, durable=False))
             return running[major]
 
         yield of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 
 from bench.quiet_load.place import Place
@@ -13,7 +14,8 @@ DUMP_TRIES = 10
 
 def regular_dump(place: Place, seconds: float) -> None:
     """The nightly job in little: a new dump in custom format takes the old one's place."""
-    new, kept = place.dumps / "shop.dump.new", place.dumps / "shop.dump"
+    # a name of its own: where the host is slow, the next one begins before this one has ended
+    new, kept = place.dumps / f"shop.dump.new-{threading.get_ident()}", place.dumps / "shop.dump"
     new.unlink(missing_ok=True)
     place.tool("pg_dump", "-Fc", "-f", str(new), *place.where())
     new.replace(kept)
@@ -75,6 +77,7 @@ def drop_table(place: Place, seconds: float) -> None:
     """A table of some 200 MB is made and dropped."""
     rows = round(2_500_000 * place.size)
     place.execute(
+        "drop table if exists batch",  # a restart may have come between
         f"create table batch as select g, repeat('x', 40) as line from generate_series(1, {rows}) g",
         "drop table batch",
     )

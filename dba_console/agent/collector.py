@@ -19,6 +19,7 @@ from dba_console.agent.schedule import due
 from dba_console.agent.server_side import ServerSide
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
+from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.samples.own import Self
 from dba_console.samples.sample import Part, Sample, make_part
 from dba_console.target import Target
@@ -36,11 +37,14 @@ ATTEMPT_US = 200_000
 class Collector:
     """Reads a target once per `tick`. Used by one thread; needs no agent (`show` reads through it too)."""
 
-    def __init__(self, target: Target, config: Config, *, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, target: Target, config: Config, *, clock: Clock = SYSTEM, options: MonitorOptions | None = None
+    ) -> None:
+        """`options` None: those of the configuration."""
         self._clock = clock
         self.interval_s = max(0.25, parse_duration(config.agent.interval))
         self.boot = secrets.token_hex(4)
-        options = monitor_options(config.agent, target.host_panels)
+        options = options or monitor_options(config.agent, target.host_panels)
         self.server = ServerSide(target.conninfo, options, clock, self.interval_s)
         self.host = HostSide(target, clock)
         self.debts = DebtSide(target, self.server, clock)

@@ -196,7 +196,7 @@ def list_agents() -> list[RunningAgent]:
     found = []
     for path in sorted(paths.runtime_dir().glob("*.sock")):
         try:
-            client = AgentClient.connect(path, role="show", timeout_s=1.0)
+            client = AgentClient.connect(path, role="show", timeout_s=3.0)  # on a host as busy as may be
         except ConsoleError:
             continue
         hello = client.hello

@@ -71,6 +71,10 @@ class ServerSide:
     def connected(self) -> bool:
         return self.outage is None
 
+    def attempted(self, until_us: int) -> bool:
+        """Whether no attempt to connect is under way any more, at monotonic `until_us` at the latest."""
+        return self.connected or self._pending is None or self._pending.ready(until_us)
+
     @property
     def stuck(self) -> int:
         return self._lane.stuck

@@ -48,15 +48,20 @@ class Picture:
     a reading, so one timeout does not lose the rate that follows it.
     """
 
-    __slots__ = ("boot", "current", "latest", "mono_us", "previous", "seq", "tick_us", "wall_us")
+    __slots__ = ("boot", "current", "latest", "mono_us", "previous", "seq", "settled", "step_us", "tick_us", "wall_us")
 
     def __init__(self) -> None:
         self.seq = 0
         self.wall_us = 0
         self.mono_us = 0
         self.boot = ""
+        self.step_us = 0
+        """Distance to the sample before. 0 before the second."""
+        self.settled = False
+        """Whether two distances were seen."""
         self.tick_us = 0
-        """Shortest distance between two samples seen so far: what a tick is here. 0 before the second."""
+        """What a tick is here: the shortest two distances that follow each other, the longer of them. A sample has the
+        time of its tick's end, so after one that took long the next comes soon. 0 before the second sample."""
         self.latest: dict[str, Reading] = {}
         self.current: dict[str, Reading] = {}
         self.previous: dict[str, Reading] = {}
@@ -71,14 +76,22 @@ class Picture:
         picture.seq, picture.wall_us, picture.mono_us = sample.seq, sample.wall_us, sample.mono_us
         picture.boot = sample.boot
         if sample.boot == self.boot:
-            step_us = sample.mono_us - self.mono_us
-            picture.tick_us = min(step_us, self.tick_us or step_us) if step_us > 0 else self.tick_us
+            picture.step_us = max(0, sample.mono_us - self.mono_us)
+            picture.tick_us = self._tick_with(picture.step_us)
+            picture.settled = self.settled or bool(picture.step_us and self.step_us)
             picture.latest = dict(self.latest)
             picture.current = dict(self.current)
             picture.previous = dict(self.previous)
         for part in sample.parts:
             picture._take(part, sample)
         return picture
+
+    def _tick_with(self, step_us: int) -> int:
+        """What a tick is, after one more distance."""
+        if not step_us or not self.step_us:
+            return self.tick_us or step_us
+        longer_us = max(step_us, self.step_us)
+        return min(longer_us, self.tick_us) if self.settled else longer_us
 
     def _take(self, part: Part, sample: Sample) -> None:
         known = self.latest.get(part.name)
@@ -107,7 +120,8 @@ class Picture:
         """The picture without the parts whose name begins so."""
         picture = Picture()
         picture.seq, picture.wall_us, picture.mono_us = self.seq, self.wall_us, self.mono_us
-        picture.boot, picture.tick_us = self.boot, self.tick_us
+        picture.boot, picture.tick_us, picture.step_us = self.boot, self.tick_us, self.step_us
+        picture.settled = self.settled
         picture.latest = {name: part for name, part in self.latest.items() if not name.startswith(prefix)}
         picture.current = {name: part for name, part in self.current.items() if not name.startswith(prefix)}
         picture.previous = {name: part for name, part in self.previous.items() if not name.startswith(prefix)}

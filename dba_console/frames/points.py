@@ -38,8 +38,8 @@ def _anew(facts: Facts, name: str) -> bool:
     reading = facts.picture.current.get(name)
     if reading is None:
         return False
-    tick_us = facts.picture.tick_us or 1_000_000
-    return facts.picture.mono_us - reading.part.at_us < tick_us
+    picture = facts.picture
+    return picture.mono_us - reading.part.at_us < (picture.step_us or picture.tick_us or 1_000_000)
 
 
 def _connections(point: Point, facts: Facts) -> None:

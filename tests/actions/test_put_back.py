@@ -18,7 +18,7 @@ from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import RUN, Books, as_before
-from tests.sql import query
+from tests.sql import query, wait_for
 
 TUNED: dict[str, Any] = {
     "settings": {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": False, "work_mem": ""},
@@ -210,6 +210,11 @@ def test_what_cannot_be_meant_or_taken_back_is_refused(one: Books, settings: dic
     assert refusal is not None and said in refusal
 
 
+GONE = """
+select not exists (select from pg_stat_activity where datname = 'theirs' and application_name = 'test-query')
+"""
+
+
 def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> None:
     asked = {"settings": {"full_page_writes": False}, "temporary": True, "for_database": "mine"}
     assert one.look("set-parameters", **asked).grave
@@ -217,6 +222,7 @@ def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> No
     try:
         assert one.look("set-parameters", **asked).refusal is None, "an empty one that nobody is in loses nothing"
         query(cluster, "create table of_theirs (n int)", dbname="theirs")
+        wait_for(cluster, GONE)
         refusal = one.look("set-parameters", **asked).refusal
         assert refusal is not None and "database theirs (1 objects)" in refusal
         assert one.look("set-parameters", **{**asked, "for_database": "theirs"}).refusal is None

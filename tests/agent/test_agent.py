@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import Mark, Note
 from dba_console.demo.cluster import Cluster
+from dba_console.errors import SessionError
 from dba_console.frames.model import Frame
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
@@ -131,9 +133,21 @@ def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(
     assert "runs already" in second.stderr and "hint:" in second.stderr and "Traceback" not in second.stderr
 
 
+def recorded(place: Path) -> bool:
+    """Whether a sample is on the disk."""
+    for path in place.glob("sessions/*/session.db"):
+        try:
+            with closing(Recording.open(path.parent)) as recording:
+                return recording.picture_at(recording.last_us) is not None
+        except SessionError:  # it is just being made
+            return False
+    return False
+
+
 def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_path: Path) -> None:
     with agent(apart(cluster), tmp_path) as running:
         running.watch().until(complete)
+        wait_until(lambda: recorded(tmp_path), 60, what="a recording with a sample in it")
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
         crashed = running.session()
@@ -142,7 +156,7 @@ def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_pa
     recording.close()
     with agent(apart(cluster), tmp_path) as again:
         assert complete(again.watch().until(complete))
-        assert len(list((tmp_path / "sessions").iterdir())) == 2
+        wait_until(lambda: len(list((tmp_path / "sessions").iterdir())) == 2, 60, what="a recording of its own")
 
 
 def test_the_agent_of_a_target_is_found_by_any_spelling_of_it(running: RunningAgent, cluster: Cluster) -> None:

@@ -91,7 +91,10 @@ def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Gro
     command = [ground.path("pg_restore"), "-j2", "-v", "-d", ground.dsn(target), "shop.d"]
     with eyes(ground.cluster) as watched:
         with ground.held(command, 1, target) as held:
-            job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+            job = watched.until(
+                lambda job: "shop.lines_held" in objects(job, "running") and phase(job, "data")[0] == "done",
+                "its index",
+            )
             index = objects(job, "running")["shop.lines_held"]
             assert (index.what, index.phase, index.pid) == ("INDEX", "indexes", *held.held_backends())
             assert phase(job, "data")[0] == "done" and phase(job, "indexes")[3] == 1
@@ -130,13 +133,16 @@ def test_two_dumps_of_one_database_at_once_are_two_jobs(ground: Ground) -> None:
     both = " & ".join(quoted(*ground.dump("-Fc", "-f", name)) for name in ("left.dump", "right.dump"))
     with eyes(ground.cluster) as watched:
         with ground.held(f"{both} & wait", 2):
-            watched.until(lambda _: len(watched.jobs) == 2 and all(job.pid for job in watched.jobs), "two jobs")
+            watched.until(
+                lambda _: len(watched.jobs) == 2 and all(job.pid for job in watched.jobs)
+                and watched.past is not None and len(watched.past.running) == 2,
+                "two jobs",
+            )  # fmt: skip
             assert {job.writes for job in watched.jobs} == {
                 str(ground.directory / name) for name in ("left.dump", "right.dump")
             }
             assert [len(job.backends) for job in watched.jobs] == [1, 1]
             assert sorted(row.process or 0 for row in watched.rows) == sorted(job.pid or 0 for job in watched.jobs)
-            assert watched.past is not None
         watched.until_idle()
         ends = [event for event in watched.events if event.kind == "job.ended"]
     assert len(ends) == 2
@@ -158,9 +164,10 @@ def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground, tmp_path
 
 def test_what_is_known_of_a_run_is_remembered(ground: Ground, tmp_path: Path) -> None:
     with eyes(ground.cluster) as watched:
-        with ground.held(ground.dump("-Fd", "-v", "-f", "kept"), 1):
+        with ground.held(ground.dump("-Fd", "-v", "-f", "kept"), 1) as held:
             watched.until(lambda job: job.pct is not None, "its share")
-        watched.ended("pg_dump")
+            held.let_go()
+            watched.ended("pg_dump")
         watched.until_idle()
     kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
     assert kept is not None

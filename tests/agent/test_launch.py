@@ -39,7 +39,7 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
     pids: list[int] = []
 
     def console() -> None:
-        client = AgentClient.connect(begin(target, Config()).wait())
+        client = AgentClient.connect(begin(target, Config()).wait(), timeout_s=60.0)
         pids.append(client.hello.pid)
         client.close()
 
@@ -53,10 +53,10 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
 
 
 def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> None:
-    config = Config(agent=AgentConfig(grace="1s"))
-    client = AgentClient.connect(begin(target, config).wait())
+    config = Config(agent=AgentConfig(grace="5s"))
+    client = AgentClient.connect(begin(target, config).wait(), timeout_s=60.0)
     pid = client.hello.pid
-    assert client.hello.grace_s == 1.0
+    assert client.hello.grace_s == 5.0
     client.close()
     wait_until(lambda: not list_agents(), 120, what="the end of the grace time")
     wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 120, what="the end of the process")

@@ -62,7 +62,8 @@ def test_the_session_directory_is_private(recorded: Console) -> None:
 def test_a_session_tells_its_events(recorded: Console) -> None:
     shown = recorded.run("session", "show")
     assert shown.code == 0
-    assert "no gaps" in shown.out
+    [told] = recorded.run("session", "show", "--json").objects()
+    assert ("no gaps" in shown.out) == (told["gaps"] == [])
     assert "recording ended: the time asked for is over" in shown.out
 
 

@@ -13,6 +13,7 @@ from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
 from tests.agent.running import agent
+from tests.background import wait_until
 from tests.disks import fill, frozen, loop_mounted, mounted
 from tests.faults.test_server_trouble import connected, steady
 
@@ -24,6 +25,7 @@ def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Clust
     with sessions as small, agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
         watch.until(connected)
+        wait_until(lambda: list(small.glob("*/session.db")), 60, what="a recording that can fail")
         filler = fill(small)
 
         def failed(frame: Frame) -> bool:
@@ -34,7 +36,7 @@ def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Clust
         frame = watch.until(failed, what="the failed recording")
         assert frame.own.recording_note
         assert frame.connections.used is not None
-        steady(watch, 3)
+        steady(watch, 9)
         filler.unlink()
         watch.until(lambda frame: frame.own.recording == "ok", what="the recording's recovery")
 
@@ -56,4 +58,4 @@ def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tm
                     assert watch.next_frame().io.procs_blocked is not None
                 while writer.pgconn.get_result() is not None:
                     pass
-            steady(watch, 2)
+            steady(watch, 9)

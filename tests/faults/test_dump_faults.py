@@ -37,30 +37,28 @@ def words(ground: Ground, *options: str) -> str:
 
 
 def test_a_lock_asked_for_in_the_middle_is_named_as_what_ended_a_parallel_dump(ground: Ground) -> None:
-    with eyes(ground.cluster) as watched:
-        with ground.held(words(ground, "-Fd", "-j2", "-f", "locked"), 2) as held:
-            watched.until(lambda job: job.pid is not None, "the dump")
-            with closing(session(ground.cluster, dbname="full_one")) as other:
-                other.pgconn.send_query(f"begin; lock table {LAST} in access exclusive mode".encode())
-                with closing(session(ground.cluster)) as third:
-                    wait_until(
-                        lambda: third.execute(_QUEUED).rowcount, LIMIT_S, what="a session that waits for the table"
-                    )
-                held.let_go()
-                held.process.wait(LIMIT_S)
-        event = watched.ended("pg_dump")
+    with eyes(ground.cluster) as watched, ground.held(words(ground, "-Fd", "-j2", "-f", "locked"), 2) as held:
+        watched.until(lambda job: job.pid is not None, "the dump")
+        with closing(session(ground.cluster, dbname="full_one")) as other:
+            other.pgconn.send_query(f"begin; lock table {LAST} in access exclusive mode".encode())
+            with closing(session(ground.cluster)) as third:
+                wait_until(lambda: third.execute(_QUEUED).rowcount, LIMIT_S, what="a session that waits for the table")
+            held.let_go()
+            event = watched.ended("pg_dump")
     failed(event, f'could not obtain lock on relation "{LAST}"')
     assert "someone requested an ACCESS EXCLUSIVE lock" in event.text, "why, and not only that"
 
 
 def test_a_disk_that_fills_up_is_what_a_dump_failed_by(ground: Ground, tmp_path: Path) -> None:
-    with loop_mounted(tmp_path / "image", tmp_path / "small", "24M") as place, eyes(ground.cluster) as watched:
-        with ground.held(words(ground, "-Fc", "-Z0", "-f", str(place / "full.dump")), 1) as held:
-            watched.until(lambda job: job.free_bytes is not None, "its disk")
-            fill(place)
-            watched.until(lambda job: job.free_bytes == 0 and job.fits is False, "that it does not suffice")
-            held.let_go()
-            held.process.wait(LIMIT_S)
+    with (
+        loop_mounted(tmp_path / "image", tmp_path / "small", "24M") as place,
+        eyes(ground.cluster) as watched,
+        ground.held(words(ground, "-Fc", "-Z0", "-f", str(place / "full.dump")), 1) as held,
+    ):
+        watched.until(lambda job: job.free_bytes is not None, "its disk")
+        fill(place)
+        watched.until(lambda job: job.free_bytes == 0 and job.fits is False, "that it does not suffice")
+        held.let_go()
         failed(watched.ended("pg_dump"), "No space left on device")
 
 

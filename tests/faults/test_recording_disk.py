@@ -60,13 +60,13 @@ def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room_again(
     for sample in samples[5:]:
         made.put_sample(sample, encode_sample(sample))
     made.put_event(Event(wall_us=1, kind="mark", text="while the disk was full"))
-    assert failed.wait(20)
+    assert failed.wait(120)
     status = made.status()
     assert status.state == "failed"
     assert status.note is not None
     assert "no space" in status.note
     filler.unlink()
-    assert made.flush(20)
+    assert made.flush(120)
     assert made.status().state == "ok"
     assert made.status().dropped == 0
     assert made.close("done")

@@ -70,12 +70,11 @@ def words(watched: Watched, target: str) -> str:
 
 def test_a_restore_whose_worker_was_killed_has_failed(watched: Watched) -> None:
     target = fresh(watched)
-    with eyes(watched.cluster) as seen:
-        with watched.held(words(watched, target), 1, target) as held:
-            job = seen.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
-            children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-            os.kill(int(children[0]), signal.SIGKILL)
-            held.let_go()
+    with eyes(watched.cluster) as seen, watched.held(words(watched, target), 1, target) as held:
+        job = seen.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        held.let_go()
         event = seen.ended("pg_restore")
     assert event.details["ok"] is False
     assert "it failed: a worker process died unexpectedly" in event.text

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dba_console.agent.collector import Collector
+from dba_console.agent.connect_options import monitor_options
 from dba_console.clock import SYSTEM
 from dba_console.config import Config
 from dba_console.findings.changes import Change
@@ -23,6 +25,8 @@ from dba_console.samples.findings import Conclusion
 from dba_console.samples.own import Self
 from dba_console.target import make_target
 
+PATIENCE_US = 1_000_000
+"""For an attempt to connect; one to a server that hangs takes it whole."""
 LONGEST = 400
 """Ticks after which nothing more is waited for."""
 
@@ -45,7 +49,9 @@ class Eyes:
 
     def __init__(self, dsn: str, *, only: tuple[str, ...] = (), limits: Limits | None = None) -> None:
         self.clock = FastClock()
-        self.collector = Collector(make_target(dsn), Config(), clock=self.clock)
+        # A query that was slow once is asked more rarely: here seconds go by in which nothing was slow.
+        options = replace(monitor_options(Config().agent, None), dear_s=3600.0)
+        self.collector = Collector(make_target(dsn), Config(), clock=self.clock, options=options)
         rules = [rule for rule in RULES if not only or rule.name in only]
         self.judge = Judge(limits or Limits(), rules)
         self.picture = Picture()
@@ -56,6 +62,8 @@ class Eyes:
     def tick(self, count: int = 1, *, every_s: int = 1) -> None:
         """So many ticks of the collector, each `every_s` seconds after the one before."""
         for _ in range(count):
+            # No time is skipped under an attempt to connect: its deadline would pass in a moment.
+            self.collector.server.attempted(self.clock.mono_us() + PATIENCE_US)
             self.clock.ahead_us += every_s * 1_000_000
             self.picture = self.picture.absorb(self.collector.tick())
             point = point_of(self.picture)

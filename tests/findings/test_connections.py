@@ -15,7 +15,7 @@ from dba_console.findings.outage import outage_of
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
-from tests.sql import query
+from tests.sql import query, wait_for
 
 SMALL: Settings = {"max_connections": 60, "superuser_reserved_connections": 3}
 OURS = ("connections-filling", "connection-storm", "connection-limit", "idle-in-transaction")
@@ -81,11 +81,14 @@ def test_a_house_nearly_full_says_who_holds_it_and_clears_when_they_leave(reused
         assert row.severity == "warning"
         assert "49 are idle sessions of shop-web" in row.text
         assert row.evidence["usable"] == 57
+    left = "select not exists (select from pg_stat_activity where application_name = 'shop-web')"
+    wait_for(cluster, left)
     with pool(cluster, 49), eyes(cluster.dsn(), *OURS) as seen, ExitStack() as leaving:
         leaving.enter_context(pool(cluster, 6, "late"))
         seen.until("connections-filling", severity="critical", within_s=5)
         leaving.close()
         query(cluster, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'shop-web'")
+        wait_for(cluster, left)
         seen.until_gone("connections-filling", within_s=40)
 
 

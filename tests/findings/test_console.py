@@ -81,6 +81,11 @@ def test_a_console_that_keeps_its_time_says_nothing_of_itself(cluster: Cluster) 
         assert seen.changes == []
 
 
+def explained(frame: Frame) -> list[Finding]:
+    """Those to which the full disk was joined."""
+    return [found for found in lagging(frame) if any(part.startswith("disk-filling") for part in found.chain)]
+
+
 def lagging(frame: Frame) -> list[Finding]:
     return [finding for finding in frame.findings if "recording-lags" in finding.chain]
 
@@ -99,8 +104,8 @@ def test_a_recording_whose_disk_is_full_is_told_in_the_live_picture(cluster: Clu
             os.posix_fallocate(file.fileno(), 0, (found.f_bavail - 64) * found.f_frsize)
         with recorded_on(disk, cluster, tmp_path) as running:
             watch = running.watch()
-            frame = watch.until(lagging, 60, what="the finding")
-            (told,) = lagging(frame)
+            frame = watch.until(explained, 120, what="the finding and its cause")
+            (told,) = explained(frame)
             assert frame.connections.used is not None, "the live picture goes on"
     assert told.severity == "warning"
     assert told.evidence["recording"] == "failed"

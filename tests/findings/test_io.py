@@ -79,6 +79,7 @@ def test_a_server_whose_disk_stops_is_told_within_five_seconds_and_until_it_goes
         with cluster, writers(cluster) as sessions, eyes(cluster.dsn(), "io-stalled") as seen:
             for below, place in ((False, disk.path), (True, disk.below)):
                 with frozen(place), inserting(sessions, disk, below=below):
+                    seen.tick()  # what a process does is read from the tick on that follows its first activity
                     found = seen.until("io-stalled", severity="critical", within_s=5)
                 assert found.text.startswith("I/O is stalled: ")
                 assert "(data, WAL, temp)" in found.text, found.text

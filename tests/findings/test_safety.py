@@ -112,7 +112,10 @@ def test_the_last_ids_are_critical_at_first_sight_until_every_database_is_vacuum
 ) -> None:
     cluster = fresh_cluster(major=major)
     aged(cluster)
-    with eyes(cluster.dsn(), *SAFETY, calm_s=1) as seen:
+    with session(cluster) as holder, eyes(cluster.dsn(), *SAFETY, calm_s=1) as seen:
+        # The forced autovacuum of one database waits for this, so that there is something to be seen.
+        holder.execute("begin")
+        holder.execute("lock table pg_class in share update exclusive mode")
         found = seen.until("xid-wraparound", within_s=3)
         assert found.severity == "critical"
         assert abs(int(found.evidence["xid_left"]) - LEFT) < 10_000
@@ -122,6 +125,7 @@ def test_the_last_ids_are_critical_at_first_sight_until_every_database_is_vacuum
         says = str(found.evidence["server_says"]).rpartition(" within ")[0]
         says = re.sub('"(postgres|template[01])"', r'"\\w+"', says)
         assert re.search(f"WARNING:  {says} within ", cluster.log_text()), "the words are the server's own"
+        holder.execute("commit")
         query(cluster, "alter database template0 allow_connections true")
         wait_until(lambda: vacuumed(cluster), 120, what="every database frozen")
         seen.until_gone("xid-wraparound", within_s=60)

@@ -48,7 +48,7 @@ def test_the_list_has_one_line_for_each_incident(own_places: dict[str, str]) -> 
 
 
 def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_places: dict[str, str]) -> None:
-    done = demo("--incident", "idle-in-transaction", "--for", "14s", places=own_places)
+    done = demo("--incident", "idle-in-transaction", "--for", "20s", places=own_places)
     assert "incident begun: idle-in-transaction" in done.stderr
     assert "idle-in-transaction raised at" in done.stderr, done.stdout + done.stderr
     assert "another critical finding" not in done.stderr

@@ -18,6 +18,7 @@ from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.practice import PracticeGround
 from dba_console.errors import ConsoleError
+from tests.background import wait_until
 
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
 
@@ -66,6 +67,8 @@ def test_an_incident_is_prepared_before_the_load_and_ended_before_the_server(ope
     with PracticeGround(SMALL, incident=incident) as ground:
         assert ground.cluster.psql("show work_mem") == "7MB"
         assert ground.cluster.psql("show data_directory") == str(open_place / "data")
+        # pgbench opens one more at its begin, and closes it
+        wait_until(lambda: ground.load.connected() == 3, what="the load's own sessions")
         ground.close()
         ground.close()
     assert incident.notes == [

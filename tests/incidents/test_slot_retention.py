@@ -11,6 +11,6 @@ from tests.incidents.unprivileged import demo_without_root
 
 
 def test_without_root_it_is_told_when_the_slot_is_lost(tmp_path: Path) -> None:
-    done = demo_without_root(tmp_path, "--incident", "slot-retention", "--headless", "--for", "20s")
+    done = demo_without_root(tmp_path, "--incident", "slot-retention", "--headless", "--for", "26s")
     assert done.returncode == 0, done.stderr
     assert "the slot is lost" in done.stdout

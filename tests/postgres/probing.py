@@ -13,10 +13,12 @@ from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.samples.sample import Part
 
 EVERYTHING = tuple(PLANS)
+PATIENT = MonitorOptions(statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, dear_s=3600.0)
+"""Deadlines are the matter of the tests that name their own: the machine may have other things to do."""
 
 
 @contextmanager
-def connected(conninfo: str, options: MonitorOptions | None = None) -> Iterator[PostgresProbe]:
+def connected(conninfo: str, options: MonitorOptions = PATIENT) -> Iterator[PostgresProbe]:
     probe = PostgresProbe(conninfo, options)
     probe.connect()
     try:
@@ -27,7 +29,7 @@ def connected(conninfo: str, options: MonitorOptions | None = None) -> Iterator[
 
 @contextmanager
 def probing(
-    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", options: MonitorOptions | None = None
+    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", options: MonitorOptions = PATIENT
 ) -> Iterator[PostgresProbe]:
     with connected(cluster.dsn(user=user, dbname=dbname), options) as probe:
         yield probe

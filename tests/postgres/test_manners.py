@@ -11,7 +11,7 @@ from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.segment import Answer, Command, Segment
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
-from tests.sql import query
+from tests.sql import query, wait_for
 
 POLITE = {
     "application_name": "dba-console",
@@ -82,6 +82,7 @@ def test_one_failing_query_hides_no_other(cluster: Cluster) -> None:
 
 
 def test_the_console_is_one_session_and_is_seen_as_itself(cluster: Cluster) -> None:
+    wait_for(cluster, "select not exists (select from pg_stat_activity where application_name = 'dba-console')")
     with probing(cluster) as probe:
         rows = [row for row in reading(probe, "pg.activity").rows if row.application == "dba-console"]
         assert [row.pid for row in rows] == [probe.backend_pid]

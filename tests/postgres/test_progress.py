@@ -10,7 +10,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.probes.postgres.readings.progress import measure
 from dba_console.samples.postgres import Operation
-from tests.background import idle_in_transaction, session, waiting_for_lock
+from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
 from tests.sql import query
@@ -30,6 +30,10 @@ def operation(probe: PostgresProbe, pid: int) -> Operation:
     return row
 
 
+def has_done(row: Operation) -> Operation | None:
+    return row if row.done else None
+
+
 def test_nothing_under_way_is_an_empty_reading(server: Cluster) -> None:
     with probing(server) as probe:
         assert reading(probe, "pg.progress").rows == []
@@ -43,7 +47,7 @@ def test_a_copy_from_a_pipe_says_how_much_came_but_of_a_whole_nobody_knows(order
     ):
         for number in range(50_000):
             copy.write_row([number])
-        row = operation(probe, loader.info.backend_pid)
+        row = wait_until(lambda: has_done(operation(probe, loader.info.backend_pid)), what="the first bytes")
     assert (row.kind, row.object, row.database, row.unit) == ("copy", "public.orders", "postgres", "bytes")
     assert row.done is not None
     assert row.done > 0

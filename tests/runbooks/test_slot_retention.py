@@ -52,6 +52,7 @@ def frozen_reader(cluster: Cluster, slot: str) -> Iterator[None]:
                 yield
             finally:
                 reader.kill()
+                wait_until(lambda: not cluster.psql(active), WAIT_S, what=f"the end of the reader of {slot}")
 
 
 @pytest.fixture(scope="module")

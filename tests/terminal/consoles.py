@@ -19,7 +19,7 @@ from tests.terminal.tmux import LIMIT_S, Tmux
 
 PROGRAM = [sys.executable, "-m", "dba_console"]
 LIVE = r"LIVE"
-OVERVIEW = r"(?s)─ Connections .*LIVE|LIVE.*─ Connections "
+OVERVIEW = r"(?s)─ Connections .*(?<!NOT )LIVE|(?<!NOT )LIVE.*─ Connections "
 
 
 class Room:

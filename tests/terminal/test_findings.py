@@ -92,14 +92,13 @@ def test_the_way_back_in_a_recording_leads_to_the_finding(cluster: Cluster, stri
 
 def back_to_where_it_was_raised(terminal: Tmux) -> None:
     """From event to event back until the finding stands on the screen."""
-    seen = terminal.screen().splitlines()[0]
-    while not re.search(SENTENCE, terminal.screen()):
+    while not re.search(SENTENCE, seen := terminal.screen()):
         terminal.type("[")
-        seen = terminal.wait_for(no_more(seen)).splitlines()[0]
+        terminal.wait_for(no_more(seen))
 
 
-def no_more(header: str) -> Callable[[str], bool]:
-    return lambda screen: screen.splitlines()[0] != header
+def no_more(seen: str) -> Callable[[str], bool]:
+    return lambda screen: screen != seen
 
 
 def test_names_that_attack_the_screen_do_nothing_to_it(cluster: Cluster, strict: Room) -> None:

@@ -149,7 +149,7 @@ def test_what_a_dead_terminal_did_not_take_changes_no_exit_code() -> None:
     try:
         console.read_until(b"LIVE")
         os.close(console.master)
-        assert console.process.wait(20) == 130
+        assert console.process.wait(120) == 130
     finally:
         console.close()
 

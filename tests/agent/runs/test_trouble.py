@@ -66,14 +66,14 @@ def test_a_server_started_anew_is_gone_on_with_only_where_that_was_meant(
 def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster()
     cluster.psql("create table changed(i int)")
-    book = ONE_CHANGE.replace("timeout=20s", "timeout=3s lock_timeout=60s")
+    book = ONE_CHANGE.replace("timeout=20s", "timeout=10s lock_timeout=60s")
     with agent(cluster.dsn(), tmp_path) as running, psycopg.connect(cluster.dsn()) as holder:
         holder.execute("lock table changed in access exclusive mode")
         operator, watch = Operator.of(running), running.watch()
         operator.begin(book)
         operator.answer(operator.question("start"), "yes")
-        operator.answer(operator.question("yes"), "yes")
         with session(cluster) as eyes:
+            operator.answer(operator.question("yes"), "yes")
             [[found]] = wait_until(lambda: eyes.execute(OURS).fetchall(), 60, what="the change waiting for its lock")
         pid = int(str(found))
         os.kill(pid, signal.SIGSTOP)

@@ -96,6 +96,7 @@ def test_what_is_older_than_three_ticks_is_stale_and_says_since_when() -> None:
 def test_a_slow_part_is_not_stale_between_its_readings() -> None:
     seen = picture(sample(part("pg.xids", blank("pg.xids"), at_s=1), at_s=1), sample(at_s=55))
     assert frame(seen).safety.status == "ok"
+    seen = seen.absorb(sample(at_s=56)).absorb(sample(at_s=57))
     assert frame(seen.absorb(sample(at_s=70))).safety.status == "stale"
 
 
@@ -261,3 +262,10 @@ def test_no_mixture_of_parts_makes_a_panel_fail(given: tuple[Picture, History]) 
     for derivation in DERIVATIONS:
         derivation(facts)
     msgspec.json.encode(derive(*given))
+
+
+def test_a_tick_that_took_long_does_not_make_the_next_ones_look_late() -> None:
+    seen = picture(sample(at_s=1.6), sample(at_s=2.0), sample(at_s=3.0))
+    assert seen.tick_us == 1_000_000, "the first one connected, and ended late"
+    seen = seen.absorb(sample(at_s=4.8)).absorb(sample(at_s=5.0)).absorb(sample(at_s=6.0))
+    assert seen.tick_us == 1_000_000
