@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
@@ -20,13 +20,18 @@ from psycopg.waiting import Ready, Wait
 from dba_console.clock import Clock
 from dba_console.probes.postgres.connecting import open_connection
 from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.failures import ConnectFailed, plain
 from dba_console.probes.postgres.resolving import resolved
 
 LOOK_S = 0.2
 """How often whoever watches a statement is asked while it runs."""
 CANCEL_S = 5.0
 """For a cancel request to get through, and for the server to obey."""
+_BACKEND = b"SELECT pg_catalog.pg_backend_pid() AS pid"
+_FOR_GOOD = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+_FOR_A_TRANSACTION = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+"""Until this is set, the owner of the database decides by its search_path which functions, operators, casts and views
+are meant. So no cast and no operator may be in these three."""
 _TEXTS = (0, 18, 19, 25, 705, 1042, 1043)
 """Types the driver does not know, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
 
@@ -46,6 +51,14 @@ class Bounded(psycopg.Connection[DictRow]):
     watch: Callable[[], bool] | None = None
     """Asked while a statement runs; True has it cancelled, once."""
     stopping: bool = False
+    direct: bool = False
+    """No pooler stands between: what is set for the session stays with us."""
+
+    def begin(self, how: LiteralString = "BEGIN") -> None:
+        """Begin a transaction in which names mean what PostgreSQL itself means by them."""
+        self.execute(how)
+        if not self.direct:
+            self.execute(_FOR_A_TRANSACTION)
 
     def wait(self, gen: PQGen[T], interval: float = LOOK_S, timeout: float | None = None) -> T:
         """Drive the driver's generator to its end. Raises Late at the deadline, and the driver's own errors."""
@@ -106,6 +119,17 @@ def connect(conninfo: str, *, application: str, database: str | None, timeout_s:
         connection.prepare_threshold = None
         for oid in _TEXTS:
             connection.adapters.register_loader(oid, _Text)
+        connection.until_us = clock.mono_us() + int(timeout_s * 1e6)
+        [backend] = connection.execute(_BACKEND).fetchall()
+        connection.direct = backend["pid"] == opened.backend_pid
+        if connection.direct:
+            connection.execute(_FOR_GOOD)
+        connection.until_us = None
+    except psycopg.Error as error:
+        opened.finish()
+        raise ConnectFailed("other", f"connected, but: {plain(str(error))}") from None
+    except Late:
+        raise ConnectFailed("timeout", f"connected, but no answer to the first query within {timeout_s:g} s") from None
     except BaseException:
         opened.finish()
         raise

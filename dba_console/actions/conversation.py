@@ -46,7 +46,7 @@ class Conversation:
         """Of this connection, without a transaction id."""
         self.backend = 0
         self.warnings: list[str] = []
-        self._pooled = self._reads_control = False
+        self._reads_control = False
         connection.add_notice_handler(self._hear)
 
     @property
@@ -56,18 +56,27 @@ class Conversation:
     def close(self) -> None:
         self.connection.close()
 
+    @contextmanager
+    def own_names(self) -> Iterator[None]:
+        """Names mean what PostgreSQL means by them, also where a pooler forgets between two transactions."""
+        if self.connection.direct or self.in_transaction():
+            yield
+            return
+        self.connection.begin("BEGIN READ ONLY")
+        yield
+        self.connection.execute("ROLLBACK")
+
     def who(self) -> Identity:
         """Who answers now."""
-        with self.within(SHORT_S):
+        with self.within(SHORT_S), self.own_names():
             [row] = self.connection.execute(sql.WHO).fetchall()
             control = self.connection.execute(sql.CONTROL).fetchone() if self._reads_control else None
         self.backend = int(row["pid"])
-        self._pooled = self.backend != self.connection.pgconn.backend_pid
         return sql.who(row, control)
 
     def greet(self, application: str, kept: Mapping[str, str]) -> None:
         """Find out who answers, and set what is kept for the run."""
-        with self.within(SHORT_S):
+        with self.within(SHORT_S), self.own_names():
             [may] = self.connection.execute(sql.MAY_READ_CONTROL).fetchall()
             self._reads_control = bool(may["may"])
             self.identity = self.who()
@@ -92,7 +101,7 @@ class Conversation:
 
     def refuse_pooled(self, why: str) -> None:
         """Raises Refused where what comes next may go to another backend."""
-        if self._pooled:
+        if not self.connection.direct:
             hint = "begin the run with a connection string that leads to the server itself"
             raise Refused(f"a pooler stands between: {why}", hint=hint)
 
@@ -159,7 +168,7 @@ class Conversation:
             self.connection.watch = None
 
     def _marked(self, application: str, backend_start: Any) -> Mark:
-        direct = not self._pooled
+        direct = self.connection.direct
         return Mark(
             system_identifier=self.identity.system_identifier,
             timeline=self.identity.timeline,

@@ -72,7 +72,7 @@ class Operator:
     def look(self, sql: str, params: Params = None, *, timeout_s: float = SHORT_S, limit: int = MOST_ROWS) -> Result:
         def once(open_: Conversation) -> Result:
             with open_.ending(), open_.within(timeout_s + CANCEL_S):
-                open_.connection.execute("BEGIN READ ONLY")
+                open_.connection.begin("BEGIN READ ONLY")
                 open_.limit(timeout_s, self._lock_timeout_s, local=True)
                 result = read(open_.connection, sql, params, limit)
                 open_.connection.execute("ROLLBACK")
@@ -127,6 +127,10 @@ class Operator:
     def identity(self) -> Identity:
         """Who answers now. Raises ConnectError where nobody does."""
         return self._again(lambda open_: open_.who())
+
+    def direct(self) -> bool:
+        """Whether no pooler stands between. Raises ConnectError where nobody answers."""
+        return self._again(lambda open_: open_.connection.direct)
 
     def keep(self, name: str, value: str) -> None:
         def once(open_: Conversation) -> None:
@@ -205,7 +209,7 @@ class Operator:
         """The connection, identified, in a transaction where one is wanted. Raises Refused."""
         with open_.ending(), open_.within(SHORT_S):
             if transaction:
-                open_.connection.execute("BEGIN" if open_.identity.role == STANDBY else "BEGIN READ WRITE")
+                open_.connection.begin("BEGIN" if open_.identity.role == STANDBY else "BEGIN READ WRITE")
             now = open_.who()
             if self.planned is not None:
                 refuse_other(self.planned, now)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 from msgspec import Struct
 
+from dba_console.actions.bounded import Bounded
 from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.place import open_archive
 from dba_console.dumping.key_sql import (
@@ -28,7 +30,7 @@ from dba_console.dumping.key_sql import (
     statements,
 )
 from dba_console.dumping.programs import find_program
-from dba_console.dumping.server import CONNECT_S, client_environment, said
+from dba_console.dumping.server import client_environment, opened, said
 from dba_console.errors import ConnectError, ConsoleError, UsageError
 from dba_console.harmless import clean
 
@@ -88,27 +90,19 @@ class _Work:
         self._conninfo, self._told = conninfo, told
         self._turn = threading.Condition()
         self._busy: set[str] = set()
-        self._sessions: list[psycopg.Connection[tuple[object, ...]]] = []
+        self._sessions: list[Bounded] = []
         self._broken: BaseException | None = None
         self._over = False
         self.errors = self.valid = self.there = 0
 
-    def session(self) -> psycopg.Connection[tuple[object, ...]]:
-        try:
-            session = psycopg.connect(
-                self._conninfo, autocommit=True, application_name=APPLICATION, connect_timeout=CONNECT_S,
-                client_encoding="utf8",
-            )  # fmt: skip
-        except psycopg.Error as error:
-            raise ConnectError(f"cannot connect: {said(error)}") from error
-        for name, value in _SETTINGS.items():
-            session.execute("select pg_catalog.set_config(%s, %s, false)", (name, value))
-        return session
+    def session(self) -> Bounded:
+        return opened(self._conninfo, APPLICATION)
 
-    def added(self, session: psycopg.Connection[tuple[object, ...]], key: Key) -> bool:
+    def added(self, session: Bounded, key: Key) -> bool:
         """Whether it stands and is still to be validated. A key made in one step is made here, alone."""
-        stands = session.execute(_STANDS, (key.table, key.name)).fetchone()
-        if stands is not None and stands[0]:
+        with _transaction(session):
+            stands = session.execute(_STANDS, (key.table, key.name)).fetchone()
+        if stands is not None and stands["convalidated"]:
             self.there += 1
             self.valid += 1
             return False
@@ -175,7 +169,7 @@ class _Work:
             for session in self._sessions:
                 session.cancel()
 
-    def _done(self, session: psycopg.Connection[tuple[object, ...]], key: Key, sql: str) -> None:
+    def _done(self, session: Bounded, key: Key, sql: str) -> None:
         """Check a key's rows, and say when that began and ended."""
         item = f"item {key.entry.dump_id} {key.entry.desc} {clean(key.entry.tag)}"
         self._say(f"launching {item}")
@@ -184,9 +178,10 @@ class _Work:
             self.valid += good
             self._told(f"pg_restore: finished {item}")  # as pg_restore says it: also of one that failed
 
-    def _tried(self, session: psycopg.Connection[tuple[object, ...]], key: Key, sql: str) -> bool:
+    def _tried(self, session: Bounded, key: Key, sql: str) -> bool:
         try:
-            session.execute(sql.encode())
+            with _transaction(session):
+                session.execute(sql.encode())
         except psycopg.OperationalError as error:
             if session.closed or self._over:
                 raise ConnectError(f"the connection was lost: {said(error)}") from error
@@ -214,6 +209,20 @@ class _Work:
     def _say(self, text: str) -> None:
         with self._turn:
             self._told(f"pg_restore: {text}")
+
+
+@contextmanager
+def _transaction(session: Bounded) -> Iterator[None]:
+    """One with pg_restore's settings: behind a pooler they would else be handed to others."""
+    session.begin()
+    try:
+        for name, value in _SETTINGS.items():
+            session.execute("select pg_catalog.set_config(%s, %s, true)", (name, value))
+        yield
+        session.execute("COMMIT")
+    finally:
+        if not session.closed:
+            session.rollback()
 
 
 def _opened(archive: Path) -> Plan:

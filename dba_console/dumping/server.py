@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
 import psycopg.sql
 from psycopg.rows import tuple_row
 
+from dba_console.actions.bounded import Bounded, Late, connect
 from dba_console.agent.runs.environment import server_environment
+from dba_console.clock import SYSTEM
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
 
@@ -24,13 +26,17 @@ STATEMENT_S = 30
 LOCK_MS = 100
 """No question of these programs is worth waiting behind a lock."""
 
+_LIMITS = """
+select pg_catalog.set_config('statement_timeout', %(statement)s, true),
+       pg_catalog.set_config('lock_timeout', %(lock)s, true)
+"""
 Row = tuple[Any, ...]
 
 
 class Server:
     """An open connection. `version` as libpq counts it: 150018."""
 
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+    def __init__(self, connection: Bounded) -> None:
         self._connection = connection
         self.version = connection.info.server_version
         self.backend = connection.info.backend_pid
@@ -44,23 +50,17 @@ class Server:
     def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> list[Row]:
         """All rows. Raises ConsoleError with the server's own words."""
         try:
-            return self._connection.execute(sql.encode(), params).fetchall()
-        except psycopg.OperationalError as error:
+            return self._asked(sql.encode(), params, STATEMENT_S)
+        except psycopg.Error as error:
             if self._connection.closed:
                 raise ConnectError(f"the connection to the server is lost: {said(error)}") from error
-            raise ConsoleError(f"the server refused a question: {said(error)}") from error
-        except psycopg.Error as error:
             raise ConsoleError(f"the server refused a question: {said(error)}") from error
 
     def count(self, schema: str, table: str, seconds: float) -> int:
         """Rows of a table, counted. Raises ConsoleError where that takes longer, or cannot be done."""
         query = psycopg.sql.SQL("select count(*) from only {}").format(psycopg.sql.Identifier(schema, table))
         try:
-            with self._connection.transaction():
-                self._connection.execute(
-                    "select set_config('statement_timeout', %s, true)", (f"{round(seconds * 1000)}ms",)
-                )
-                return int(self._connection.execute(query).fetchall()[0][0])
+            return int(self._asked(query, None, seconds)[0][0])
         except psycopg.Error as error:
             raise ConsoleError(f"the rows of {clean(table)} cannot be counted: {said(error)}") from error
 
@@ -68,24 +68,41 @@ class Server:
         """The first row of what has one."""
         return self.rows(sql, params)[0]
 
+    def _asked(
+        self, sql: bytes | psycopg.sql.Composed, params: Sequence[Any] | Mapping[str, Any] | None, seconds: float
+    ) -> list[Row]:
+        """All rows, in a transaction that only reads, with limits of its own: behind a pooler nothing else is ours.
+
+        Raises psycopg.Error; ConnectError where the server is silent.
+        """
+        self._connection.until_us = SYSTEM.mono_us() + int((seconds + CONNECT_S) * 1e6)
+        try:
+            with self._connection.cursor(row_factory=tuple_row) as cursor:
+                self._connection.begin("BEGIN READ ONLY")
+                cursor.execute(_LIMITS, {"statement": f"{round(seconds * 1000)}ms", "lock": f"{LOCK_MS}ms"})
+                return cursor.execute(sql, params).fetchall()
+        except Late:
+            raise ConnectError(f"the server did not answer within {seconds + CONNECT_S:g} s") from None
+        finally:
+            if not self._connection.closed:
+                self._connection.rollback()
+
 
 @contextmanager
 def connected(conninfo: str, application: str = "dba-console:dumps") -> Iterator[Server]:
     """The server of a connection string, completed from libpq's environment. Raises ConnectError saying why not."""
-    try:
-        connection = psycopg.connect(
-            conninfo, autocommit=True, row_factory=tuple_row, application_name=application, connect_timeout=CONNECT_S,
-        )  # fmt: skip
-    except psycopg.Error as error:
-        raise ConnectError(f"cannot connect: {said(error)}", hint="dba-console doctor tells what is missing") from error
-    with connection:
-        for name, value in (
-            ("default_transaction_read_only", "on"),
-            ("statement_timeout", f"{STATEMENT_S}s"),
-            ("lock_timeout", f"{LOCK_MS}ms"),
-        ):
-            connection.execute("select set_config(%s, %s, false)", (name, value))
+    with closing(opened(conninfo, application)) as connection:
         yield Server(connection)
+
+
+def opened(conninfo: str, application: str) -> Bounded:
+    """A connection of these programs. Raises ConnectError saying why not."""
+    try:
+        return connect(conninfo, application=application, database=None, timeout_s=CONNECT_S, clock=SYSTEM)
+    except ConnectError as error:
+        raise ConnectError(
+            f"cannot connect: {error.message}", hint=error.hint or "dba-console doctor tells what is missing"
+        ) from error
 
 
 def client_environment(conninfo: str, **more: str) -> dict[str, str]:

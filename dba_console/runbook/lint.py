@@ -22,6 +22,7 @@ RULES: Mapping[str, Rule] = {
     "pasted-sql": lint_sql.pasted_value,
     "unbound-command": lint_sql.unbound_command,
     "writing-check": lint_sql.writing_check,
+    "no-schema": lint_sql.no_schema,
     "several-statements": lint_sql.several_statements,
     "own-transaction": lint_sql.own_transaction,
     "unconfirmed": lint_acts.unconfirmed,

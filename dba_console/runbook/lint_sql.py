@@ -24,6 +24,15 @@ _NO_QUERY = re.compile(r"\s*(?!select\b|with\b|values\b|table\b|show\b|\(|\Z)[^\
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXT = re.compile(r"(?<![\w$])(?:[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
 _NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
+_TABLE = re.compile(
+    r"\b(?:from|join|insert\s+into|merge\s+into|update|truncate(?:\s+table)?|(?:alter|lock|reindex)\s+table|"
+    r"(?:create|drop)\s+table(?:\s+if\s+(?:not\s+)?exists)?)\s+(?!(?:only|lateral|select|values|set|of|skip|nowait)\b)"
+    r"([a-z_][\w$]*+|\"(?:[^\"]|\"\")+\"(?!\"))(?!\s*\.)(\s*\()?",
+    re.IGNORECASE,
+)
+_QUERY_NAME = re.compile(r"([a-z_]\w*)\s*(?:\([\w\s,]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s+)?\(", re.IGNORECASE)
+_FROM_IN_CALL = re.compile(r"\b(?:extract|substring|trim|overlay)\s*\([^()]*\Z", re.IGNORECASE)
+"""`extract(epoch from now())` and the like: no table follows."""
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
 
@@ -74,6 +83,23 @@ def writing_check(plan: Plan) -> Iterator[Problem]:
             yield Problem(line=line if text is not block.body else _line(block, match[0], line),
                           text=f"the {what} would change something: {' '.join(match[0].split())}",
                           hint="put it into a block change")  # fmt: skip
+
+
+def no_schema(plan: Plan) -> Iterator[Problem]:
+    """SQL of a runbook runs with search_path `pg_catalog, pg_temp`, whatever the owner of the database has set, so that
+    nobody else decides what a name means: a table that is not PostgreSQL's own is named with its schema."""
+    for block, line, text in _statements(plan):
+        bare = _TEXT.sub("''", _COMMENT.sub(" ", text))
+        own = {match[1].lower() for match in _QUERY_NAME.finditer(bare)}
+        for match in _TABLE.finditer(bare):
+            name = match[1]
+            if match[2] and match[0].lower().startswith(("from", "join")):
+                continue  # a function
+            in_call = _FROM_IN_CALL.search(bare[: match.start()]) or bare[: match.start()].lower().endswith("distinct ")
+            known = name.lower() in own or name.lower().startswith("pg_") or "%" in name
+            if not in_call and not known:
+                yield Problem(line=_line(block, name, line), text=f"{name} is named without its schema",
+                              hint=f"public.{name}, or the schema it is in")  # fmt: skip
 
 
 def several_statements(plan: Plan) -> Iterator[Problem]:

@@ -29,15 +29,15 @@ from tests.standbys import copied_standby, hand_over
 def link(cluster: Cluster) -> Iterator[Operator]:
     with acting(cluster) as link:
         yield link
-        link.act("drop table if exists acted")
+        link.act("drop table if exists public.acted")
 
 
 def test_a_look_is_one_statement_and_cannot_leave_its_read_only_transaction(link: Operator, cluster: Cluster) -> None:
     for sneaking in (
-        "select 1; commit; create table acted ()",
-        "show work_mem; commit; create table acted ()",
-        "with x as (select 1) select * from x; create table acted ()",
-        "create table acted ()",
+        "select 1; commit; create table public.acted ()",
+        "show work_mem; commit; create table public.acted ()",
+        "with x as (select 1) select * from x; create table public.acted ()",
+        "create table public.acted ()",
         "commit",
     ):
         with pytest.raises(StatementFailed):
@@ -81,11 +81,11 @@ def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) 
             seen.append(query(cluster, "select to_regclass('acted')"))
 
         link.on_mark = write
-        link.act("create table acted ()")
+        link.act("create table public.acted ()")
         [mark] = marks
         assert mark.xid is not None and seen == [""], "the table was there before its transaction was written down"
         assert settle_mark(link, mark).state == "ok"
-        link.act("drop table acted")
+        link.act("drop table public.acted")
 
 
 def test_nothing_is_committed_where_the_transaction_id_cannot_be_written_down(cluster: Cluster) -> None:
@@ -95,7 +95,7 @@ def test_nothing_is_committed_where_the_transaction_id_cannot_be_written_down(cl
     with acting(cluster) as link:
         link.on_mark = full
         with pytest.raises(OSError, match="no space"):
-            link.act("create table acted ()")
+            link.act("create table public.acted ()")
         with pytest.raises(OSError, match="no space"):
             link.act("vacuum pg_class", transaction=False)
     assert query(cluster, "select to_regclass('acted')") == ""
@@ -122,18 +122,18 @@ def test_what_takes_too_long_is_cancelled_and_what_is_stopped_says_so(link: Oper
 
 
 def test_a_lock_is_not_waited_for_for_ever(link: Operator, cluster: Cluster) -> None:
-    link.act("create table acted ()")
+    link.act("create table public.acted ()")
     with acting(cluster) as other:
         other.application = "dba-console:test:other"
         blocker = threading.Event()
 
         def hold(mark: Mark) -> None:
             with pytest.raises(StatementFailed, match="lock timeout"):
-                link.act("alter table acted add a int", lock_timeout_s=0.2)
+                link.act("alter table public.acted add a int", lock_timeout_s=0.2)
             blocker.set()
 
         other.on_mark = hold
-        other.act("alter table acted add b int")
+        other.act("alter table public.acted add b int")
     assert blocker.is_set()
 
 
@@ -149,7 +149,7 @@ def test_a_connection_that_went_away_meanwhile_is_opened_anew(link: Operator, cl
     query(cluster, f"select pg_terminate_backend({first}, 60000)" if cluster.major >= 14 else "select 1")
     assert link.rows("select 1 as one") == [{"one": 1}]
     query(cluster, f"select pg_terminate_backend({link.mark.pid}, 60000)")
-    link.act("create table acted ()")
+    link.act("create table public.acted ()")
     assert link.mark.pid != first
 
 
@@ -180,13 +180,13 @@ def test_behind_a_pooler_only_what_is_in_a_transaction_acts(cluster: Cluster, mo
     with bouncer(cluster, mode, admin=False) as dsn, acting(cluster) as straight:
         link = Operator(dsn, planned=straight.planned, on_mark=marks.append, connect_timeout_s=60)
         try:
-            link.act("create table acted ()")
+            link.act("create table public.acted ()")
             assert settle_mark(straight, marks[0]).state == "ok"
             with pytest.raises(Refused, match="a pooler stands between"):
-                link.act("vacuum acted", transaction=False)
+                link.act("vacuum public.acted", transaction=False)
             with pytest.raises(Refused, match="a pooler stands between"):
                 link.keep("work_mem", "17MB")
-            link.act("drop table acted")
+            link.act("drop table public.acted")
         finally:
             link.close()
 
@@ -209,7 +209,7 @@ def test_a_commit_that_never_arrived_is_settled_as_rolled_back(reused_cluster: F
 
         link.on_mark = cut
         with pytest.raises(Lost) as lost:
-            link.act("create table acted ()")
+            link.act("create table public.acted ()")
         assert [lost.value.mark] == marks
         assert settle_mark(straight, marks[0], patience_s=60).state == "failed"
         assert query(cluster, "select to_regclass('acted')") == ""
@@ -233,7 +233,7 @@ def test_a_commit_whose_answer_was_lost_is_settled_as_committed(reused_cluster: 
         thread = threading.Thread(target=end)
         thread.start()
         with pytest.raises(Lost) as lost:
-            link.act("create table acted ()")
+            link.act("create table public.acted ()")
         thread.join(60)
         assert ended.is_set() and lost.value.mark == marks[0]
         assert settle_mark(straight, marks[0], patience_s=60).state == "ok"
@@ -249,8 +249,8 @@ def test_a_connection_lost_before_the_commit_has_changed_nothing(link: Operator,
 def test_a_transaction_of_another_timeline_or_of_the_future_is_unknown(cluster: Cluster) -> None:
     marks: list[Mark] = []
     with acting(cluster, marks=marks) as link:
-        link.act("create table acted ()")
-        link.act("drop table acted")
+        link.act("create table public.acted ()")
+        link.act("drop table public.acted")
         mark = marks[0]
         later = replace(mark, xid=(mark.xid or 0) + 10_000_000)
         assert settle_mark(link, later).state == "unknown"
@@ -293,7 +293,7 @@ def test_a_copy_of_the_cluster_is_refused_though_it_has_the_same_system_identifi
             assert link.identity().system_identifier == planned.system_identifier
             link.planned = planned
             with pytest.raises(Refused, match=r"data directory .* answers, not the one with"):
-                link.act("create table acted ()")
+                link.act("create table public.acted ()")
         assert query(copy, "select to_regclass('acted')") == ""
     finally:
         copy.close()
@@ -304,7 +304,7 @@ def test_a_standby_promoted_in_mid_run_is_refused(fresh_cluster: FreshCluster) -
         link.act("select pg_cancel_backend(0)")  # a standby can be acted on
         query(standby, "select pg_promote(true, 60)")
         with pytest.raises(Refused, match="is a primary now; the run was begun on a standby"):
-            link.act("create table acted ()")
+            link.act("create table public.acted ()")
 
 
 def test_a_server_restarted_in_mid_run_is_refused_until_the_restart_is_meant(reused_cluster: FreshCluster) -> None:
@@ -312,7 +312,7 @@ def test_a_server_restarted_in_mid_run_is_refused_until_the_restart_is_meant(reu
     with acting(cluster) as link:
         cluster.restart()
         with pytest.raises(Restarted, match="was started at"):
-            link.act("create table acted ()")
+            link.act("create table public.acted ()")
         link.planned = link.identity()
-        link.act("create table acted ()")
+        link.act("create table public.acted ()")
     assert query(cluster, "select to_regclass('acted')") == "acted"

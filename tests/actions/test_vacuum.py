@@ -21,26 +21,26 @@ VACUUM = ACTIONS["vacuum"]
 @pytest.fixture
 def link(server: Cluster) -> Iterator[Operator]:
     with acting(server) as link:
-        link.act('create table "odd name" as select n from generate_series(1, 1000) as n')
-        link.act('delete from "odd name"')
+        link.act('create table public."odd name" as select n from generate_series(1, 1000) as n')
+        link.act('delete from public."odd name"')
         if server.major >= 15:
             link.rows("select pg_stat_force_next_flush()")  # the counts of the delete, before those of VACUUM
         yield link
-        link.act('drop table "odd name"')
+        link.act('drop table public."odd name"')
 
 
 @pytest.fixture
 def one(cluster: Cluster) -> Iterator[Operator]:
     with acting(cluster) as link:
-        link.act("create table worn as select n from generate_series(1, 1000) as n")
-        link.act("delete from worn")
+        link.act("create table public.worn as select n from generate_series(1, 1000) as n")
+        link.act("delete from public.worn")
         yield link
-        link.act("drop table worn")
+        link.act("drop table public.worn")
 
 
 def test_a_table_is_vacuumed_on_every_version(link: Operator, server: Cluster) -> None:
     asked: dict[str, Any] = {
-        "table": '"odd name"',
+        "table": 'public."odd name"',
         "index_cleanup": False,
         "truncate": False,
         "parallel": 0,
@@ -61,45 +61,45 @@ def test_a_whole_database_and_several_are_vacuumed(one: Operator) -> None:
 
 
 def test_one_that_never_ran_is_not_called_done(one: Operator) -> None:
-    sight = look(VACUUM, one, table="worn")
-    assert settled(VACUUM, one, sight, table="worn").state == "failed"
+    sight = look(VACUUM, one, table="public.worn")
+    assert settled(VACUUM, one, sight, table="public.worn").state == "failed"
 
 
 def test_it_says_whom_it_waits_for_and_can_be_stopped(one: Operator, cluster: Cluster) -> None:
     told: list[str] = []
-    with idle_in_transaction(cluster, "lock table worn") as holder:
+    with idle_in_transaction(cluster, "lock table public.worn") as holder:
         waits = f"waiting for a lock that process {holder} holds"
         control = PlainControl(stop=lambda: waits in told, told=told.append)
-        _, done = perform(VACUUM, one, control, table="worn")
+        _, done = perform(VACUUM, one, control, table="public.worn")
     assert done.state == "stopped", done.text
 
 
 def test_a_lock_is_waited_for_no_longer_than_was_said(one: Operator, cluster: Cluster) -> None:
-    with idle_in_transaction(cluster, "lock table worn"):
-        _, done = perform(VACUUM, one, table="worn", lock_timeout="200ms")
+    with idle_in_transaction(cluster, "lock table public.worn"):
+        _, done = perform(VACUUM, one, table="public.worn", lock_timeout="200ms")
     assert done.state == "failed" and "lock timeout" in done.text
 
 
 def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: Operator, cluster: Cluster) -> None:
     """The agent was killed; its backend goes on, and the next agent finds it."""
-    sight = look(VACUUM, one, table="worn")
+    sight = look(VACUUM, one, table="public.worn")
     ended: list[str] = []
-    with acting(cluster) as other, idle_in_transaction(cluster, "lock table worn"):
+    with acting(cluster) as other, idle_in_transaction(cluster, "lock table public.worn"):
 
         def ask(pid: int) -> bool:
-            done = settled(VACUUM, one, sight, table="worn")
+            done = settled(VACUUM, one, sight, table="public.worn")
             ended.append(done.state)
             return "under way" in done.text
 
         with pytest.raises(Exception, match="user request"):
-            other.act("vacuum worn", transaction=False, lock_timeout_s=0.0, watch=ask)
+            other.act("vacuum public.worn", transaction=False, lock_timeout_s=0.0, watch=ask)
     assert ended[-1] == "unknown"
 
 
 def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: Operator) -> None:
     marks: list[Mark] = []
     one.on_mark = marks.append
-    perform(VACUUM, one, table="worn")
+    perform(VACUUM, one, table="public.worn")
     assert [mark.xid for mark in marks] == [None] and marks[0].pid == one.mark.pid
 
 
@@ -123,7 +123,7 @@ def test_a_role_whose_vacuum_would_do_nothing_is_refused(one: Operator, cluster:
     one.act("create role modest login")
     try:
         with acting(cluster, user="modest") as modest:
-            for settings in ({"table": "worn"}, {}):
+            for settings in ({"table": "public.worn"}, {}):
                 refusal = look(VACUUM, modest, **settings).refusal
                 assert refusal is not None and "own" in refusal
     finally:

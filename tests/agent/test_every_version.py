@@ -113,7 +113,7 @@ def test_rows_tell_the_same_on_every_version(shown: Shown) -> None:
 @contextmanager
 def busy(cluster: Cluster) -> Iterator[dict[str, int]]:
     """A server with a bit of everything: a lock wait, a copy, a slot, an archived file. Gives the processes' ids."""
-    cluster.psql("create table accounts (id int)")
+    cluster.psql("create table public.accounts (id int)")
     cluster.psql("select pg_create_physical_replication_slot('kept', true)")
     cluster.psql("select pg_switch_wal()")
     archived = "select last_archived_wal from pg_stat_archiver where last_archived_wal is not null"
@@ -122,8 +122,10 @@ def busy(cluster: Cluster) -> Iterator[dict[str, int]]:
         wait_until(lambda: other.execute(archived).rowcount, 60, what="an archived file")
         wait_until(lambda: other.execute(to_archive).rowcount == 0, 60, what="an archiver that is done")
     with (
-        idle_in_transaction(cluster, "insert into accounts select pg_current_xact_id()::text::int", name="holder") as a,
-        waiting_for_lock(cluster, "truncate accounts") as b,
+        idle_in_transaction(
+            cluster, "insert into public.accounts select pg_current_xact_id()::text::int", name="holder"
+        ) as a,
+        waiting_for_lock(cluster, "truncate public.accounts") as b,
         copying(cluster) as c,
     ):
         yield {"holder": a, "waiter": b, "copy": c}

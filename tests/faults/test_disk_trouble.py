@@ -50,10 +50,10 @@ def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tm
         with Cluster(find_binaries(), data_directory=data) as cluster, agent(cluster.dsn(), tmp_path) as running:
             watch = running.watch()
             watch.until(connected)
-            cluster.psql("create table t as select 1 as a")
+            cluster.psql("create table public.t as select 1 as a")
             with psycopg.connect(cluster.dsn(), autocommit=True) as writer:
                 with frozen(place):
-                    writer.pgconn.send_query(b"insert into t select generate_series(1, 200000)")
+                    writer.pgconn.send_query(b"insert into public.t select generate_series(1, 200000)")
                     steady(watch, 8)
                     assert watch.next_frame().io.procs_blocked is not None
                 while writer.pgconn.get_result() is not None:

@@ -45,8 +45,8 @@ begin
   if i = 500 then perform pg_advisory_xact_lock_shared({BUILT}); end if;
   return i;
 end $$;
-create table held (id int check (let_in()));
-insert into held values (1);
+create table public.held (id int check (let_in()));
+insert into public.held values (1);
 create table homesick (id int check (at_home()));
 insert into homesick select generate_series(1, 1000);
 do $$ begin

@@ -27,7 +27,7 @@ SLOW = book(
     """## Change
 
 ```sql {change confirm=yes}
-insert into changed select 1 from pg_sleep(600)
+insert into public.changed select 1 from pg_sleep(600)
 ```
 """,
 )
@@ -40,13 +40,13 @@ select true as there
 ```
 
 ```sql {change confirm=yes on=other}
-insert into changed values (1)
+insert into public.changed values (1)
 ```
 
 ## Here
 
 ```sql {change confirm=yes}
-insert into changed values (2)
+insert into public.changed values (2)
 ```
 """,
 )
@@ -58,7 +58,7 @@ def test_an_id_that_may_have_been_given_out_again_proves_no_commit(fresh_cluster
     cluster = fresh_cluster()
     marks: list[Mark] = []
     with acting(cluster, marks=marks) as link:
-        link.act("create table acted ()")
+        link.act("create table public.acted ()")
     with acting(cluster) as straight:
         assert settle_mark(straight, marks[0]).state == "ok"
         straight.act("checkpoint")  # the servers of tests are not durable, and this one is to know the transaction
@@ -88,7 +88,7 @@ def test_a_server_that_crashes_under_a_change_leaves_nothing_of_it_and_it_is_not
 ) -> None:
     cluster = fresh_cluster()
     cluster.psql("create table changed(i int)")
-    busy = "select from pg_stat_activity where query like 'insert into changed%' and state = 'active'"
+    busy = "select from pg_stat_activity where query like 'insert into public.changed%' and state = 'active'"
     with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
         directory = operator.begin(SLOW).directory
@@ -102,7 +102,7 @@ def test_a_server_that_crashes_under_a_change_leaves_nothing_of_it_and_it_is_not
         cluster.start()
         operator.answer(asked, "abort")
         operator.walk(answers({"undo": "none"}))
-    assert cluster.psql("select count(*) from changed").strip() == "0"
+    assert cluster.psql("select count(*) from public.changed").strip() == "0"
     kinds = [record.kind for record in read_run(Path(directory)).records]
     assert kinds.count("block.intent") == 1 and "block.mark" not in kinds
 
@@ -135,7 +135,7 @@ def test_another_server_of_a_run_is_the_one_it_was_before_its_agent_was_killed(
             operator.until(lambda: operator.view is not None, "the interrupted run")
             operator.resume(run)
             assert operator.walk(WILLING).state == "done"
-        assert cluster.psql("select i from changed").split() == ["2"]
-        assert other.psql("select i from changed").split() == ["1"]
+        assert cluster.psql("select i from public.changed").split() == ["2"]
+        assert other.psql("select i from public.changed").split() == ["1"]
     finally:
-        cluster.psql("drop table changed")
+        cluster.psql("drop table public.changed")

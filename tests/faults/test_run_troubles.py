@@ -27,7 +27,7 @@ select i from generate_series(1, 400) i
 ```
 
 ```sql {change confirm=type:count each}
-insert into troubled select %(i)s::int from pg_sleep(0.1)
+insert into public.troubled select %(i)s::int from pg_sleep(0.1)
 ```
 """,
 )
@@ -81,7 +81,7 @@ evidence = "what you see"
 def troubled(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("create table troubled(i int)")
     yield cluster
-    cluster.psql("drop table troubled")
+    cluster.psql("drop table public.troubled")
 
 
 def test_an_abort_is_heard_between_two_rows(troubled: Cluster, tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_an_abort_is_heard_between_two_rows(troubled: Cluster, tmp_path: Path) -
         operator.begin(EACH)
         operator.answer(operator.question("start"), "yes")
         operator.answer(operator.question("type"), "400")
-        wait_until(lambda: other.execute("select from troubled").rowcount, 60, what="the first row")
+        wait_until(lambda: other.execute("select from public.troubled").rowcount, 60, what="the first row")
         operator.control("abort")
         view = operator.walk({"undo": "none", "failed": "abort"})
         assert view.state in ("aborted", "failed")
-        assert 0 < other.execute("select from troubled").rowcount < 400
+        assert 0 < other.execute("select from public.troubled").rowcount < 400
 
 
 def swept(place: Path, secrets: list[str]) -> list[str]:
@@ -149,7 +149,7 @@ def test_a_password_that_is_a_word_of_the_runbook_makes_it_no_other_one(cluster:
         assert story.life()
         story.assert_once()
     finally:
-        cluster.psql("drop table counted")
+        cluster.psql("drop table public.counted")
 
 
 @pytest.mark.root
@@ -171,9 +171,9 @@ def test_what_was_called_off_while_the_disk_hung_is_not_done_when_it_is_back(clu
                     operator.answer(asked, "yes")
                     operator.refusal()
                 assert operator.walk({"failed": "abort", "undo": "none"}).state in ("aborted", "failed")
-        assert cluster.psql("select count(*) from changed").strip() == "0"
+        assert cluster.psql("select count(*) from public.changed").strip() == "0"
     finally:
-        cluster.psql("drop table changed")
+        cluster.psql("drop table public.changed")
 
 
 @pytest.mark.root

@@ -14,7 +14,9 @@ from tests.requirements import require_tool
 
 
 @contextmanager
-def bouncer(cluster: Cluster, mode: str, *, admin: bool, max_clients: int = 100) -> Iterator[str]:
+def bouncer(
+    cluster: Cluster, mode: str, *, admin: bool, max_clients: int = 100, dbname: str = "postgres"
+) -> Iterator[str]:
     """The conninfo of the pooler; `admin` lets everybody ask its admin console."""
     program = require_tool("pgbouncer")
     directory = cluster.base / f"bouncer-{mode}-{admin}"
@@ -38,7 +40,7 @@ def bouncer(cluster: Cluster, mode: str, *, admin: bool, max_clients: int = 100)
     )  # fmt: skip
     try:
         wait_until(lambda: _listens(port), what="PgBouncer listening")
-        yield f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable gssencmode=disable"
+        yield f"host=127.0.0.1 port={port} user=postgres dbname={dbname} sslmode=disable gssencmode=disable"
     finally:
         process.kill()
         process.wait()

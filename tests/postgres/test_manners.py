@@ -20,7 +20,7 @@ POLITE = {
     "lock_timeout": "100ms",
     "default_transaction_read_only": "on",
     "idle_in_transaction_session_timeout": "0",
-    "search_path": "pg_catalog",
+    "search_path": "pg_catalog, pg_temp",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
 }

@@ -111,7 +111,7 @@ def test_an_index_is_built_anew_and_a_table_brought_back_without_touching_anythi
 
     declined = scene.person(
         BOOK,
-        answers(scene, INDEX, choose="index", type="no", **{"build-the-index-anew/input": INDEX}),
+        answers(scene, INDEX, choose="index", type="no", **{"build-the-index-anew/input": f"public.{INDEX}"}),
     )
     assert declined.code == 7, declined.text
     assert declined.done() == []
@@ -121,7 +121,8 @@ def test_an_index_is_built_anew_and_a_table_brought_back_without_touching_anythi
         return "from the standby, agreed with its owner"
 
     more: dict[str, Says] = {
-        "build-the-index-anew/input": INDEX, "is-there-more/manual": brought_back, "failed": "skip the table",
+        "build-the-index-anew/input": f"public.{INDEX}", "is-there-more/manual": brought_back,
+        "failed": "skip the table",
     }  # fmt: skip
     rebuilt = scene.person(
         BOOK,
@@ -151,7 +152,7 @@ def test_an_index_that_is_still_invalid_is_said(scene: Scene) -> None:
         BOOK,
         answers(
             scene, "third_pkey", choose="index", type="no", failed=iter(["skip to see", "abort"]).__next__,
-            **{"build-the-index-anew/input": "third_pkey"},
+            **{"build-the-index-anew/input": "public.third_pkey"},
         ),
     )  # fmt: skip
     assert walk.code == 7, walk.text

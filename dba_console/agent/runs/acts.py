@@ -332,7 +332,7 @@ class Acts:
         argv = script(block.body) if block.language == "sh" else program(arguments(block.settings["argv"], values))
         env = environment(values_environment(block.uses, values))
         if self._servers.own is not None:
-            env |= server_environment(self._around.target.conninfo)
+            env |= server_environment(self._around.target.conninfo, direct=self._servers.own.direct)
         return Spec(
             argv=tuple(argv),
             directory=str(directory),

@@ -28,11 +28,16 @@ def variables() -> dict[str, str]:
     return {key: name.decode() for key, name in known.items() if name and key not in _NOT_GIVEN_ON}
 
 
-def server_environment(conninfo: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def server_environment(
+    conninfo: str, environ: Mapping[str, str] = os.environ, *, direct: bool = True, read_only: bool = False
+) -> dict[str, str]:
     """By which libpq reaches the server without any argument.
 
+    `direct`: no pooler stands between, which would refuse settings. Then names mean what PostgreSQL itself means by
+    them, whatever search_path the owner of the database has set; and with `read_only` nothing is changed by accident.
+
     >>> server_environment("host=db1 dbname=app", {"PGHOST": "other", "PGPORT": "5433", "HOME": "/root"})
-    {'PGHOST': 'db1', 'PGPORT': '5433', 'PGDATABASE': 'app'}
+    {'PGHOST': 'db1', 'PGPORT': '5433', 'PGDATABASE': 'app', 'PGOPTIONS': '-c search_path=pg_catalog,pg_temp'}
     """
     found = {name: value for name, value in environ.items() if name.startswith("PG")}
     try:
@@ -43,6 +48,11 @@ def server_environment(conninfo: str, environ: Mapping[str, str] = os.environ) -
         found.pop("PGHOSTADDR", None)
     names = variables()
     found.update({names[key]: value for key, value in given.items() if key in names})
+    if direct:
+        read = ["-c default_transaction_read_only=on"] if read_only else []
+        ours = ["-c search_path=pg_catalog,pg_temp", *read]
+        # The last setting of a name counts: what was given before cannot take ours back.
+        found["PGOPTIONS"] = " ".join([*filter(None, [found.get("PGOPTIONS")]), *ours])
     return found
 
 

@@ -131,7 +131,7 @@ class Looks:
         block = wanted.block
         env = environment(values_environment(block.uses, self.values(block)))
         if self._servers.own is not None:
-            env |= server_environment(self._around.target.conninfo)
+            env |= server_environment(self._around.target.conninfo, direct=self._servers.own.direct, read_only=True)
         ended = run_short(script(text), env, block.timeout_s or DEFAULT_S, self._around.clock)
         return _of_command(ended, wanted.purpose)
 

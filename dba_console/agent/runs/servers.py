@@ -13,7 +13,7 @@ from dba_console.actions.link import Mark, Result
 from dba_console.actions.operator import Operator, Restarted, refuse_other
 from dba_console.clock import Clock
 from dba_console.config import Config
-from dba_console.errors import Refused, Unsupported
+from dba_console.errors import ConsoleError, Refused, Unsupported
 from dba_console.plans.plan import Block
 from dba_console.target import Target
 
@@ -39,6 +39,14 @@ class Server:
     @property
     def planned(self) -> Identity | None:
         return self.operator.planned
+
+    @property
+    def direct(self) -> bool:
+        """Whether no pooler stands between; taken for granted where nobody answers."""
+        try:
+            return self.operator.direct()
+        except ConsoleError:
+            return True
 
     def require(self) -> None:
         """Raises Refused where it is not the server the run was begun on; one that was started anew may be meant."""

@@ -97,10 +97,10 @@ class _Opening:
 
     def hello(self) -> tuple[Hello, Names]:
         """Who answers. Raises ConnectFailed where what answers is not a database."""
-        [answer] = self._ask([Segment("hello", (Command("hello", _sql("hello", OLDEST)),))])
-        if answer.error is not None or not rows_of(answer):
+        [answer] = self._ask([Segment("hello", (_path(), Command("hello", _sql("hello", OLDEST))))])
+        if answer.error is not None or not rows_of(answer, 1):
             raise ConnectFailed("other", "what answers is no database: " + (answer.error or _NOTHING).message)
-        row = rows_of(answer)[0]
+        row = rows_of(answer, 1)[0]
         if row[1] < OLDEST:
             raise ConnectFailed("other", f"PostgreSQL {row[1] // 10000} cannot be watched: 13 and later can")
         return _hello(row), Names(row[5], row[6], row[7].decode())
@@ -109,14 +109,14 @@ class _Opening:
         self.wire.prepared = True
         pid = str(hello.backend_pid).encode()
         manners = Command("session", _sql("session", hello.version_num), (pid, *_limits(self.options)))
-        views, _ = self._ask([Segment("views", (_views(hello),)), Segment("session", (manners,))])
+        _, views = self._ask([Segment("session", (_path(), manners)), Segment("views", (_path(), _views(hello)))])
         locality = prove_local(hello.evidence, self.route, configured=self.options.host_panels)
         return Connection(self.wire, hello, names, locality, None, _progress_sql(views), None)
 
     def pooled(self, hello: Hello, names: Names, through: str) -> Connection:
         self.wire.serial = True
         manners = Command("transaction", _sql("transaction", hello.version_num), _limits(self.options))
-        [views] = self._ask([Segment("views", (_views(hello),))])
+        [views] = self._ask([Segment("views", (_path(), _views(hello)))])
         locality = prove_local(hello.evidence, self.route, through=through, configured=self.options.host_panels)
         told = replace(locality, note=f"{locality.note}; through {through}: {pooler.COST}")
         return Connection(self.wire, replace(hello, seat=POOLED), names, told, through, _progress_sql(views), manners)
@@ -147,13 +147,17 @@ def _hello(row: Row) -> Hello:
     return Hello(pid, version, decode_name(user, codec), superuser, all_stats, evidence, place)
 
 
+def _path() -> Command:
+    return Command("path", _sql("path", OLDEST))
+
+
 def _views(hello: Hello) -> Command:
     return Command("views", _sql("views", hello.version_num))
 
 
 def _progress_sql(views: Answer) -> bytes | None:
     """One query over all progress views; the names were matched by the query against letters and underscores."""
-    found = [name.decode() for (name,) in rows_of(views)]
+    found = [name.decode() for (name,) in rows_of(views, 1)]
     template = _sql("progress", OLDEST).decode()
     return "UNION ALL\n".join(template.replace("{view}", view) for view in chosen_views(found)).encode() or None
 

@@ -25,17 +25,17 @@ COUNTED = book(
     """## Look
 
 ```sql {check}
-select to_regclass('counted') is not null as there
+select to_regclass('public.counted') is not null as there
 ```
 
 ## Count in a table
 
 ```sql {change confirm=type:target}
-insert into counted values ('change')
+insert into public.counted values ('change')
 ```
 
 ```sql {undo confirm=yes}
-delete from counted where what = 'change'
+delete from public.counted where what = 'change'
 ```
 
 ## Count in a file
@@ -52,7 +52,7 @@ echo counted
 ## See both
 
 ```sql {check}
-select count(*) = 1 as one from counted
+select count(*) = 1 as one from public.counted
 ```
 """,
     head='[inputs.file]\ntype = "path"\n',
@@ -94,11 +94,11 @@ FAILING = book(
     """## Done and taken back
 
 ```sql {change confirm=yes}
-create table taken_back(i int)
+create table public.taken_back(i int)
 ```
 
 ```sql {undo confirm=yes}
-drop table taken_back
+drop table public.taken_back
 ```
 
 ## Fails
@@ -114,7 +114,7 @@ ONE_CHANGE = book(
     """## Change
 
 ```sql {change confirm=yes timeout=20s}
-insert into changed values (1)
+insert into public.changed values (1)
 ```
 """,
 )
@@ -124,7 +124,7 @@ WAITING = book(
     """## Wait
 
 ```toml {wait}
-until = "sql: select count(*) > 0 from awaited"
+until = "sql: select count(*) > 0 from public.awaited"
 every = "1s"
 timeout = "1h"
 ```
@@ -132,7 +132,7 @@ timeout = "1h"
 ## Then
 
 ```sql {change confirm=yes}
-insert into awaited values (2)
+insert into public.awaited values (2)
 ```
 """,
 )
@@ -142,11 +142,11 @@ ROWS = book(
     """## Each row
 
 ```sql {preview as=all}
-select what from counted where what like 'row %' and length(what) % 2 = 1
+select what from public.counted where what like 'row %' and length(what) % 2 = 1
 ```
 
 ```sql {change confirm=type:count}
-update counted set what = 'done ' || c.what
+update public.counted set what = 'done ' || c.what
   from jsonb_to_recordset(%(all)s) as c(what text) where counted.what = c.what
 ```
 """,

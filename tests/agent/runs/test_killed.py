@@ -41,7 +41,7 @@ class Story:
     def __init__(self, cluster: Cluster, place: Path) -> None:
         self.cluster, self.place = cluster, place
         self.file = place / "file"
-        cluster.psql("truncate counted")
+        cluster.psql("truncate public.counted")
         place.mkdir()
 
     def life(self, dies: str = "") -> bool:
@@ -85,7 +85,7 @@ class Story:
         told = self.told()
         assert papers.damage is None, papers.damage
         assert papers.ended is not None and papers.ended.state == "done", told
-        assert self.cluster.psql("select count(*) from counted").strip() == "1", told
+        assert self.cluster.psql("select count(*) from public.counted").strip() == "1", told
         assert self.file.read_text() == "once\n", told
         assert all(record.fields["what"] == "retry" for record in papers.records if record.kind == "deviation"), told
 
@@ -94,7 +94,7 @@ class Story:
 def counted(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("create table counted(what text)")
     yield cluster
-    cluster.psql("drop table counted")
+    cluster.psql("drop table public.counted")
 
 
 def test_a_run_survives_a_kill_after_each_kind_of_its_records(counted: Cluster, tmp_path: Path) -> None:

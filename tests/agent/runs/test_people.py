@@ -67,7 +67,7 @@ def test_a_console_that_is_gone_leaves_the_run_waiting(running: RunningAgent, cl
         first.answer(first.question("start"), "yes")
         first.until(lambda: first.view is not None and first.view.waiting is not None, "the wait")
         first.close()
-        cluster.psql("insert into awaited values (1)")
+        cluster.psql("insert into public.awaited values (1)")
         again = Operator.of(running)
         assert [one.run for one in again.runs] == [view.run]
         again.watch(view.run)
@@ -75,9 +75,9 @@ def test_a_console_that_is_gone_leaves_the_run_waiting(running: RunningAgent, cl
         asked = again.question("yes")
         again.answer(asked, "yes")
         again.until(lambda: again.view is not None and again.view.state == "done", "the end")
-        assert cluster.psql("select sum(i) from awaited").strip() == "3"
+        assert cluster.psql("select sum(i) from public.awaited").strip() == "3"
     finally:
-        cluster.psql("drop table awaited")
+        cluster.psql("drop table public.awaited")
 
 
 def test_people_are_told_apart_by_the_login_the_kernel_keeps(tmp_path: Path) -> None:

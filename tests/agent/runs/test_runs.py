@@ -27,7 +27,7 @@ WILLING = answers({"start": "yes", "ack": "y", "*": "="})
 def counted(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("create table counted(what text)")
     yield cluster
-    cluster.psql("drop table counted")
+    cluster.psql("drop table public.counted")
 
 
 def test_a_run_is_walked_to_its_end_and_leaves_its_story(counted: Cluster, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_rehearsal_looks_and_does_nothing(running: RunningAgent, counted: Clus
     view = operator.walk({})
     assert view.state == "done" and "does not promise" in view.ending
     assert operator.asked == []
-    assert counted.psql("select count(*) from counted").strip() == "0" and not (tmp_path / "file").exists()
+    assert counted.psql("select count(*) from public.counted").strip() == "0" and not (tmp_path / "file").exists()
 
 
 def test_no_is_the_default_and_leaves_everything_as_it_is(
@@ -69,7 +69,7 @@ def test_no_is_the_default_and_leaves_everything_as_it_is(
     operator.answer(start, "")
     assert "yes" in operator.refusal().text
     assert operator.walk({"*": "no"}).state == "aborted"
-    assert counted.psql("select count(*) from counted").strip() == "0"
+    assert counted.psql("select count(*) from public.counted").strip() == "0"
 
 
 def test_what_failed_is_taken_back_when_it_is_asked_for(running: RunningAgent, cluster: Cluster) -> None:
@@ -105,7 +105,7 @@ def test_a_run_is_held_still_and_goes_on(running: RunningAgent, cluster: Cluster
         operator.until(lambda: operator.view is not None and operator.view.waiting is not None, "the wait")
         operator.control("pause", reason="lunch")
         operator.until(lambda: operator.view is not None and operator.view.state == "paused", "the pause")
-        cluster.psql("insert into awaited values (1)")
+        cluster.psql("insert into public.awaited values (1)")
         operator.question("choose")
         operator.control("continue")
         view = operator.walk(WILLING)
@@ -113,7 +113,7 @@ def test_a_run_is_held_still_and_goes_on(running: RunningAgent, cluster: Cluster
         operator.control("stop")
         assert operator.refusal().reply_to == view.run
     finally:
-        cluster.psql("drop table awaited")
+        cluster.psql("drop table public.awaited")
 
 
 def test_a_command_is_stopped_with_all_it_started(running: RunningAgent, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_agent_that_ends_in_order_leaves_its_run_to_the_next_which_may_be_ask
             operator.until(lambda: operator.view is not None and operator.view.waiting is not None, "the wait")
             assert running.end() == 0
         assert read_run(Path(first.directory)).records[-1].kind == "run.interrupted"
-        cluster.psql("insert into awaited values (1)")
+        cluster.psql("insert into public.awaited values (1)")
         with agent(cluster.dsn(), tmp_path) as running:
             operator = Operator.of(running)
             operator.client.send(RunResume(run=first.run))
@@ -178,7 +178,7 @@ def test_an_agent_that_ends_in_order_leaves_its_run_to_the_next_which_may_be_ask
             operator.client.send(RunResume(run=first.run))
             assert "no interrupted run" in operator.refusal().text
     finally:
-        cluster.psql("drop table awaited")
+        cluster.psql("drop table public.awaited")
 
 
 def test_a_run_nobody_started_gives_way_to_the_next_one_of_its_operator(
@@ -200,7 +200,7 @@ def test_a_run_nobody_started_gives_way_to_the_next_one_of_its_operator(
 
 
 def test_the_number_of_rows_confirms_a_change_and_another_does_not(running: RunningAgent, counted: Cluster) -> None:
-    counted.psql("insert into counted select 'row ' || i from generate_series(1, 5) i")
+    counted.psql("insert into public.counted select 'row ' || i from generate_series(1, 5) i")
     operator = Operator.of(running)
     operator.begin(ROWS)
     operator.answer(operator.question("start"), "yes")
@@ -209,7 +209,7 @@ def test_the_number_of_rows_confirms_a_change_and_another_does_not(running: Runn
     operator.answer(asked, "4")
     operator.refusal()
     assert operator.walk(WILLING).state == "done"
-    assert counted.psql("select count(*) from counted where what like 'done %'").strip() == "5"
+    assert counted.psql("select count(*) from public.counted where what like 'done %'").strip() == "5"
 
 
 def test_sessions_are_signalled_from_a_screen_through_the_same_gate(running: RunningAgent, cluster: Cluster) -> None:

@@ -60,7 +60,7 @@ def test_a_server_started_anew_is_gone_on_with_only_where_that_was_meant(
         assert "after this run was planned" in asked.text
         operator.answer(asked, "retry")
         assert operator.walk(YES).state == "done"
-    assert cluster.psql("select count(*) from changed").strip() == "1"
+    assert cluster.psql("select count(*) from public.changed").strip() == "1"
 
 
 def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: F
     cluster.psql("create table changed(i int)")
     book = ONE_CHANGE.replace("timeout=20s", "timeout=10s lock_timeout=60s")
     with agent(cluster.dsn(), tmp_path) as running, psycopg.connect(cluster.dsn()) as holder:
-        holder.execute("lock table changed in access exclusive mode")
+        holder.execute("lock table public.changed in access exclusive mode")
         operator, watch = Operator.of(running), running.watch()
         operator.begin(book)
         operator.answer(operator.question("start"), "yes")
@@ -86,7 +86,7 @@ def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: F
         holder.rollback()
         operator.answer(asked, "abort")
         operator.until(lambda: operator.view is not None and operator.view.state == "failed", "the end")
-    assert cluster.psql("select count(*) from changed").strip() == "0"
+    assert cluster.psql("select count(*) from public.changed").strip() == "0"
 
 
 @pytest.mark.root
@@ -107,21 +107,21 @@ def test_nothing_is_done_while_the_disk_takes_no_intent_unless_a_person_says_so(
                 try:
                     operator.answer(asked, "yes")
                     asked = operator.question("journal")
-                    assert cluster.psql("select count(*) from changed").strip() == "0"
+                    assert cluster.psql("select count(*) from public.changed").strip() == "0"
                     goes_on(watch)
                     operator.answer(asked, "in memory")
                     view = operator.until(
                         lambda: operator.view is not None and operator.view.state == "done", "the end"
                     )
                     assert view.journal.startswith("in memory")
-                    assert cluster.psql("select count(*) from changed").strip() == "1"
+                    assert cluster.psql("select count(*) from public.changed").strip() == "1"
                 finally:
                     subprocess.run([freeze, "-u", str(place)], check=True)
                 wait_until(lambda: not read_run(Path(directory)).live, 60, what="the journal let go of")
             papers = read_run(Path(directory))
             assert papers.damage is None and papers.ended is not None
     finally:
-        cluster.psql("drop table changed")
+        cluster.psql("drop table public.changed")
 
 
 def test_a_dropped_line_takes_the_console_and_not_the_run(cluster: Cluster, tmp_path: Path) -> None:
@@ -149,11 +149,11 @@ def test_a_dropped_line_takes_the_console_and_not_the_run(cluster: Cluster, tmp_
             assert operator.walk(YES).state == "done"
         finally:
             operator.close()
-        assert cluster.psql("select count(*) from changed").strip() == "1"
+        assert cluster.psql("select count(*) from public.changed").strip() == "1"
     finally:
         console.kill()
         console.wait()
         for pid in agents or [one.pid for one in list_agents()]:
             os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not list_agents(), 60, what="the agent's end")
-        cluster.psql("drop table changed")
+        cluster.psql("drop table public.changed")

@@ -24,7 +24,7 @@ EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
         (fence("expr {check timeout}", "true"), "9: timeout has no value"),
         (fence("expr {check each}", "true"), "a block check has no attribute 'each' (it is for change)"),
         (fence("expr {check role=admin}", "true"), "role cannot be 'admin'"),
-        (fence("sql {change confirm=maybe}", "delete from t"), "confirm: 'maybe' is not a confirmation"),
+        (fence("sql {change confirm=maybe}", "delete from public.t"), "confirm: 'maybe' is not a confirmation"),
         (fence("toml {action}", "level = 1"), "9: an action has no name"),
         (fence("toml {wait}", "until = 5"), "10: until: 5 is not a test"),
         (fence("toml {wait}", 'hold = "5s"'), "10: a block wait has no key 'hold'"),
@@ -33,7 +33,7 @@ EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
         (fence("toml {manual}", ""), "9: a block manual needs 'text'"),
         (fence("toml {input}", 'type = "int"'), "9: an input needs a name (as in {input as=pid})"),
         (fence("sql {preview as=a-b}", "select 1"), "9: as: 'a-b' is not a name (expressions name it"),
-        (fence("sql {change people=3 confirm=yes}", "delete from t"), "people=3 cannot be asked for"),
+        (fence("sql {change people=3 confirm=yes}", "delete from public.t"), "people=3 cannot be asked for"),
         (fence("sql {check}", ""), "9: the block check is empty"),
         (fence("sh {check}", "<<a\n" * 5000), "9: the block has more than 16000 characters"),
     ],
@@ -99,11 +99,11 @@ def test_durations_and_sizes_are_seconds_and_bytes_in_the_plan() -> None:
     ],
 )
 def test_a_confirmation_says_what_has_to_be_said(written: str, meant: Confirmation) -> None:
-    assert only_block(book(fence(f"sql {{change confirm={written}}}", "delete from t"))).confirm == meant
+    assert only_block(book(fence(f"sql {{change confirm={written}}}", "delete from public.t"))).confirm == meant
 
 
 def test_checks_before_the_first_act_are_asked_before_the_start() -> None:
-    act = fence("sql {change confirm=yes}", "delete from t")
+    act = fence("sql {change confirm=yes}", "delete from public.t")
     plan = plan_of(steps(A=CHECK, B=f"{CHECK}\n\n{act}\n\n{CHECK}", C=CHECK))
     assert [block.leading for _, block in plan.blocks()] == [True, True, False, False, False]
 

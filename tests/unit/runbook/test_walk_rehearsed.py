@@ -30,13 +30,15 @@ def test_an_act_is_told_verbatim() -> None:
     argv = block("a/run", "run", language="toml", settings={"argv": ["pg_dump", "-Fc", "app"]})
     sight = {"exact": "echo 1 > /proc/sys/vm/drop_caches", "count": 1}
     plan = plan_of(
-        step("a", block("a/preview", "preview"), block("a/change", "change", body="drop table t", confirm=TYPED)),
+        step(
+            "a", block("a/preview", "preview"), block("a/change", "change", body="drop table public.t", confirm=TYPED)
+        ),
         step("b", argv, block("b/action", "action", action="drop-caches")),
     )
     looks = {"a/preview": [Seen(rows=({"a": 1},))], "b/action": [Seen(values={"sight": sight})]}
     ending, state, _ = run(plan, World(looks=looks), mode="rehearse")
     told = {block_id: known.note for block_id, known in state.blocks.items()}
-    assert told["a/change"] == "would run on 1 rows: drop table t"
+    assert told["a/change"] == "would run on 1 rows: drop table public.t"
     assert told["a/run"] == "would run: pg_dump -Fc app"
     assert told["b/action"] == "would do: echo 1 > /proc/sys/vm/drop_caches"
     assert ending.text == f"run done: 1 looks taken, 3 acts told and not done; {CAVEAT}"

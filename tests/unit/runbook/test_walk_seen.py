@@ -44,7 +44,12 @@ def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
 
 def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     change = block(
-        "a/change", "change", body="delete from t where age > %(age)s", uses=("age",), confirm=TYPED, title="prune"
+        "a/change",
+        "change",
+        body="delete from public.t where age > %(age)s",
+        uses=("age",),
+        confirm=TYPED,
+        title="prune",
     )
     plan = plan_of(step("a", block("a/preview", "preview"), change, prose="Why.", panels=("locks",)))
     wish = Interrupt(verb="abort", who="ann", reason="later")
@@ -58,7 +63,7 @@ def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     assert (shown.state, shown.current, shown.block, shown.panels) == ("waiting", "a", "a/change", ("locks",))
     assert shown.steps[0].state == "waiting"
     assert [one.state for one in shown.blocks] == ["ok", "waiting"]
-    assert shown.blocks[1].exact == "delete from t where age > %(age)s\n-- age: 5\n-- on 1 row of a/preview"
+    assert shown.blocks[1].exact == "delete from public.t where age > %(age)s\n-- age: 5\n-- on 1 row of a/preview"
     assert shown.table is not None and shown.table.rows == (("1", "x␛[2J"),)
     assert shown.question is not None and shown.question.expects == "db2"
 

@@ -9,7 +9,7 @@ SELECT pg_catalog.set_config(s.name, v.setting, false)
                ('tcp_keepalives_idle', '10'),
                ('tcp_keepalives_interval', '5'),
                ('tcp_keepalives_count', '3'),
-               ('search_path', 'pg_catalog'),
+               ('search_path', 'pg_catalog, pg_temp'),
                ('jit', 'off'),
                ('max_parallel_workers_per_gather', '0'),
                ('pg_stat_statements.track', 'none')) v (name, setting)

@@ -1,6 +1,7 @@
--- The manners of one transaction, for a pooler that lends its connections from transaction to transaction.
-SELECT pg_catalog.set_config('statement_timeout', $1::text, true),
-       pg_catalog.set_config('lock_timeout', $2::text, true),
-       pg_catalog.set_config('search_path', 'pg_catalog', true),
-       pg_catalog.set_config('jit', 'off', true),
-       pg_catalog.set_config('transaction_read_only', 'on', true)
+-- What each transaction begins with, for a pooler that lends its connections from transaction to transaction. No cast
+-- and no operator: their names would be looked up in the search_path that somebody else has set.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('transaction_read_only', 'on', true),
+       pg_catalog.set_config('statement_timeout', $1, true),
+       pg_catalog.set_config('lock_timeout', $2, true),
+       pg_catalog.set_config('jit', 'off', true)

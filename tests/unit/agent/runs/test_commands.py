@@ -39,6 +39,9 @@ def test_a_flood_is_read_and_not_kept() -> None:
     assert code == 0 and len(output) == OUTPUT_LIMIT
 
 
+OWN_NAMES = "-c search_path=pg_catalog,pg_temp"
+
+
 def test_this_program_is_called_by_its_name_in_a_script_and_speaks_english() -> None:
     code, output, errors = short("dba-console --version; echo $LC_ALL $PG_COLOR; echo \"language '$LANGUAGE'\"")
     assert code == 0, errors
@@ -53,7 +56,7 @@ def test_a_command_finds_the_server_of_its_run() -> None:
     )
     assert found == {
         "PGAPPNAME": "x", "PGHOST": "db1", "PGPORT": "5433", "PGDATABASE": "app", "PGUSER": "anna",
-        "PGPASSWORD": "s3cret", "PGSSLMODE": "require",
+        "PGPASSWORD": "s3cret", "PGSSLMODE": "require", "PGOPTIONS": OWN_NAMES,
     }  # fmt: skip
     assert secrets_of("password=s3cret", {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
 
@@ -67,14 +70,22 @@ def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> Non
         "sslmode": ("verify-full", "PGSSLMODE"),
     }  # fmt: skip
     conninfo = " ".join(f"{key}={value}" for key, (value, _) in given.items())
-    assert server_environment(conninfo, {}) == {name: value for value, name in given.values()}
+    assert server_environment(conninfo, {}, direct=False) == {name: value for value, name in given.values()}
     for newer in ("sslcertmode", "require_auth", "load_balance_hosts"):  # since 16, where libpq has them
         assert variables().get(newer) in (None, f"PG{newer.replace('_', '').upper()}")
 
 
 def test_what_libpq_takes_from_no_variable_and_what_is_of_the_console_alone_reaches_no_command() -> None:
     mine = "keepalives=1 tcp_user_timeout=25000 application_name=console client_encoding=UTF8 host=db1"
-    assert server_environment(mine, {"PGAPPNAME": "x"}) == {"PGAPPNAME": "x", "PGHOST": "db1"}
+    found = server_environment(mine, {"PGAPPNAME": "x"}, direct=False)
+    assert found == {"PGAPPNAME": "x", "PGHOST": "db1"}
+
+
+def test_settings_of_the_caller_do_not_take_back_what_names_mean_nor_that_a_check_only_reads() -> None:
+    found = server_environment("options='-c search_path=evil -c work_mem=1MB'", {}, read_only=True)
+    assert found == {
+        "PGOPTIONS": f"-c search_path=evil -c work_mem=1MB {OWN_NAMES} -c default_transaction_read_only=on"
+    }
 
 
 def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:

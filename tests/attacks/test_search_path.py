@@ -1,0 +1,182 @@
+"""The owner of a database has his own functions found before PostgreSQL's: none is called by anything of ours.
+
+What is called runs with the rights of whoever looks, who may be a superuser.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import dba_console
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting, perform, settled
+from tests.actions.test_signal_backend import named
+from tests.background import session
+from tests.cli.console import BUSY_HOST, Console
+from tests.clusters import binaries_of
+from tests.postgres.bouncer import bouncer
+from tests.sql import query
+
+HERE = Path(__file__).resolve().parent
+DATABASE = "shop"
+OWNER = "owner"
+SHIPPED = Path(dba_console.__file__).parent / "runbooks"
+LIMIT_S = 120.0
+PANELS = ("connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions")
+
+
+BOOK = """# Changed
+
+A check, a change and a command.
+
+```toml {runbook}
+id = "book"
+needs = ["server", "psql"]
+```
+
+## Look
+
+```sql {check}
+select count(*) = 1000 from public.orders where note = note
+```
+
+```sh {check}
+test "$(psql -XAtc "select length('abc')")" = 3
+```
+
+## Act
+
+```sql {change confirm=ack}
+update public.orders set note = 'changed' where id = 2
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[Cluster]:
+    with Cluster(binaries_of(None), settings={"autovacuum": "off"}, durable=False) as cluster:
+        query(cluster, f"create role {OWNER} login")
+        query(cluster, f"create database {DATABASE} owner {OWNER}")
+        with psycopg.connect(cluster.dsn(dbname=DATABASE, user=OWNER), autocommit=True) as owner:
+            owner.execute((HERE / "hostile.sql").read_bytes())
+            owner.execute("create table public.orders (id integer primary key, note text)")
+            owner.execute("insert into public.orders select g, 'x' from generate_series(1, 1000) g")
+            owner.execute(f"alter database {DATABASE} set search_path = evil, pg_catalog, public")
+        yield cluster
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    made = Console(tmp_path)
+    made.write_config(BUSY_HOST)
+    yield made
+    for agent in made.run("attach", "--list", "--json", timeout=LIMIT_S).objects():
+        os.kill(agent["pid"], signal.SIGTERM)
+
+
+def calls(cluster: Cluster) -> list[str]:
+    """What of the owner's was called so far."""
+    return [line.partition("EVIL ")[2] for line in cluster.log_text().splitlines() if "LOG:  EVIL " in line]
+
+
+def test_the_ground_is_hostile_to_whoever_does_not_take_care(hostile: Cluster) -> None:
+    before = len(calls(hostile))
+    with psycopg.connect(hostile.dsn(dbname=DATABASE)) as victim:
+        victim.execute("select length('x'), 1::text from pg_class where relname = 'pg_class' limit 1")
+    found = calls(hostile)[before:]
+    assert {"function length", "operator name = name", "view pg_class", "type text"} <= set(found)
+
+
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("show", "DSN"),
+    *(("show", panel, "DSN", "--json") for panel in PANELS),
+    ("check", "DSN", "--watch", "4s"),
+    ("doctor", "DSN"),
+    ("findings", "list", "DSN"),
+    ("record", "DSN", "--for", "4s"),
+    ("dumps", "estimate", "DSN"),
+    ("dumps", "sweep", "DSN", "-j", "1", "--to", "PLACE"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2]))
+def test_no_command_calls_the_owner(
+    command: tuple[str, ...], hostile: Cluster, console: Console, tmp_path: Path
+) -> None:
+    before = len(calls(hostile))
+    given = {"DSN": hostile.dsn(dbname=DATABASE), "PLACE": str(tmp_path)}
+    done = console.run(*(given.get(word, word) for word in command), timeout=LIMIT_S)
+    assert "Traceback" not in done.err and done.code in (0, 1, 2), done
+    assert calls(hostile)[before:] == []
+
+
+@pytest.mark.parametrize("book", sorted(path.stem for path in SHIPPED.glob("*.md")))
+def test_no_shipped_runbook_calls_the_owner_in_a_rehearsal(book: str, hostile: Cluster, console: Console) -> None:
+    before = len(calls(hostile))
+    done = console.run("runbook", "rehearse", book, "--dsn", hostile.dsn(dbname=DATABASE), timeout=LIMIT_S)
+    assert "Traceback" not in done.err, done
+    assert calls(hostile)[before:] == []
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_through_a_pooler_nothing_of_the_owners_is_called_either(mode: str, hostile: Cluster, console: Console) -> None:
+    with bouncer(hostile, mode, admin=False, dbname=DATABASE) as dsn:
+        before = len(calls(hostile))
+        for command in (("show", dsn, "--json"), ("doctor", dsn), ("dumps", "estimate", dsn)):
+            done = console.run(*command, timeout=LIMIT_S)
+            assert done.code == 0, done
+        with closing(Operator(dsn)) as link:
+            assert link.rows("select length('abc') = 3 as same, note::text from public.orders limit 1") == [
+                {"same": True, "note": "x"}
+            ]
+            assert link.act("update public.orders set note = upper(note) where id = 1").count == 1
+        assert calls(hostile)[before:] == []
+
+
+def test_no_act_calls_the_owner(hostile: Cluster) -> None:
+    before = len(calls(hostile))
+    with acting(hostile, dbname=DATABASE) as link, session(hostile, name="victim") as victim:
+        link.act("update public.orders set note = lower(note) where id = 1")
+        asked: dict[str, dict[str, Any]] = {
+            "set-parameter": {"parameter": "work_mem", "value": "5MB"},
+            "vacuum": {"table": "public.orders"},
+            "signal-backend": {"verb": "terminate", "rows": named(link, victim.info.backend_pid), "wait": "60s"},
+        }
+        for name, settings in asked.items():
+            sight, done = perform(ACTIONS[name], link, **settings)
+            assert done.state == "ok", done.text
+            assert settled(ACTIONS[name], link, sight, **settings).state == "ok"
+        link.act("alter system reset all", transaction=False)
+    assert calls(hostile)[before:] == []
+
+
+def test_what_a_document_says_without_a_schema_means_pg_catalog(hostile: Cluster, console: Console) -> None:
+    before = len(calls(hostile))
+    console.write_config(BUSY_HOST)
+    book = console.home / "book.md"
+    book.write_text(BOOK)
+    done = console.run(
+        "runbook", "run", str(book), "--dsn", hostile.dsn(dbname=DATABASE), "--yes", "--plain", timeout=LIMIT_S
+    )
+    assert done.code == 0, done
+    assert calls(hostile)[before:] == []
+    changed = "select note from public.orders where id operator(pg_catalog.=) 2"
+    assert query(hostile, changed, dbname=DATABASE) == "changed"
+
+
+def test_there_is_one_way_to_open_a_connection() -> None:
+    package = Path(dba_console.__file__).parent
+    opening = re.compile(r"psycopg\.connect|Connection\.connect\(|connect_start|PGconn\.connect\(")
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if opening.search(path.read_text())}
+    assert found == {"probes/postgres/connecting.py"}
