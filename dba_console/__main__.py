@@ -36,6 +36,9 @@ def main() -> int:
         from dba_console.cli.stamp import run as stamp
 
         return stamp(arguments[1:])
+    from dba_console.processes import keep_out_others
+
+    keep_out_others()
     if arguments and arguments[0] in COMMANDS:
         from dba_console.cli.app import run
 

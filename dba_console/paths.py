@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from dba_console.errors import ConfigError, PermissionDenied
+from dba_console.trust import foreign
 
 SOCKET_PATH_LIMIT = 107
 """Bytes a unix socket path may have (sizeof sun_path - 1, unix(7))."""
@@ -84,6 +85,8 @@ def private_dir(path: Path) -> Path:
             f"others may write into {path}, so what lies there may be theirs",
             hint=f"name a directory below it, or `chmod go-w {path}`",
         )
+    if (why := foreign(path)) is not None:
+        raise PermissionDenied(f"{why.text}, so what lies in {path} may be theirs", hint=f"`{why.fix}`")
     return path
 
 

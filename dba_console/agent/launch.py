@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,11 @@ from dba_console.agent.client import AgentClient
 from dba_console.agent.lock import TargetLock, socket_path
 from dba_console.config import Config
 from dba_console.errors import ConnectError, ConsoleError, ExitCode
+from dba_console.processes import python
 from dba_console.records import from_json
 from dba_console.target import Target
 
-_COMMAND = [sys.executable, "-m", "dba_console.agent"]
+_COMMAND = python("dba_console.agent")
 START_S = 15.0
 """Seconds a new agent may take until it listens: on a host with stalled disks Python itself loads slowly."""
 POLL_S = 0.05
@@ -111,7 +111,12 @@ def _hear(pipe: int) -> None:
     if not text:
         message = "the agent ended at once" if ready else f"the agent did not start within {START_S:.0f} s"
         raise ConnectError(message, hint=f"its log is {log_path()}")
-    answer = from_json(text, LaunchAnswer)
+    try:
+        answer = from_json(text, LaunchAnswer)
+    except msgspec.DecodeError:
+        raise ConnectError(
+            "the agent did not start: what it said is no answer", hint=f"its log is {log_path()}"
+        ) from None
     if not answer.ok:
         error = ConsoleError(answer.message, hint=answer.hint)
         error.code = ExitCode(answer.code)
@@ -173,9 +178,13 @@ def become(target: Target, config: Config, *, for_s: float | None = None, sessio
     What the command line needed to be read (a parser, help texts) is not carried along for weeks of recording.
     """
     request = _request(target, config)
-    request.foreground, request.for_s, request.sessions = True, for_s, None if sessions is None else str(sessions)
+    request.foreground, request.for_s, request.sessions = (
+        True,
+        for_s,
+        None if sessions is None else str(sessions.absolute()),
+    )
     os.dup2(_memory_file(msgspec.json.encode(request)), 0)
-    os.execve(sys.executable, _COMMAND, _environment())
+    os.execve(_COMMAND[0], _COMMAND, _environment())
 
 
 def _request(target: Target, config: Config) -> LaunchRequest:

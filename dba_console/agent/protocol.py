@@ -286,5 +286,5 @@ class Deframer:
             elif (kind := _KINDS.get(letter)) is not None:
                 try:
                     yield _decoders[kind].decode(payload)
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
                     raise ProtocolError(f"a message that cannot be read: {error}") from error

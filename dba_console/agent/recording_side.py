@@ -96,6 +96,11 @@ class RecordingSide:
             self._start_opening(self._to_open)
 
     @property
+    def trouble(self) -> str | None:
+        """Why there is no recording; None where there is one, or was no time for it yet."""
+        return self._trouble if self._recorder is None else None
+
+    @property
     def recorded_in(self) -> Path | None:
         """Directory of the recording once it is there; None before, and where there can be none."""
         return None if self._recorder is None or self.directory is None else Path(self.directory)

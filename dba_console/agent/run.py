@@ -39,7 +39,7 @@ from dba_console.agent.runs.side import RunSide
 from dba_console.agent.watcher import Watcher
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConsoleError, SessionError
 from dba_console.lean import loaded
 from dba_console.redact import redact
 from dba_console.samples.event import Event
@@ -282,6 +282,8 @@ def _run_locked(
         agent.run(for_s)
     finally:
         agent.close()
+    if foreground and recording.trouble is not None:
+        raise SessionError(f"nothing was recorded: {recording.trouble}", hint="name another directory with --sessions")
     return 0
 
 

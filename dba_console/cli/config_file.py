@@ -22,6 +22,7 @@ from dba_console.cli.config_schema import KeyPath, Problem, dotted, find_problem
 from dba_console.config import Config
 from dba_console.errors import ConfigError
 from dba_console.records import convert
+from dba_console.trust import foreign
 
 DEFAULT = "default"
 
@@ -91,6 +92,8 @@ def sessions_directory(config: Config) -> Path:
 
 
 def _read(file: Path, *, must_exist: bool) -> str | None:
+    if (why := foreign(file)) is not None and file.exists():
+        raise ConfigError(f"{why.text}, so what {file} says may be theirs", hint=f"`{why.fix}`")
     try:
         return file.read_text("utf-8")
     except FileNotFoundError:
@@ -106,7 +109,7 @@ def _read(file: Path, *, must_exist: bool) -> str | None:
 def _parse(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
     lines = key_lines(text)
     if problem := find_problem(values):

@@ -11,6 +11,7 @@ from dba_console.probes.host.context import HostContext
 from dba_console.probes.host.mounts import MountProbe
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.samples.host import Mount, Mounts
+from dba_console.trust import foreign
 
 DEADLINE_S = 1.0
 
@@ -40,6 +41,8 @@ def _refused(directory: Path) -> str | None:
         return f"it belongs to uid {directory.stat().st_uid}"
     if nearest == directory and directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "others may write into it: name a directory below it"
+    if (why := foreign(directory)) is not None:
+        return f"{why.text}: `{why.fix}`"
     if os.statvfs(nearest).f_flag & os.ST_RDONLY:
         return "its file system is read-only"
     return None

@@ -25,6 +25,7 @@ from dba_console.demo.practice import PracticeGround
 from dba_console.demo.rehearsal import CALM_TICKS, Rehearsal, recorded_verdict
 from dba_console.demo.verdict import Verdict, clock_of, sentence_of, severity_of
 from dba_console.errors import ConsoleError, ExitCode, SessionError
+from dba_console.processes import python
 from dba_console.target import make_target
 
 HEADLESS_S = 20.0
@@ -172,7 +173,7 @@ def _start_again(ground: PracticeGround) -> str:
 
 
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "dba_console", *arguments]
+    return [*python("dba_console"), *arguments]
 
 
 def _environment() -> dict[str, str]:

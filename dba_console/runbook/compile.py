@@ -20,6 +20,7 @@ from dba_console.runbook.problems import Problem, Problems, meant
 from dba_console.runbook.reading import read_value
 from dba_console.runbook.refer import referred
 from dba_console.runbook.schema import ALIASES, RUNNABLE, STEP
+from dba_console.trust import foreign
 
 LEADING_ENDS = frozenset({"change", "run", "action", "wait", "choose", "manual", "input", "repeat"})
 """A check after one of these looks at what they made of the world."""
@@ -58,6 +59,13 @@ def check_text(text: str, source: str, actions: Mapping[str, Any] | None = None)
     """Everything that is wrong with a document, or its plan. Never raises."""
     if len(text) > LONGEST:
         return Checked(None, (Problem(line=1, text=f"the document has more than {LONGEST} characters"),))
+    try:
+        return _checked(text, source, actions)
+    except (RecursionError, MemoryError):
+        return Checked(None, (Problem(line=1, text="the document is nested too deeply to be read"),))
+
+
+def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Checked:
     document = parse(text)
     problems = Problems()
     problems.extend(document.problems)
@@ -90,8 +98,11 @@ def _first_hand(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     return tuple(problem for problem in problems if problem.rule not in FOLLOWING)
 
 
-def read_document(path: Path) -> str:
-    """The text of a runbook's file. Raises RunbookError naming it."""
+def read_document(path: Path, *, shipped: bool = False) -> str:
+    """The text of a runbook's file. Raises RunbookError naming it, also where others may have written it: what it says
+    is done with our rights. One that is `shipped` is as trusted as this program."""
+    if not shipped and path.exists() and (why := foreign(path)) is not None:
+        raise RunbookError(f"{path} is not used: {why.text}", hint=f"`{why.fix}`")
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)

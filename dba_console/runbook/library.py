@@ -14,6 +14,7 @@ from dba_console.plans.plan import Plan
 from dba_console.runbook.compile import Checked, check_text, compile_text, read_document
 from dba_console.runbook.problems import Problem, meant
 from dba_console.runbook.reading import NAME
+from dba_console.trust import foreign
 
 SHIPPED = Path(__file__).resolve().parent.parent / "runbooks"
 SUFFIX = ".md"
@@ -80,10 +81,12 @@ class Found(Struct, frozen=True, kw_only=True):
 def entries(directories: Sequence[str] = ()) -> list[Entry]:
     """Every runbook by its name, sorted. `directories` come first, in their order; what they hide is told.
 
-    A directory that cannot be read is passed over; `unreadable` names it.
+    A directory that cannot be read, or that others may write, is passed over; `unreadable` names it.
     """
     found: dict[str, Entry] = {}
     for directory, shipped in [*((Path(os.path.expanduser(one)), False) for one in directories), (SHIPPED, True)]:
+        if not shipped and foreign(directory) is not None:
+            continue
         for path in _documents(directory):
             first = found.get(path.stem)
             if first is None:
@@ -103,7 +106,7 @@ def listed(directories: Sequence[str] = (), actions: Mapping[str, Any] | None = 
 def look(entry: Entry, actions: Mapping[str, Any] | None = None) -> Listed:
     """One runbook of the library, read. Never raises."""
     try:
-        text = read_document(entry.path)
+        text = read_document(entry.path, shipped=entry.shipped)
     except RunbookError as error:
         return Listed(entry=entry, title="", problems=(Problem(line=1, text=error.message),))
     checked = check(entry.path, text, actions)
@@ -137,7 +140,7 @@ def find(name: str, directories: Sequence[str] = ()) -> Found:
     if entry is None:
         hint = f"./{name} for a file of that name" if Path(name).is_file() else meant(name, known, what="there are")
         raise RunbookError(f"no runbook is called {name!r}", hint=hint or "`dba-console runbook list` lists them")
-    return Found(path=entry.path, text=read_document(entry.path), entry=entry)
+    return Found(path=entry.path, text=read_document(entry.path, shipped=entry.shipped), entry=entry)
 
 
 def answering(finding: str, rows: Sequence[Listed]) -> list[Listed]:
@@ -150,8 +153,12 @@ def unreadable(directories: Sequence[str]) -> list[str]:
     """A sentence for each configured directory that cannot be read."""
     sentences = []
     for directory in directories:
+        place = os.path.expanduser(directory)
+        if os.path.isdir(place) and (why := foreign(place)) is not None:
+            sentences.append(f"the runbooks of {directory} (runbooks.path) are not used: {why.text}; `{why.fix}`")
+            continue
         try:
-            os.scandir(os.path.expanduser(directory)).close()
+            os.scandir(place).close()
         except OSError as error:
             sentences.append(f"cannot read the runbooks of {directory} (runbooks.path): {error.strerror}")
     return sentences

@@ -82,7 +82,7 @@ def _read_book(entry: Entry) -> Book:
     from dba_console.runbook.library import check
 
     try:
-        text = read_document(entry.path)
+        text = read_document(entry.path, shipped=entry.shipped)
     except ConsoleError as error:
         return Book(entry.id, entry.id, str(entry.path), "", None, (error.message,))
     checked = check(entry.path, text)

@@ -92,6 +92,7 @@ def lagging(frame: Frame) -> list[Finding]:
 
 def recorded_on(disk: LoopDisk, cluster: Cluster, place: Path) -> AbstractContextManager[RunningAgent]:
     """An agent that tells of its recording when that has lagged, which is to be 5 s behind, for a second."""
+    os.chown(disk.path, os.geteuid(), os.getegid())  # it is made for a server's user
     configured = {"DBA_CONSOLE_AGENT_INTERVAL": "250ms", "DBA_CONSOLE_FINDINGS_CONSOLE_LAGGING_S": "1"}
     return agent(cluster.dsn(), place, extra={**configured, "DBA_CONSOLE_SESSIONS": str(disk.path / "sessions")})
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 from dba_console.clock import Clock
 from dba_console.keeping.launch import INHERITED
+from dba_console.processes import python
 
 OUTPUT_LIMIT = 64 * 1024
 """Bytes of output that are kept; more is read and thrown away, so that the command does not wait for us."""
 DEFAULT_S = 10.0
 """Where the block names no timeout."""
-THIS_PROGRAM = (sys.executable, "-m", "dba_console")
+THIS_PROGRAM = tuple(python("dba_console"))
 _SPEAKS = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "PG_COLOR": "never"}
 """LANGUAGE goes before LC_ALL where that is not plain C (gettext, "The LANGUAGE variable"), and what programs print is
 read."""
@@ -71,7 +72,7 @@ def program(argv: Sequence[str]) -> list[str]:
     """The argv of a command; `dba-console` in its first place is this very program.
 
     >>> program(["dba-console", "--version"])[1:]
-    ['-m', 'dba_console', '--version']
+    ['-P', '-s', '-m', 'dba_console', '--version']
     """
     return [*THIS_PROGRAM, *argv[1:]] if argv and argv[0] == "dba-console" else list(argv)
 

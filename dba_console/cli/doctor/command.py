@@ -10,6 +10,7 @@ import msgspec
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.doctor.check import Check, unknown
+from dba_console.cli.doctor.files import check_files
 from dba_console.cli.doctor.host import HOST, check_host
 from dba_console.cli.doctor.login import terminal_facts
 from dba_console.cli.doctor.report import exit_code, report
@@ -24,6 +25,7 @@ from dba_console.cli.place import mount_of, refused_reason
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.frames.picture import Picture
+from dba_console.paths import runtime_dir, state_dir
 from dba_console.samples.host import Mounts
 from dba_console.samples.postgres import Server
 from dba_console.target import Target
@@ -66,6 +68,9 @@ def gather(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[C
     yield from _host(picture)
     yield from check_terminal(terminal_facts())
     yield from check_tools(shutil.which)
+    yield from check_files(
+        loaded.file, loaded.config.runbooks.path, (sessions_directory(loaded.config), state_dir(), runtime_dir())
+    )
     yield from _sessions(loaded, picture.now("host.mounts", Mounts))
 
 

@@ -1,0 +1,104 @@
+"""What somebody else may write is no configuration, no runbook and no place for a recording."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.trust import foreign
+from tests.cli.console import Console
+from tests.disks import fill, mounted
+
+pytestmark = pytest.mark.root
+NOBODY = 65534
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    made = Console(tmp_path)
+    made.write_config(f'[runbooks]\npath = ["{tmp_path}/books"]\n')
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "mine.md").write_text(BOOK)
+    return made
+
+
+BOOK = """# Mine
+
+A look.
+
+```toml {runbook}
+id = "mine"
+```
+
+## Look
+
+```sh {check}
+touch TOUCHED
+```
+"""
+
+
+def test_nothing_is_said_of_what_only_its_owner_writes(console: Console) -> None:
+    done = console.run("runbook", "list")
+    assert done.code == 0 and "mine" in done.out, done
+    assert foreign(console.config) is None
+    assert foreign("/tmp/not/there/yet") is None
+
+
+@pytest.mark.parametrize(("mode", "said"), [(0o666, "chmod go-w"), (0o620, "chmod g-w")])
+def test_a_configuration_others_may_write_is_refused_with_the_command_that_mends_it(
+    mode: int, said: str, console: Console
+) -> None:
+    console.config.chmod(mode)
+    os.chown(console.config, 0, NOBODY)
+    done = console.run("runbook", "list")
+    assert done.code == 2 and "others may write" in done.err and f"{said} {console.config}" in done.err, done
+
+
+def test_a_configuration_of_another_user_or_below_a_directory_of_theirs_is_refused(console: Console) -> None:
+    os.chown(console.config, NOBODY, 0)
+    assert "belongs to" in console.run("runbook", "list").err
+    os.chown(console.config, 0, 0)
+    console.config.parent.chmod(0o777)
+    done = console.run("runbook", "list")
+    assert done.code == 2 and f"chmod go-w {console.config.parent}" in done.err
+
+
+def test_runbooks_of_a_directory_others_may_write_are_not_used_and_replace_none(console: Console) -> None:
+    books = console.home / "books"
+    (books / "lock-queue.md").write_text(BOOK.replace("mine", "lock-queue"))
+    books.chmod(0o777)
+    listed = console.run("runbook", "list", "--json")
+    rows = {row["id"]: row for row in listed.objects()}
+    assert "mine" not in rows and str(books) not in str(rows["lock-queue"])
+    assert f"chmod go-w {books}" in console.run("runbook", "list").err
+    assert f"chmod go-w {books}" in console.run("doctor", "--json").out
+
+
+def test_a_document_others_may_write_is_not_run(console: Console) -> None:
+    book = console.home / "books" / "mine.md"
+    book.chmod(0o666)
+    for name in ("mine", str(book)):
+        done = console.run("runbook", "rehearse", name)
+        assert done.code != 0 and f"chmod go-w {book}" in done.err, done
+
+
+def test_sessions_below_a_directory_that_others_may_write_are_refused(console: Console) -> None:
+    place = console.home / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    done = console.run("record", "host=/nowhere", "--for", "1s", DBA_CONSOLE_SESSIONS=str(place / "sessions"))
+    assert done.code == 6 and f"chmod go-w {place}" in done.err, done
+    place.chmod(0o1777)
+    assert foreign(place / "sessions") is None, "as in /tmp: only its owner may rename what is in there"
+
+
+def test_a_recording_that_never_began_is_no_success(console: Console, cluster: Cluster, tmp_path: Path) -> None:
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=64k,mode=700") as place:
+        (place / "sessions").mkdir(mode=0o700)
+        fill(place)
+        done = console.run("record", cluster.dsn(), "--for", "2s", "--sessions", str(place / "sessions"))
+    assert done.code == 6 and "nothing was recorded" in done.err, done

@@ -1,0 +1,113 @@
+"""Started in a directory others may write, with an environment of another user: nothing of theirs runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.processes import own_path
+from tests.background import wait_until
+from tests.cli.console import Console
+from tests.sql import query
+
+MODULES = ("nt", "psycopg", "msgspec", "sitecustomize", "usercustomize", "json", "dba_console", "encodings", "sqlite3")
+PROGRAMS = ("pg_dump", "pg_restore", "psql", "pg_config", "bash", "sh", "ionice", "lz4", "ssh", "iostat")
+LIMIT_S = 120.0
+BOOK = """# Where
+
+Which programs are found.
+
+```toml {runbook}
+id = "where"
+needs = ["server", "psql"]
+```
+
+## Look
+
+```sh {check}
+psql -XAtc "select 1" && dba-console --version
+```
+"""
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A directory anybody may write, with modules and programs that tell when they run."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    (tmp_path / "ran").touch()
+    for name in MODULES:
+        (place / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('module {name}\\n')\n")
+    for part in ("dba_console", "dba_console/agent"):
+        (place / part).mkdir()
+        for file in ("__init__.py", "__main__.py"):
+            (place / part / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('package {part}\\n')\n")
+    for name in PROGRAMS:
+        program = place / name
+        program.write_text(f"#!/bin/sh\necho program {name} >>{tmp_path}/ran\n")
+        program.chmod(0o755)
+    place.chmod(0o777)
+    return place
+
+
+def ran(planted: Path) -> list[str]:
+    return (planted.parent / "ran").read_text().splitlines()
+
+
+def started(console: Console, planted: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As the installed command starts it: its own directory first on the path of modules, the planted one current."""
+    environ = console.environ()
+    environ |= {"PATH": f"{planted}:.:{environ['PATH']}", "PYTHONPATH": str(planted)}
+    program = [sys.executable, "-P", "-E", "-m", "dba_console", *arguments]
+    return subprocess.run(
+        program, cwd=planted, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
+        check=False,
+    )  # fmt: skip
+
+
+def test_the_trap_is_one_for_a_program_that_takes_no_care(planted: Path) -> None:
+    environ = {**os.environ, "PATH": f"{planted}:{os.environ['PATH']}"}
+    subprocess.run([sys.executable, "-c", "import nt"], cwd=planted, env=environ, check=True)
+    subprocess.run(["/bin/bash", "-c", "psql"], cwd="/", env=environ, check=True)
+    assert ran(planted) == ["module nt", "program psql"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("record", "DSN", "--for", "2s"), ("show", "DSN"), ("doctor", "DSN"), ("dumps", "estimate", "DSN"),
+        ("dumps", "sweep", "DSN", "-j", "1", "--to", "PLACE"), ("runbook", "rehearse", "BOOK", "--dsn", "DSN"),
+    ],
+    ids=lambda arguments: "-".join(arguments[:2]),
+)  # fmt: skip
+def test_nothing_planted_runs(arguments: tuple[str, ...], planted: Path, cluster: Cluster, tmp_path: Path) -> None:
+    console = Console(tmp_path)
+    book, place = tmp_path / "where.md", tmp_path / "dumps"
+    book.write_text(BOOK)
+    place.mkdir()
+    query(cluster, "create table if not exists public.to_dump as select 1 as n")
+    given = {"DSN": cluster.dsn(), "BOOK": str(book), "PLACE": str(place)}
+    try:
+        done = started(console, planted, *(given.get(word, word) for word in arguments))
+    finally:
+        for agent in console.run("attach", "--list", "--json", timeout=LIMIT_S).objects():
+            os.kill(agent["pid"], signal.SIGTERM)
+            wait_until(lambda pid=agent["pid"]: not Path(f"/proc/{pid}/exe").exists(), LIMIT_S)  # type: ignore[misc]
+        query(cluster, "drop table public.to_dump")
+    assert done.returncode == 0, done
+    assert ran(planted) == []
+
+
+def test_of_a_path_only_directories_are_kept_that_nobody_else_may_write(tmp_path: Path) -> None:
+    mine, open_ = tmp_path / "mine", tmp_path / "open"
+    for place, mode in ((mine, 0o755), (open_, 0o1777)):
+        place.mkdir()
+        place.chmod(mode)
+    kept = own_path(f"{open_}:.::relative:{mine}:/usr/bin:/nowhere").split(":")
+    assert kept[:2] == [str(mine), "/usr/bin"] and str(open_) not in kept and "/nowhere" not in kept
