@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 LONGEST_FIRST = (
-    "runbooks", "incidents", "demo", "faults", "agent", "findings", "cli", "terminal", "screenshots", "actions",
-    "postgres", "keeper", "host", "tui", "unit",
+    "runbooks", "incidents", "demo", "faults", "agent", "findings", "cli", "terminal", "attacks", "screenshots",
+    "actions", "postgres", "keeper", "host", "tui", "unit",
 )  # fmt: skip
 PURE = ("unit", "panels", "walkthrough", "tui")
 

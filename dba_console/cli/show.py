@@ -20,6 +20,8 @@ from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
 from dba_console.errors import ExitCode, UsageError
 from dba_console.frames.model import PANELS, Frame
+from dba_console.frames.picture import Picture
+from dba_console.samples.own import Self
 from dba_console.target import Target, looks_like_conninfo
 from dba_console.units import parse_duration
 
@@ -87,7 +89,8 @@ def run_show(
 ) -> int:
     """Print the panels `count` times, `every_s` seconds apart (once unless one of the two is given).
 
-    Returns 0, or 3 where the server could not be reached and this is not its host's blind mode. Raises ConsoleError.
+    Returns 0, also where no slot is free and this is its host; 4 where the server let nobody in, 3 where it could not
+    be reached. Raises ConsoleError.
     """
     if width is not None and width < NARROWEST:
         raise UsageError(f"{width} columns are too few", hint=f"{NARROWEST} is the least")
@@ -110,13 +113,14 @@ def run_show(
                 printed += 1
                 next_us += int((every_s or 0.0) * 1e6)
                 if left is not None and printed >= left:
-                    return _code(frame)
+                    return _code(frame, view.picture)
             view = live.next()
 
 
-def _code(frame: Frame) -> int:
+def _code(frame: Frame, picture: Picture) -> int:
     if frame.target.state != "disconnected":
         return ExitCode.OK
     sentence, hint = split_note(frame.target.note, "the server does not answer")
     say(f"error: not connected: {sentence}" + (f"\nhint: {hint}" if hint else ""))
-    return ExitCode.CONNECT
+    own = picture.now("self", Self)
+    return ExitCode.PERMISSION if own is not None and own.outage == "auth" else ExitCode.CONNECT

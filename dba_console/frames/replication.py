@@ -83,7 +83,8 @@ def _lag_of_this(panel: Replication, now: postgres.Replication) -> None:
     """
     panel.replay_paused = now.replay_paused
     panel.receiver_status, panel.receiver_host = now.receiver_status, now.receiver_host
-    panel.lag_bytes = behind(now.receive_lsn, now.lsn)
+    # Of a primary that nobody hears, it is not known how far it is ahead.
+    panel.lag_bytes = behind(now.receive_lsn, now.lsn) if now.receiver_status is not None else None
     streaming = now.receiver_status == "streaming"
     panel.lag_s = 0.0 if streaming and panel.lag_bytes == 0 else age_s(now.now_us, now.replay_at)
 

@@ -8,6 +8,7 @@ from dba_console.frames.model import TargetFrame
 from dba_console.frames.picture import Picture
 from dba_console.frames.times import age_s
 from dba_console.samples import host, postgres
+from dba_console.samples.own import Self
 
 _HEARD = ("pg.activity", "pg.locks", "pg.progress", "pg.replication")
 """Parts read every second or two: any of them answered means the connection lives."""
@@ -65,7 +66,7 @@ def _stopped(facts: Facts) -> bool | None:
 
 
 def _state(facts: Facts) -> tuple[str, str | None]:
-    """connected, blind (the host is seen, the server does not let us in), disconnected; with a sentence why."""
+    """connected, blind (the host is seen, and no connection slot is free), disconnected; with a sentence why."""
     picture = facts.picture
     server = facts.server
     # How a server is known to be local is nothing to be told; why it is not, is, as is what a pooler costs.
@@ -76,7 +77,9 @@ def _state(facts: Facts) -> tuple[str, str | None]:
     if "pg.activity" in picture.latest and status in ("timeout", "denied", "unsupported"):
         # The connection is there; it is the answer that is not.
         return "connected", note
-    state = "blind" if is_fresh(picture, "host.titles") else "disconnected"
+    own = picture.now("self", Self)
+    full = own is None or own.outage in (None, "no_slots")
+    state = "blind" if full and is_fresh(picture, "host.titles") else "disconnected"
     return state, _reason(picture) or note
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Input
+from dba_console.runbook.patterns import dear
 from dba_console.runbook.problems import Problems
 from dba_console.runbook.reading import RESULT, read_table
 from dba_console.runbook.schema import INPUT, RUNBOOK
@@ -108,8 +109,12 @@ def _pattern(text: str | None, where: str, line: int, problems: Problems) -> str
         return None
     try:
         re.compile(text)
-    except re.error as error:
+        why = dear(text)
+    except (re.error, RecursionError, OverflowError) as error:
         problems.add(line, f"{where}: the pattern is no regular expression: {error}")
+        return None
+    if why is not None:
+        problems.add(line, f"{where}: the pattern may take for ever to match: it has {why}", "a simpler one")
         return None
     return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import pairwise
 
 from dba_console.plans.plan import Block, Plan
@@ -28,6 +28,30 @@ _BY_AGE = re.compile(r"\bls\b.*\s-\w*[tS]")
 _FIRST = re.compile(r"\s*(?:head|tail)\b")
 _CODE = re.compile(r"\beval\b|\b(?:ba|da|z|k)?sh\s+(?:-\w+\s+)*-\w*c\b")
 _SQL_TEXT = re.compile(r"(?:\s-\w*c|\s--command)[=\s]*\"[^\"]*\$\{?RB_\w+")
+_HOLD_NO_CODE = frozenset({"int", "number", "bool"})
+_ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)\+?=(\"(?:[^\"\\]|\\.)*\"|[^\s;|&]*)")
+_ARITHMETIC = re.compile(r"\(\((?:[^()]|\([^()]*\))*\)\)|\$\[[^\]]*\]")
+_LET = re.compile(r"(?:^|[;&|({]|\b(?:do|then|else)\s)\s*let\s[^;|&]*")
+_SUBSCRIPT = re.compile(r"\b[A-Za-z_]\w*(\[[^\]]*\])(?=[=}+])|\$\{[A-Za-z_]\w*(\[[^\]]*\])|\$\{\w+:(?![-=+?])([^}]*)\}")
+_BRACKETS = re.compile(r"\[\[\s.*?\]\]")
+_COMPARES = re.compile(r"\s-(?:eq|ne|lt|le|gt|ge|v|R)\s")
+_NAMES_VARIABLES = re.compile(
+    r"(?<![\w\"$./-])(declare|typeset|local|export|readonly|read|printf\s+-v|unset|mapfile|readarray|getopts|wait\s+-p|"
+    r"test\s+-[vR]|\[\s+-[vR]|nameref|trap|source|\.|alias|enable|hash|bind|compgen|complete)(\s[^;|&]*)"
+)
+"""Builtins that take an argument for a name, or for code."""
+_REDIRECTION = re.compile(r"\d?[<>]+[&|]?\s*\"(?:[^\"\\]|\\.)*\"")
+_AS_NUMBER = re.compile(r"\s-\w*[in]\w*\s")
+_LANGUAGES = re.compile(
+    r"\b(g?awk|mawk|nawk|sed|perl|python[\d.]*|ruby|jq|node|php|lua|tclsh|expect|bc|dc|ssh|su|runuser|xargs|parallel|watch|"
+    r"find|sqlite3|mysql|psql|gdb|env\s+-S)\b((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^;|&\"'])*)"
+)
+"""Programs whose arguments are texts in a language of their own."""
+_PROGRAM_FIRST = frozenset(
+    {"awk", "gawk", "mawk", "nawk", "sed", "perl", "python", "ruby", "jq", "node", "php", "xargs"}
+)
+_QUOTES = re.compile(r"(?:[\w-]+=)?\"(?:[^\"\\]|\\.)*\"")
+_ALONE = re.compile(r"(?:[\w-]+=)?\"\$\{?\w+\}?\"")
 _QUOTED = re.compile(r"'[^']*'")
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _DOUBLE = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
@@ -77,15 +101,73 @@ def guessed_file(plan: Plan) -> Iterator[Problem]:
 
 def pasted_value(plan: Plan) -> Iterator[Problem]:
     """A value reaches a command as an argument or through the environment, in double quotes. Pasted into code, a name
-    with a quote in it becomes a command."""
+    with a quote in it becomes a command; and bash itself takes values for code in arithmetic, in `[[ … -gt … ]]`, as
+    the name of a variable and by `${…@P}`. What is declared as int, number or bool holds no code."""
+    numbers = frozenset(one.name for one in plan.inputs if one.type in _HOLD_NO_CODE)
     for block in _shells(plan):
+        tainted = _tainted(_without_comments(block.body), numbers)
         for line, text in _lines(block):
-            if pasted := _pasted(text):
+            if pasted := _pasted(text) or taken_for_code(text, tainted):
                 yield Problem(line=line, text=pasted[0], hint=pasted[1])
         for word, quoted, text in _documents(block.body)[1]:
             if not quoted and re.search(r"\$\{?RB_", text):
                 yield Problem(line=block.line, text=f"a value is pasted into the text before {word}",
                               hint="what reads it may take a sign of it for code; give it as an argument")  # fmt: skip
+
+
+def _tainted(code: str, numbers: frozenset[str]) -> frozenset[str]:
+    """Names of variables with a value that was given, or with what was made of one."""
+    found = {name for name in re.findall(r"\bRB_\w+", code) if name.removeprefix("RB_") not in numbers}
+    while True:
+        more = {
+            name
+            for name, value in _ASSIGNED.findall(code)
+            if any(re.search(rf"\$\{{?[#!]?{one}\b", value) for one in found)
+        } - found
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def taken_for_code(text: str, tainted: Set[str]) -> tuple[str, str] | None:
+    """Where bash, or a program with a language of its own, takes the value of such a variable for code.
+
+    >>> taken_for_code('[[ "$RB_v" -gt 5 ]]', {"RB_v"})[0]
+    'arithmetic takes the value of RB_v for code'
+    >>> taken_for_code('test "$RB_v" -gt 5', {"RB_v"})
+    """
+    for name in sorted(tainted):
+        if not re.search(rf"\b{name}\b", text):
+            continue
+        use = rf"\$\{{?[#!]?{name}\b"
+        hint = f'compare by test: test "${name}" -gt 5, which takes numbers alone'
+        for place in (*_ARITHMETIC.findall(text), *_LET.findall(text), *_subscripts(text)):
+            if re.search(rf"\b{name}\b", place):
+                return f"arithmetic takes the value of {name} for code", hint
+        for place in _BRACKETS.findall(text):
+            if re.search(rf"\b{name}\b", place) and _COMPARES.search(place):
+                return f"arithmetic takes the value of {name} for code", hint
+        if re.search(rf"\$\{{!{name}\b|\$\{{{name}[^}}]*@\w\}}", text):
+            return f"${{…}} takes the value of {name} for code", f'write "${name}"'
+        for builtin, arguments in _NAMES_VARIABLES.findall(text):
+            rest = _REDIRECTION.sub("", arguments)
+            if re.search(rf'(?:^|\s)"?{use}', rest) or (_AS_NUMBER.search(rest) and re.search(use, rest)):
+                return f"{builtin} takes the value of {name} for the name of a variable", "name the variable itself"
+        for program, rest in _LANGUAGES.findall(text):
+            runs_first = program.rstrip("0123456789.") in _PROGRAM_FIRST
+            if (runs_first and re.match(rf'(?:\s+-\S+)*\s+"{use}', rest)) or any(
+                re.search(use, quoted) and not _ALONE.fullmatch(quoted) for quoted in _QUOTES.findall(rest)
+            ):
+                return (
+                    f"the value of {name} becomes part of a text that {program} runs",
+                    f'give it as an argument, or read it from the environment (awk: ENVIRON["{name}"])',
+                )
+    return None
+
+
+def _subscripts(text: str) -> Iterator[str]:
+    for match in _SUBSCRIPT.finditer(_QUOTED.sub("''", text)):
+        yield next(filter(None, match.groups()), "")
 
 
 def _pasted(text: str) -> tuple[str, str] | None:

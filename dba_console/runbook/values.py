@@ -12,6 +12,7 @@ import msgspec
 
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.plans.plan import Block, Input, Plan
+from dba_console.runbook.patterns import fits
 from dba_console.runbook.problems import meant
 from dba_console.units import parse_duration, parse_size
 
@@ -225,7 +226,7 @@ def _within(one: Input, value: Any) -> None:
             raise UsageError(f"{one.name}: not above {_written(one.maximum)}", hint=one.help or None)
     if one.choices and value not in one.choices:
         raise UsageError(f"{one.name}: {value!r} is none of {', '.join(one.choices)}")
-    if one.pattern is not None and re.fullmatch(one.pattern, str(value)) is None:
+    if one.pattern is not None and not fits(one.pattern, str(value)):
         raise UsageError(f"{one.name}: {'that' if one.secret else repr(value)} does not have the form {one.pattern}",
                          hint=one.help or None)  # fmt: skip
 
@@ -274,7 +275,7 @@ TYPES: dict[str, str] = {
     "bool": "yes or no",
     "choice": "one of the choices",
     "identifier": "a name of the server's",
-    "relation": "a table's name, with or without its schema",
+    "relation": "a table's name with its schema",
     "database": "a database's name",
     "role": "a role's name",
     "path": "an absolute path",

@@ -9,7 +9,7 @@ from tests.unit.runbook.writing import book, fence, plan_of, rules, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 PREVIEW = fence("sql {preview as=idle}", "select pid, backend_start from pg_stat_activity")
-ACT = fence("sql {change confirm=yes}", "delete from t")
+ACT = fence("sql {change confirm=yes}", "delete from public.t")
 LEAVES = fence("sh {run confirm=yes}", "systemctl restart app")
 PATH = '[inputs.path]\ntype = "path"\n'
 WHO = '[inputs.who]\ntype = "role"\n'
@@ -64,15 +64,15 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "pasted-sql": [
         (book(fence("sql {check}", "select '{{name}}' = 'a'")),
          book(fence("sql {check}", "select '{1}'::int[] = '{1}'"))),
-        (book(fence("sql {check}", "select x = '%(who)s' from t"), head=WHO),
-         book(fence("sql {check}", "select x = %(who)s from t"), head=WHO)),
+        (book(fence("sql {check}", "select x = '%(who)s' from public.t"), head=WHO),
+         book(fence("sql {check}", "select x = %(who)s from public.t"), head=WHO)),
         (book(fence("sql {check}", "select true from \"%(who)s\""), head=WHO),
          book(fence("sql {check}", "select true from %(who)I"), head=WHO)),
-        (book(fence("sql {check}", "select x = :who from t")),
-         book(fence("sql {check}", "select x::text = 'a' from t"))),
-        (book(fence("sql {check}", "select x = :'who' from t")),
+        (book(fence("sql {check}", "select x = :who from public.t")),
+         book(fence("sql {check}", "select x::text = 'a' from public.t"))),
+        (book(fence("sql {check}", "select x = :'who' from public.t")),
          book(fence("sql {check}", "select ':who' = '' -- :x"))),
-        (book(fence("sql {check}", "select x = %s from t")),
+        (book(fence("sql {check}", "select x = %s from public.t")),
          book(fence("sql {check}", "select format('%s', 1) = '1'"))),
     ],
     "unbound-command": [
@@ -83,30 +83,40 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(fence("sql {check}", "do $$ begin null; end $$")), book(fence("sql {check}", "-- all\n(select true)"))),
         (book(fence("sql {check}", "copy t to '/x'")), book(fence("sql {check}", "select e'\\' drop table :x' = ''"))),
         (book(fence("sql {check}", "select pg_terminate_backend(1)")),
-         book(fence("sql {check}", "select query <> 'drop table' from t"))),
-        (book(fence("sql {preview}", "delete from t returning a")),
-         book(fence("sql {preview}", "select updated from t"))),
-        (book(fence("expr {check done=\"sql: drop table t\"}", "memory.free_bytes > 1")),
+         book(fence("sql {check}", "select query <> 'drop table' from public.t"))),
+        (book(fence("sql {preview}", "delete from public.t returning a")),
+         book(fence("sql {preview}", "select updated from public.t"))),
+        (book(fence("expr {check done=\"sql: drop table public.t\"}", "memory.free_bytes > 1")),
          book(fence("expr {check done=\"sql: select true\"}", "memory.free_bytes > 1"))),
     ],
+    "no-schema": [
+        (book(fence("sql {change confirm=yes}", "update orders set note = ''")),
+         book(fence("sql {change confirm=yes}", "update public.orders set note = 'delete from t'"))),
+        (book(fence("sql {check}", "with a as (select 1) select true from a join b on true")),
+         book(fence("sql {check}", "with a as (select 1) select true from a join pg_class on true"))),
+        (book(fence("sql {change confirm=yes}", "create table t(i int)")),
+         book(fence("sql {check}", "select count(*) > 0 from generate_series(1, 2)"))),
+        (book(fence("sql {check}", "select true from \"Odd name\"")),
+         book(fence("sql {check}", "select extract(day from now()) > 1 or a is distinct from b from (select 1) v"))),
+    ],
     "several-statements": [
-        (book(fence("sql {change confirm=yes}", "delete from a; delete from b")),
-         book(fence("sql {change confirm=yes}", "delete from a where b = ';'; -- ; all"))),
+        (book(fence("sql {change confirm=yes}", "delete from public.a; delete from public.b")),
+         book(fence("sql {change confirm=yes}", "delete from public.a where b = ';'; -- ; all"))),
     ],
     "own-transaction": [
         (book(fence("sql {change confirm=yes}", "-- all\nCommit")),
          book(fence("sql {change transaction=no confirm=yes}", "rollback prepared 'x'"))),
     ],
     "unconfirmed": [
-        (book(fence("sql {change}", "delete from t")), book(ACT)),
+        (book(fence("sql {change}", "delete from public.t")), book(ACT)),
         (book(fence("sh {run}", "restart")), book(fence("sh {run role=monitor}", "pg_amcheck"))),
         (book(fence("toml {action drop-caches}", "level = 1")),
          book(fence("toml {confirm type:target}"), fence("toml {action drop-caches}", "level = 1"))),
         (book(fence("toml {confirm}")), book(fence("toml {confirm yes}"))),
     ],
     "nothing-to-count": [
-        (book(fence("sql {change confirm=type:count}", "delete from t")),
-         book(PREVIEW, fence("sql {change confirm=type:count}", "delete from t where a in (select %(rows)s)"))),
+        (book(fence("sql {change confirm=type:count}", "delete from public.t")),
+         book(PREVIEW, fence("sql {change confirm=type:count}", "delete from public.t where a in (select %(rows)s)"))),
     ],
     "undo-past-no-return": [
         (book(LEAVES, UNDO, heading="A {point_of_no_return}"), book(LEAVES, UNDO)),
@@ -114,16 +124,16 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "half-an-undo": [
         (steps(A=f"{LEAVES}\n\n{UNDO}", B=LEAVES), steps(A=f"{LEAVES}\n\n{UNDO}", B=f"{LEAVES}\n\n{UNDO}")),
         (steps(A=f"{LEAVES}\n\n{UNDO}", B=ACT),
-         steps(A=f"{LEAVES}\n\n{UNDO}", B=fence("sql {change confirm=yes undo=none}", "delete from t"))),
+         steps(A=f"{LEAVES}\n\n{UNDO}", B=fence("sql {change confirm=yes undo=none}", "delete from public.t"))),
     ],
     "guarded-by-nothing": [
-        (book(fence("sql {change role=monitor confirm=yes}", "delete from t")), book(ACT)),
+        (book(fence("sql {change role=monitor confirm=yes}", "delete from public.t")), book(ACT)),
     ],
     "preview-unused": [
-        (book(fence("sql {change each confirm=yes}", "delete from t")),
-         book(PREVIEW, fence("sql {change each confirm=yes}", "delete from t where a = %(pid)s"))),
-        (book(fence("sql {change of=other confirm=yes}", "delete from t")),
-         book(PREVIEW, fence("sql {change of=idle confirm=yes}", "delete from t"))),
+        (book(fence("sql {change each confirm=yes}", "delete from public.t")),
+         book(PREVIEW, fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s"))),
+        (book(fence("sql {change of=other confirm=yes}", "delete from public.t")),
+         book(PREVIEW, fence("sql {change of=idle confirm=yes}", "delete from public.t"))),
     ],
     "unbounded-wait": [
         (book(until("")), book(until('timeout = "5m"'))),
@@ -159,8 +169,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(fence("sql {check}", "select %(who)s = ''"), head=WHO)),
         (book(fence("sh {check}", "a \"$RB_pth\""), fence("sh {check}", "a \"$RB_path\""), head=PATH),
          book(fence("sh {check}", "a \"$RB_path\""), head=PATH)),
-        (book(fence("sh {check}", "a $((1 / RB_pth))"), fence("sh {check}", "a \"$RB_path\""), head=PATH),
-         book(fence("sh {check}", "a $((1 / RB_path))"), head=PATH)),
+        (book(fence("sh {check}", "a \"${RB_pth:-}\""), fence("sh {check}", "a \"$RB_path\""), head=PATH),
+         book(fence("sh {check}", "a \"${RB_path:-}\""), head=PATH)),
         (book(fence("toml {wait}", 'hold_for = "%(long)s"')), book(fence("toml {wait}", 'hold_for = "5m"'))),
     ],
     "no-braces": [
@@ -192,3 +202,34 @@ def test_an_input_without_use_is_told_on_its_own_line() -> None:
 def test_a_finding_nobody_raises_is_told_on_the_line_that_names_it() -> None:
     (line,) = told(book(CHECK, head='answers = ["reclaim-stal"]\n'))
     assert line.startswith("5: ") and "did you mean reclaim-stall?" in line
+
+
+TAKEN = (
+    '[[ "$RB_path" -gt 5 ]]', "(( RB_path > 5 ))", 'let "x = $RB_path"', 'test -v "$RB_path"', 'printf -v "$RB_path" x',
+    'declare "$RB_path=1"', 'read -r "$RB_path" <x', 'echo "${RB_path@P}"', 'awk "BEGIN{print $RB_path}"',
+    'echo "$((RB_path + 1))"', 'a["$RB_path"]=1', 'echo "${a[$RB_path]}"', 'echo "${!RB_path}"',
+    'local -i n="$RB_path"',
+    'sed "s/$RB_path/x/" f', 'ssh host "ls $RB_path"', 'sed "$RB_path" f', 'echo "${x:$RB_path}"', '[ -v "$RB_path" ]',
+    'declare -n r="$RB_path"', 'unset "$RB_path"', '. "$RB_path"', 'x="$RB_path"; [[ $x -gt 5 ]]',
+    'x="$RB_path"; y="$x"; echo "$((y))"',
+)  # fmt: skip
+NOT_TAKEN = (
+    'test "$RB_path" -gt 5', '[[ -n "$RB_path" ]]', 'export X="$RB_path"', 'awk -v x="$RB_path" "{print}" f',
+    """awk 'BEGIN{print ENVIRON["RB_path"]}'""", 'find "$RB_path" -type f', 'cp "$RB_path" /x; [[ $n -gt 5 ]]',
+    'ssh "$RB_path" uptime', 'echo "${RB_path:-x}"', 'PATH="${RB_path:+$RB_path:}$PATH"', 'echo "${RB_path:0:3}"',
+    'read x <"$RB_path"', 'each=$(expr 8 / "$RB_path"); echo $((each + 1))',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", TAKEN)
+def test_what_takes_a_value_for_code_is_refused(code: str) -> None:
+    assert "pasted-value" in rules(book(fence("sh {check}", code), head=PATH))
+
+
+@pytest.mark.parametrize("code", NOT_TAKEN)
+def test_what_takes_a_value_as_a_value_passes(code: str) -> None:
+    assert "pasted-value" not in rules(book(fence("sh {check}", code), head=PATH))
+
+
+def test_a_number_holds_no_code() -> None:
+    assert rules(book(fence("sh {check}", '[[ "$RB_n" -gt 5 ]]'), head=N)) == set()

@@ -1,0 +1,86 @@
+"""Documents made to hang, to exhaust or to end whoever reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dba_console.agent.protocol import Deframer, Note, ProtocolError, pack
+from dba_console.runbook.compile import check_text
+from dba_console.runbook.patterns import LONGEST_VALUE, dear, fits
+from tests.cli.console import Console
+from tests.unit.runbook.writing import book, fence
+
+CHECK = fence("expr {check}", "memory.free_bytes > 1")
+
+DEEP = {
+    "arrays in its head": "x = " + "[" * 5_000,
+    "tables in its head": ".".join("a" * 5_000) + " = 1",
+}
+EXPRESSIONS = {
+    "not": "not " * 3_500 + "true", "sums": "1+" * 7_500 + "1 > 0", "signs": "-" * 14_000 + "1 < 0",
+    "brackets": "(" * 6_000 + "1" + ")" * 6_000 + " > 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("head", DEEP.values(), ids=DEEP.keys())
+def test_a_head_nested_without_end_is_a_problem_of_the_document(head: str) -> None:
+    assert check_text(book(CHECK, head=head + "\n"), "book.md").problems
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
+def test_an_expression_nested_without_end_is_a_problem_of_the_document(text: str) -> None:
+    assert check_text(book(fence("expr {check}", text)), "book.md").problems
+
+
+def test_one_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: Path) -> None:
+    console = Console(tmp_path)
+    console.write_config(f'[runbooks]\npath = ["{tmp_path}/books"]\n')
+    (tmp_path / "books").mkdir()
+    for number, head in enumerate(DEEP.values()):
+        (tmp_path / "books" / f"deep-{number}.md").write_text(book(CHECK, head=head + "\n"))
+    done = console.run("runbook", "list")
+    assert "lock-queue" in done.out and "deep-1" in done.out and "itself failed" not in done.err, done
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|a)*b",
+        "(a|ab)*c",
+        "(?:x+x+)+y",
+        "a*a*a*a*a*b",
+        r"(.*)\1",
+        "(a?)*b",
+        "a?" * 30 + "a" * 30,
+        "(" * 900,
+    ],
+)
+def test_a_pattern_that_may_take_for_ever_is_refused(pattern: str) -> None:
+    head = f'[inputs.v]\ntype = "text"\npattern = {msgspec.json.encode(pattern).decode()}\n'
+    used = fence("sh {check}", 'a "$RB_v"')
+    assert any("pattern" in problem.text for problem in check_text(book(used, head=head), "book.md").problems)
+
+
+def test_patterns_as_they_are_written_pass_and_match_only_what_is_short() -> None:
+    for pattern in (
+        "[a-z][a-z0-9_]{0,62}",
+        r"\d+(\.\d+)?",
+        r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}"[:0] or r"v\d+\.\d+",
+        r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}",
+        "a|b|c",
+    ):
+        assert dear(pattern) is None, pattern
+    assert fits("a*", "a" * LONGEST_VALUE) and not fits("a*", "a" * (LONGEST_VALUE + 1))
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\xd9\x02\xff\xfe", b"\x91" * 1_000_000, b"\xdf\xff\xff\xff\xff", b"\x81\xa4text\xd9\x01\xff"]
+)
+def test_a_frame_that_cannot_be_decoded_is_an_error_of_the_protocol(payload: bytes) -> None:
+    letter = pack(Note(text="x"))[4:5]
+    with pytest.raises(ProtocolError):
+        list(Deframer().feed((len(payload) + 1).to_bytes(4, "big") + letter + payload))
