@@ -2,6 +2,10 @@
 
 Nothing here knows where text goes; whoever writes text that came from a connection string, an error of libpq or a
 query calls `redact` first. Passing text twice changes nothing.
+
+Two ways lead to a secret. In SQL a statement that names a password, a token or a key by a word of its own (a keyword, a
+column, a function, an argument) has all its literals masked: which of them is the secret, only the server knows. In all
+other text a secret is what stands behind its name and a sign of assignment, or where a program is known to take it.
 """
 
 from __future__ import annotations
@@ -11,38 +15,111 @@ import re
 MASK = "********"
 
 _QUOTED = (
-    r"""\*{8}(?=['"\s,;&)]|$)|"""  # masked already
+    r"""\*{8}(?!\w)|"""  # masked already
     r"""''(?=[^\s'])(?:[^'\\]|\\.|'(?!'))*(?:''|$)"""  # as it stands within a literal of SQL, its quotes doubled
     r"""|\\'(?:[^'\\]|\\[^'])*(?:\\'|$)"""  # the same in an E'' literal
     r"""|'(?:[^'\\]|\\.|'')*(?:'|$)"""  # the server cuts long statements: there may be no end
     r"""|"(?:[^"\\]|\\.)*(?:"|$)"""
 )
-_NAMED = r"\w*(?:passw(?:or)?d|passphrase|secret(?:[_-][\w-]*key)?|access[_-]?key|api[_-]?key|auth[_-]?token)"
+_WORD = (
+    r"passw(?:or)?ds?|passwd|pwd|passphrase|passcode|secret|credentials?|"
+    r"(?:auth|access|session|bearer|refresh|api|my|id)[_-]?tokens?|"
+    r"(?:access|secret|api|private|signing|encryption|master|account|shared)[_-]?key"
+)
+_NAMED = rf"[\w-]*(?:{_WORD}|secret[_-][\w-]*key|(?<![^\W_])token)"
+"""A name that says it: also as a part of a longer one, as in PGPASSWORD or AWS_SECRET_ACCESS_KEY."""
+_BARE = r"(?:[^\s,;&)'\"]|[,;&)](?![\s'\"]|$|[\w-]+[=:]))+"
+"""A value without quotes: to a blank, or to a sign behind which another one begins."""
+_SCHEME = r"(?:bearer|basic|token|digest|apikey|negotiate)"
+_NAMES = (
+    "passw", "passphrase", "passcode", "pwd", "secret", "credential", "token", "access_key", "access-key", "accesskey",
+    "api_key", "api-key", "apikey", "private_key", "private-key", "privatekey", "signing_key", "signing-key",
+    "encryption_key", "encryption-key", "master_key", "master-key", "account_key", "account-key", "shared_key",
+    "shared-key",
+)  # fmt: skip
+_ASSIGNED = r"[\"']?\s*(?:=>|:=|=|:(?![:/]))\s*"
 _PATTERNS = (
-    # keyword/value conninfo, environment and options: password=..., PGPASSWORD='...', sslpassword=..., --password=...
-    (re.compile(rf"(?i)\b({_NAMED}\s*=\s*)({_QUOTED}|[^\s,;&)]+)", re.S), rf"\1{MASK}"),
-    # options of commands, as in archive_command: --password secret, curl -u user:secret
-    (re.compile(rf"(?i)(--{_NAMED}\s+)({_QUOTED}|[^\s,;&)]+)", re.S), rf"\1{MASK}"),
-    (re.compile(r"(\s(?:-u|--user|--proxy-user)(?:\s+|=)?['\"]?[^\s:'\"]+:)([^\s'\"]+)"), rf"\1{MASK}"),
-    # URI userinfo: postgresql://user:secret@host
-    (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s/@]+)(@)"), rf"\1{MASK}\3"),
-    # SQL: PASSWORD 'secret', ENCRYPTED PASSWORD 'md5...', also E'', U&'' and dollar quotes
+    # keyword/value conninfo, environment, options, JSON, YAML, headers, named arguments
     (
+        _NAMES,
         re.compile(
-            r"(?i)(\bpassword(?:\s|/\*(?:[^*]|\*(?!/))*\*/)+)((?:e|u&)?'(?:[^'\\]|\\.|'')*'?|\$(\w*)\$.*?(?:\$\3\$|$))",
+            rf"(?i)((?:{_WORD}|secret[_-][\w-]*key|token){_ASSIGNED}(?:{_SCHEME}\s+)?)({_QUOTED}|{_BARE})", re.S
+        ),
+        rf"\1{MASK}",
+    ),
+    (
+        ("authorization",),
+        re.compile(rf"(?i)\b((?:proxy-)?authorization{_ASSIGNED}[\"']?(?:{_SCHEME}\s+)?)({_BARE})"),
+        rf"\1{MASK}",
+    ),
+    (("-key:", "-key :"), re.compile(r"(?i)(-key\s*:\s*)((?=\S*\d)[^\s'\"]{8,})"), rf"\1{MASK}"),
+    (("bearer ", "basic "), re.compile(r"(?i)\b((?:bearer|basic)\s+)([A-Za-z0-9._~+/=-]{6,})"), rf"\1{MASK}"),
+    # options of commands, as in archive_command: --password x, curl -u user:x, sshpass -p x, mysql -px
+    (_NAMES, re.compile(rf"(?i)(--{_NAMED}\s+)({_QUOTED}|{_BARE})", re.S), rf"\1{MASK}"),
+    (
+        (" -u", "-user"),
+        re.compile(r"(\s(?:-u|--user|--proxy-user)(?:\s+|=)?['\"]?[^\s:'\"]+:)([^\s'\"]+)"),
+        rf"\1{MASK}",
+    ),
+    (("sshpass",), re.compile(rf"(\bsshpass\s+(?:-[ePv]\s+)*-p\s*)({_QUOTED}|\S+)"), rf"\1{MASK}"),
+    (
+        ("mysql", "mariadb"),
+        re.compile(rf"(\b(?:mysql|mariadb)[\w-]*\b[^|;&]*?\s-p)({_QUOTED}|[^\s-]\S*)"),
+        rf"\1{MASK}",
+    ),
+    # URI userinfo: postgresql://user:secret@host, to the last @ before the path; https://token@host; cut short
+    (("://",), re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s/]+)(@)"), rf"\1{MASK}\3"),
+    (("://",), re.compile(r"(?i)(\b(?:https?|git|ftps?|s3|ssh)://)([^\s:/@]{12,})(@)"), rf"\1{MASK}\3"),
+    (
+        ("://",),
+        re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]+:)(?!\d{1,5}$)(?!\*{8}$)([^\s/@]+)$"),
+        rf"\1{MASK}",
+    ),
+    # SQL in other text: PASSWORD 'secret', ENCRYPTED PASSWORD 'md5...', also E'', U&'' and dollar quotes
+    (
+        ("password",),
+        re.compile(
+            r"(?i)(\bpassword(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*\n)+)"
+            r"((?:e|u&)?'(?:[^'\\]|\\.|'')*'?(?:\s*\n\s*'(?:[^']|'')*'?)*|\$(\w*)\$.*?(?:\$\3\$|$))",
             re.S,
         ),
         rf"\1'{MASK}'",
     ),
     # stored verifiers wherever they stand
-    (re.compile(r"\bSCRAM-SHA-256\$\d+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+"), MASK),
-    (re.compile(r"\bmd5[0-9a-f]{32}\b"), MASK),
+    (
+        ("scram-sha",),
+        re.compile(r"\bSCRAM-SHA-256\$\d+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+"),
+        MASK,
+    ),
+    (("md5",), re.compile(r"\bmd5[0-9a-f]{32}\b"), MASK),
 )
+"""Each with what a text has that it may match, in small letters: a search costs far more, and statements are asked for
+each second."""
 _HINTS = (
-    "passw", "passphrase", "secret", "access_key", "access-key", "accesskey", "api_key", "api-key", "apikey", "token",
-    "://", " -u", "-user", "scram-sha", "md5",
+    "passw", "phrase", "passc", "pwd", "secret", "credential", "token", "key", "bearer ", "basic ", "authorization",
+    "://", " -u", "-user", "sshpass", "mysql", "mariadb", "scram-sha", "md5", "crypt", "pgp_sym", "hmac", "gen_salt",
 )  # fmt: skip
-"""Text without any of these holds nothing to mask. Asked of every statement each second: a search costs far more."""
+"""Text without any of these holds nothing to mask: what is asked first, of every text."""
+_STATEMENTS = (*_NAMES, "crypt", "pgp_sym", "hmac", "gen_salt")
+"""What a statement has that may carry a secret."""
+_SQL = re.compile(
+    r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|\()*(?:select|insert|update|delete|merge|with|values|alter|create|set|call|do|"
+    r"copy|prepare|execute|explain|import|comment|security|begin|declare|perform|truncate|grant|table)\b"
+)
+"""How a text begins that is SQL."""
+_TOKEN = re.compile(
+    r"""(?six)
+    (?P<comment> --[^\n]* | /\*.*?(?:\*/|$) )
+    | (?P<literal> (?:\b e '(?:[^'\\]|\\.|'')*(?:'|$)) | (?:\b (?:u&|b|x|n))? '(?:[^']|'')*(?:'|$) )
+    | (?P<dollar> \$(?P<tag>(?:[a-z_]\w*)?)\$ (?P<body>.*?) (?:\$(?P=tag)\$|$) )
+    | (?P<name> "(?:[^"]|"")*(?:"|$) | [^\W\d][\w$]* )
+    | (?P<end> ; )
+    """
+)
+_TELLS = re.compile(
+    rf"(?i)(?:^|[\"_.])(?:\w*(?:{_WORD})\w*|\w*token|\w*crypt\w*|pgp_sym\w*|hmac|gen_salt)(?:[\"_.\d]|$)"
+)
+"""A word of a statement that carries a secret."""
 
 
 def redact(text: str) -> str:
@@ -52,10 +129,46 @@ def redact(text: str) -> str:
     ('host=db password=******** user=app', 'postgresql://app:********@db/x')
     >>> redact("ALTER ROLE app PASSWORD 'it''s'")
     "ALTER ROLE app PASSWORD '********'"
+    >>> redact("insert into users (name, password) values ('bob', 's3cret'); select 'seen'")
+    "insert into users (name, password) values ('********', '********'); select 'seen'"
     """
     lowered = text.lower()
-    if not any(hint in lowered for hint in _HINTS):
+    if not any(one in lowered for one in _HINTS):
         return text
-    for pattern, replacement in _PATTERNS:
-        text = pattern.sub(replacement, text)
+    if any(one in lowered for one in _STATEMENTS) and _SQL.match(text):
+        text = _without_literals(text)
+    for hints, pattern, replacement in _PATTERNS:
+        if any(one in lowered for one in hints):
+            text = pattern.sub(replacement, text)
     return text
+
+
+def _without_literals(text: str) -> str:
+    """The literals of each statement masked that carries a secret; what stands in dollar quotes may be SQL itself."""
+    parts: list[str] = []
+    held: list[tuple[int, int, str]] = []
+    begun = carries = 0
+
+    def finish(until: int) -> None:
+        at = begun
+        for start, end, body in held:
+            parts.append(text[at:start])
+            parts.append(f"'{MASK}'" if carries else body)
+            at = end
+        parts.append(text[at:until])
+
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup if token.lastgroup not in ("tag", "body") else "dollar"
+        if kind == "name":
+            carries |= _TELLS.search(token[0]) is not None
+        elif kind == "literal":
+            held.append((token.start(), token.end(), token[0]))
+        elif token["dollar"] is not None:
+            inner = token["body"]
+            body = token[0] if not inner else token[0].replace(inner, _without_literals(inner), 1)
+            held.append((token.start(), token.end(), body))
+        elif kind == "end":
+            finish(token.end())
+            begun, carries, held = token.end(), 0, []
+    finish(len(text))
+    return "".join(parts)
