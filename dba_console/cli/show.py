@@ -66,7 +66,9 @@ def split_words(words: Sequence[str], config: Config) -> tuple[list[str], str | 
         if not looks_like_conninfo(word) and word not in config.targets:
             raise _neither(word, [*PANELS, *config.targets])
     if len(others) > 1:
-        raise UsageError(f"one server at a time, not {len(others)}")
+        parts = all("=" in word for word in others)
+        hint = f"quote a connection string of several parts: '{' '.join(others)}'" if parts else None
+        raise UsageError(f"one server at a time, not {len(others)}", hint=hint)
     return names, others[0] if others else None
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dba_console.frames.picture import Picture
-from dba_console.probes.postgres.failures import HINTS
+from dba_console.probes.postgres.failures import HINTS, KINDS
 from dba_console.samples.own import Self
 
-_KINDS = {hint: kind for kind, hint in HINTS.items() if hint is not None}
 _NOT_YET = "not connected yet"
 """The first tick of an agent: nothing has been tried."""
 
@@ -53,9 +52,9 @@ def outage_of(picture: Picture) -> Outage | None:
     note = server.part.note or ""
     if note == _NOT_YET or server.part.at_us < sessions.part.at_us - 1_000_000:
         return None  # an answer that could not be read is no outage
-    hint = next((hint for hint in _KINDS if note.endswith(hint)), None)
+    hint = next((hint for hint in KINDS if note.endswith(hint)), None)
     text = note.removeprefix("lost: ") if hint is None else note.removesuffix(hint).removesuffix(": ")
     own = picture.now("self", Self)
     if own is not None and own.outage in HINTS:
         return Outage(own.outage, text, hint, own.refused_by)
-    return Outage("lost" if note.startswith("lost: ") else _KINDS.get(hint or "", "other"), text, hint)
+    return Outage("lost" if note.startswith("lost: ") else KINDS.get(hint or "", "other"), text, hint)

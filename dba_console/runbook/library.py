@@ -134,7 +134,8 @@ def find(name: str, directories: Sequence[str] = ()) -> Found:
     """
     if "/" in name or name.endswith(SUFFIX):
         path = Path(os.path.expanduser(name))
-        return Found(path=path, text=read_document(path))
+        shipped = path.resolve().is_relative_to(SHIPPED.resolve())
+        return Found(path=path, text=read_document(path, shipped=shipped))
     known = {entry.id: entry for entry in entries(directories)}
     entry = known.get(name)
     if entry is None:

@@ -62,7 +62,7 @@ def check_privileges(server: Server) -> Iterator[Check]:
     )  # fmt: skip
     yield _granted(
         "pg_signal_backend", server.signal_backend or server.superuser, role,
-        lost="cancelling or ending other users' sessions from psql; this console only reads",
+        lost="cancelling or ending sessions of other users, here (`c`, `k`, runbooks) and from psql",
     )  # fmt: skip
     yield _reserved(server, role)
 
@@ -79,7 +79,7 @@ def _superuser(server: Server) -> Check:
 def _granted(name: str, granted: bool, role: str, *, lost: str) -> Check:
     if granted:
         return ok(PRIVILEGES, name, f"has the rights of {name}")
-    return missing(PRIVILEGES, name, f"has not the rights of {name}", lost=lost, fix=f"GRANT {name} TO {role};")
+    return missing(PRIVILEGES, name, f"lacks {name}", lost=lost, fix=f"GRANT {name} TO {role};")
 
 
 def _reserved(server: Server, role: str) -> Check:

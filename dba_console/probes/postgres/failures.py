@@ -34,6 +34,19 @@ HINTS: dict[ConnectKind, str | None] = {
 """What would help, by kind; the agent ends its sentence about a failed attempt with it."""
 
 
+_NO_DATABASE = "check the name of the database: dbname= in the connection string, else that of the role"
+_LIMITED = {
+    whose: f"that is the CONNECTION LIMIT of the {whose}: ALTER {whose.upper()} … CONNECTION LIMIT raises it"
+    for whose in ("role", "database")
+}
+KINDS: dict[str, ConnectKind] = {
+    **{hint: kind for kind, hint in HINTS.items() if hint is not None},
+    _NO_DATABASE: "auth",
+    **dict.fromkeys(_LIMITED.values(), "no_slots"),
+}
+"""Of each hint, the kind of failure it is about."""
+
+
 class ConnectFailed(ConnectError):
     """No connection. `kind` says why; with no_slots `limit` says whose are gone: server, role, database
     or pooler."""
@@ -41,10 +54,16 @@ class ConnectFailed(ConnectError):
     def __init__(
         self, kind: ConnectKind, message: str, *, sqlstate: str | None = None, limit: str | None = None
     ) -> None:
-        super().__init__(redact(message), hint=HINTS[kind])
+        super().__init__(redact(message), hint=_hint(kind, sqlstate, limit))
         self.kind: ConnectKind = kind
         self.sqlstate = sqlstate
         self.limit = limit
+
+
+def _hint(kind: ConnectKind, sqlstate: str | None, limit: str | None) -> str | None:
+    if sqlstate == "3D000":
+        return _NO_DATABASE
+    return _LIMITED[limit] if kind == "no_slots" and limit in _LIMITED else HINTS[kind]
 
 
 class ConnectionLost(ConnectError):
