@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 
 MASK = "********"
+_MASKED = f"'{MASK}'"
 
 _QUOTED = (
-    r"""\*{8}(?!\w)|"""  # masked already
+    r"""\*{8}(?=[}\]]*(?:['"\s,;&)]|$))|"""  # masked already
     r"""''(?=[^\s'])(?:[^'\\]|\\.|'(?!'))*(?:''|$)"""  # as it stands within a literal of SQL, its quotes doubled
     r"""|\\'(?:[^'\\]|\\[^'])*(?:\\'|$)"""  # the same in an E'' literal
     r"""|'(?:[^'\\]|\\.|'')*(?:'|$)"""  # the server cuts long statements: there may be no end
@@ -26,10 +27,10 @@ _WORD = (
     r"(?:auth|access|session|bearer|refresh|api|my|id)[_-]?tokens?|"
     r"(?:access|secret|api|private|signing|encryption|master|account|shared)[_-]?key"
 )
-_NAMED = rf"[\w-]*(?:{_WORD}|secret[_-][\w-]*key|(?<![^\W_])token)"
-"""A name that says it: also as a part of a longer one, as in PGPASSWORD or AWS_SECRET_ACCESS_KEY."""
-_BARE = r"(?:[^\s,;&)'\"]|[,;&)](?![\s'\"]|$|[\w-]+[=:]))+"
-"""A value without quotes: to a blank, or to a sign behind which another one begins."""
+_NAMED = rf"(?:{_WORD}|secret[_-][\w-]{{0,64}}key|token)"
+"""A name that says it, or the end of a longer one, as of PGPASSWORD or AWS_SECRET_ACCESS_KEY."""
+_BARE = r"(?:[^\s,;&)'\"]|[,;&)](?![\s'\"]|$|[\w-]+[=:])|['\"]{1,2}(?=\w))+"
+"""A value without quotes around it: to a blank, or to a sign behind which another one begins."""
 _SCHEME = r"(?:bearer|basic|token|digest|apikey|negotiate)"
 _NAMES = (
     "passw", "passphrase", "passcode", "pwd", "secret", "credential", "token", "access_key", "access-key", "accesskey",
@@ -42,9 +43,7 @@ _PATTERNS = (
     # keyword/value conninfo, environment, options, JSON, YAML, headers, named arguments
     (
         _NAMES,
-        re.compile(
-            rf"(?i)((?:{_WORD}|secret[_-][\w-]*key|token){_ASSIGNED}(?:{_SCHEME}\s+)?)({_QUOTED}|{_BARE})", re.S
-        ),
+        re.compile(rf"(?i)({_NAMED}{_ASSIGNED}(?:{_SCHEME}\s+)?)({_QUOTED}|{_BARE})", re.S),
         rf"\1{MASK}",
     ),
     (
@@ -52,10 +51,10 @@ _PATTERNS = (
         re.compile(rf"(?i)\b((?:proxy-)?authorization{_ASSIGNED}[\"']?(?:{_SCHEME}\s+)?)({_BARE})"),
         rf"\1{MASK}",
     ),
-    (("-key:", "-key :"), re.compile(r"(?i)(-key\s*:\s*)((?=\S*\d)[^\s'\"]{8,})"), rf"\1{MASK}"),
+    (("-key:", "-key :"), re.compile(r"(?i)(-key\s*:\s*)((?=\S{0,200}\d)[^\s'\"]{8,})"), rf"\1{MASK}"),
     (("bearer ", "basic "), re.compile(r"(?i)\b((?:bearer|basic)\s+)([A-Za-z0-9._~+/=-]{6,})"), rf"\1{MASK}"),
     # options of commands, as in archive_command: --password x, curl -u user:x, sshpass -p x, mysql -px
-    (_NAMES, re.compile(rf"(?i)(--{_NAMED}\s+)({_QUOTED}|{_BARE})", re.S), rf"\1{MASK}"),
+    (_NAMES, re.compile(rf"(?i)((?<![\w-])--[\w-]*{_NAMED}\s+)({_QUOTED}|{_BARE})", re.S), rf"\1{MASK}"),
     (
         (" -u", "-user"),
         re.compile(r"(\s(?:-u|--user|--proxy-user)(?:\s+|=)?['\"]?[^\s:'\"]+:)([^\s'\"]+)"),
@@ -64,15 +63,15 @@ _PATTERNS = (
     (("sshpass",), re.compile(rf"(\bsshpass\s+(?:-[ePv]\s+)*-p\s*)({_QUOTED}|\S+)"), rf"\1{MASK}"),
     (
         ("mysql", "mariadb"),
-        re.compile(rf"(\b(?:mysql|mariadb)[\w-]*\b[^|;&]*?\s-p)({_QUOTED}|[^\s-]\S*)"),
+        re.compile(rf"(\b(?:mysql|mariadb)[\w-]*\b[^|;&]{{0,200}}?\s-p)({_QUOTED}|[^\s-]\S*)"),
         rf"\1{MASK}",
     ),
     # URI userinfo: postgresql://user:secret@host, to the last @ before the path; https://token@host; cut short
-    (("://",), re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s/]+)(@)"), rf"\1{MASK}\3"),
+    (("://",), re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,63}://[^\s:/@]*:)([^\s/]+)(@)"), rf"\1{MASK}\3"),
     (("://",), re.compile(r"(?i)(\b(?:https?|git|ftps?|s3|ssh)://)([^\s:/@]{12,})(@)"), rf"\1{MASK}\3"),
     (
         ("://",),
-        re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]+:)(?!\d{1,5}$)(?!\*{8}$)([^\s/@]+)$"),
+        re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,63}://[^\s:/@]+:)(?!\d{1,5}$)(?!\*{8}$)([^\s/@]+)$"),
         rf"\1{MASK}",
     ),
     # SQL in other text: PASSWORD 'secret', ENCRYPTED PASSWORD 'md5...', also E'', U&'' and dollar quotes
@@ -80,7 +79,7 @@ _PATTERNS = (
         ("password",),
         re.compile(
             r"(?i)(\bpassword(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*\n)+)"
-            r"((?:e|u&)?'(?:[^'\\]|\\.|'')*'?(?:\s*\n\s*'(?:[^']|'')*'?)*|\$(\w*)\$.*?(?:\$\3\$|$))",
+            r"((?:e|u&)?'(?:[^'\\]|\\.|'')*'?(?:[^\S\n]*+\n\s*+'(?:[^']|'')*'?)*|\$(\w*)\$.*?(?:\$\3\$|$))",
             re.S,
         ),
         rf"\1'{MASK}'",
@@ -103,7 +102,7 @@ _HINTS = (
 _STATEMENTS = (*_NAMES, "crypt", "pgp_sym", "hmac", "gen_salt")
 """What a statement has that may carry a secret."""
 _SQL = re.compile(
-    r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|\()*(?:select|insert|update|delete|merge|with|values|alter|create|set|call|do|"
+    r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*+\*/|\()*+(?:select|insert|update|delete|merge|with|values|alter|create|set|call|do|"
     r"copy|prepare|execute|explain|import|comment|security|begin|declare|perform|truncate|grant|table)\b"
 )
 """How a text begins that is SQL."""
@@ -116,10 +115,8 @@ _TOKEN = re.compile(
     | (?P<end> ; )
     """
 )
-_TELLS = re.compile(
-    rf"(?i)(?:^|[\"_.])(?:\w*(?:{_WORD})\w*|\w*token|\w*crypt\w*|pgp_sym\w*|hmac|gen_salt)(?:[\"_.\d]|$)"
-)
-"""A word of a statement that carries a secret."""
+_DEEPEST = 3
+"""Dollar quotes within dollar quotes that are looked into; what lies deeper is masked whole."""
 
 
 def redact(text: str) -> str:
@@ -143,32 +140,30 @@ def redact(text: str) -> str:
     return text
 
 
-def _without_literals(text: str) -> str:
+def _without_literals(text: str, depth: int = 0) -> str:
     """The literals of each statement masked that carries a secret; what stands in dollar quotes may be SQL itself."""
     parts: list[str] = []
-    held: list[tuple[int, int, str]] = []
-    begun = carries = 0
+    literals: list[int] = []
+    at, carries = 0, False
 
-    def finish(until: int) -> None:
-        at = begun
-        for start, end, body in held:
-            parts.append(text[at:start])
-            parts.append(f"'{MASK}'" if carries else body)
-            at = end
-        parts.append(text[at:until])
+    def end_statement() -> None:
+        for place in literals if carries else ():
+            parts[place] = _MASKED
+        literals.clear()
 
     for token in _TOKEN.finditer(text):
-        kind = token.lastgroup if token.lastgroup not in ("tag", "body") else "dollar"
+        kind, body = token.lastgroup, token[0]
         if kind == "name":
-            carries |= _TELLS.search(token[0]) is not None
-        elif kind == "literal":
-            held.append((token.start(), token.end(), token[0]))
-        elif token["dollar"] is not None:
-            inner = token["body"]
-            body = token[0] if not inner else token[0].replace(inner, _without_literals(inner), 1)
-            held.append((token.start(), token.end(), body))
+            lowered = body.lower()
+            carries = carries or any(one in lowered for one in _STATEMENTS)
+        elif kind == "dollar" and (inner := token["body"]):
+            body = _MASKED if depth == _DEEPEST else body.replace(inner, _without_literals(inner, depth + 1), 1)
+        parts += [text[at : token.start()], body]
+        at = token.end()
+        if kind in ("literal", "dollar"):
+            literals.append(len(parts) - 1)
         elif kind == "end":
-            finish(token.end())
-            begun, carries, held = token.end(), 0, []
-    finish(len(text))
-    return "".join(parts)
+            end_statement()
+            carries = False
+    end_statement()
+    return "".join([*parts, text[at:]])

@@ -196,3 +196,30 @@ def test_none_of_them_is_in_a_recording_of_a_server_that_was_asked_them(
     assert S not in sessions_seen
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert S.encode() not in written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/**/" * 25_000 + "x password", "/* " * 30_000 + "password", "select password, " + "_" * 100_000,
+        "password 'a'" + "\n" * 100_000, "-" * 100_000 + " password", "secret-" * 15_000, "mysql " * 17_000,
+        "a." * 50_000 + " ://", "x-key:" * 17_000, "select secret " + "".join(f"$t{n}$" for n in range(15_000)),
+        "password " * 12_000, "password=x " * 10_000, "password=" + ",a" * 50_000, "select secret" + "'" * 100_000,
+        "token" * 20_000 + "=", "https://" * 12_000, "authorization " * 7_000, "bearer " * 14_000,
+        "(" * 100_000 + "password",
+    ],
+    ids=lambda text: text[:12].replace("/", "|"),
+)  # fmt: skip
+def test_no_text_keeps_whoever_masks_it_busy_for_long(text: str) -> None:
+    """Whoever may open a session writes such a text. What grows with the square of its length would take minutes."""
+    assert redact(redact(text)) == redact(text)
+
+
+@pytest.mark.parametrize("text", [f"password=it's{S}", f"password=a''{S}", f'password=a"{S}', f"password=********-{S}"])
+def test_a_sign_within_a_value_does_not_end_it(text: str) -> None:
+    assert S not in redact(text)
+
+
+def test_what_lies_in_dollar_quotes_of_dollar_quotes_is_masked_too() -> None:
+    text = f"do $a$ begin execute $b$ do $c$ begin execute $d$ select login('{S}') $d$; end $c$ $b$; end $a$; -- secret"
+    assert S not in redact(text)
