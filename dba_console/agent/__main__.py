@@ -21,7 +21,7 @@ from dba_console.target import Target
 
 
 def main() -> int:
-    os.chdir("/")  # nothing is looked for where whoever started this stood, and no mount is held busy
+    os.chdir("/")  # no file is taken from the directory of the caller, and no mount is kept busy
     request = from_json(sys.stdin.buffer.read(), LaunchRequest)
     try:
         return _run(request)

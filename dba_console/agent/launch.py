@@ -115,7 +115,7 @@ def _hear(pipe: int) -> None:
         answer = from_json(text, LaunchAnswer)
     except msgspec.DecodeError:
         raise ConnectError(
-            "the agent did not start: what it said is no answer", hint=f"its log is {log_path()}"
+            "the agent did not start: its answer cannot be read", hint=f"its log is {log_path()}"
         ) from None
     if not answer.ok:
         error = ConsoleError(answer.message, hint=answer.hint)

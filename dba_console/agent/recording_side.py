@@ -97,7 +97,7 @@ class RecordingSide:
 
     @property
     def trouble(self) -> str | None:
-        """Why there is no recording; None where there is one, or was no time for it yet."""
+        """Why there is no recording; None if there is one, or if it was not tried yet."""
         return self._trouble if self._recorder is None else None
 
     @property
