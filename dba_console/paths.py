@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from dba_console.errors import ConfigError, PermissionDenied
-from dba_console.trust import foreign
+from dba_console.trust import not_ours
 
 SOCKET_PATH_LIMIT = 107
 """Bytes a unix socket path may have (sizeof sun_path - 1, unix(7))."""
@@ -75,18 +75,10 @@ def private_dir(path: Path) -> Path:
         ) from error
     if not stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{path} is not a directory")
-    if status.st_uid != os.geteuid():
+    if (why := not_ours(path)) is not None:
         raise PermissionDenied(
-            f"{path} belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})",
-            hint="remove it, or name another directory",
+            f"{why.text}, so what lies there may be theirs", hint=f"`{why.fix}`, or name another directory"
         )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionDenied(
-            f"others may write into {path}, so what lies there may be theirs",
-            hint=f"name a directory below it, or `chmod go-w {path}`",
-        )
-    if (why := foreign(path)) is not None:
-        raise PermissionDenied(f"{why.text}, so what lies in {path} may be theirs", hint=f"`{why.fix}`")
     return path
 
 

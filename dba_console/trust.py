@@ -40,6 +40,20 @@ def foreign(path: str | Path) -> Foreign | None:
         place, above = os.path.dirname(place), True
 
 
+def not_ours(directory: Path) -> Foreign | None:
+    """Why what lies in `directory`, which is there, may be somebody else's: it is not this user's own, or `foreign`.
+
+    Stricter than `foreign` for the directory itself: neither root's nor one that any group may write will do.
+    """
+    found = os.stat(directory)
+    if found.st_uid != os.geteuid():
+        fix = f"chown {_name(os.geteuid())} {directory}"
+        return Foreign(f"{directory} belongs to {_name(found.st_uid)}, not to {_name(os.geteuid())}", fix)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Foreign(f"others may write into {directory}", f"chmod go-w {directory}")
+    return foreign(directory)
+
+
 def _why(place: str, found: os.stat_result, *, sticky_will_do: bool) -> Foreign | None:
     if found.st_uid not in (0, os.geteuid()):
         owner = _name(os.geteuid())

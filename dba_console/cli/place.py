@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from dba_console.clock import SYSTEM
@@ -11,7 +10,7 @@ from dba_console.probes.host.context import HostContext
 from dba_console.probes.host.mounts import MountProbe
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.samples.host import Mount, Mounts
-from dba_console.trust import foreign
+from dba_console.trust import foreign, not_ours
 
 DEADLINE_S = 1.0
 
@@ -37,11 +36,7 @@ def _refused(directory: Path) -> str | None:
         return "it may not be written by this user" if nearest == directory else f"cannot be made below {nearest}"
     if _kernels(nearest):
         return "it lies in a file system of the kernel's own"
-    if nearest == directory and directory.stat().st_uid != os.geteuid():
-        return f"it belongs to uid {directory.stat().st_uid}"
-    if nearest == directory and directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "others may write into it: name a directory below it"
-    if (why := foreign(directory)) is not None:
+    if (why := not_ours(directory) if nearest == directory else foreign(nearest)) is not None:
         return f"{why.text}: `{why.fix}`"
     if os.statvfs(nearest).f_flag & os.ST_RDONLY:
         return "its file system is read-only"

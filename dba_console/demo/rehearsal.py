@@ -29,10 +29,15 @@ MARK_S = 3.0
 
 
 class Rehearsal:
-    """One incident on a running practice ground. `say` is told when it begins and when the cause is there."""
+    """One incident on a running practice ground. `say` is told when it begins and when the cause is there; `dsn` is
+    what the agent watches it by, unless it is the ground's own.
+    """
 
-    def __init__(self, ground: PracticeGround, incident: Incident, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, ground: PracticeGround, incident: Incident, say: Callable[[str], None], dsn: str | None = None
+    ) -> None:
         self._ground = ground
+        self._target = make_target(ground.dsn if dsn is None else dsn)
         self._incident = incident
         self._say = say
         self._session: Path | None = None
@@ -116,7 +121,7 @@ class Rehearsal:
 
     def _attach(self) -> AgentClient | None:
         """A connection to the agent, None while it does not answer yet."""
-        path = find_agent(make_target(self._ground.dsn))
+        path = find_agent(self._target)
         if path is None:
             return None
         try:

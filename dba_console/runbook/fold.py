@@ -53,7 +53,7 @@ def _planned(state: RunState, record: Record) -> None:
     given = record.fields
     state.run, state.mode = str(given.get("run", "")), str(given.get("mode", "run"))
     state.target, state.identity = str(given.get("target", "")), str(given.get("identity", ""))
-    state.who, state.planned_us = record.who or "", record.wall_us
+    state.who, state.planned_us, state.shipped = record.who or "", record.wall_us, given.get("shipped") is True
     state.values.update(given.get("inputs") or {})
 
 

@@ -136,6 +136,8 @@ class RunState:
     identity: str = ""
     who: str = ""
     planned_us: int = 0
+    shipped: bool = False
+    """Its document comes with the console."""
     started: bool = False
     started_us: int = 0
     ended: str = ""

@@ -144,6 +144,14 @@ def find(name: str, directories: Sequence[str] = ()) -> Found:
     return Found(path=entry.path, text=read_document(entry.path, shipped=entry.shipped), entry=entry)
 
 
+def is_shipped(name: str, text: str) -> bool:
+    """Whether `text` is, byte for byte, the document of that name that comes with the console."""
+    try:
+        return (SHIPPED / f"{name}{SUFFIX}").read_text(encoding="utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def answering(finding: str, rows: Sequence[Listed]) -> list[Listed]:
     """Runbooks that can be run and say that they answer a finding of this rule."""
     rule = finding.partition(":")[0]

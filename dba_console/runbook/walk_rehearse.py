@@ -1,4 +1,5 @@
-"""A rehearsal: what only looks really runs, what acts is told and not done, nobody is asked anything.
+"""A rehearsal: what only looks really runs, what acts is told and not done. One thing is asked, once: whether the shell
+commands among the checks of a document that is not shipped may run, for those can do anything.
 
 What an act would have given is not known, so what depends on it is told as unknown and never made up; every branch is
 gone through, for the decision is not made.
@@ -15,6 +16,7 @@ from dba_console.runbook.requests import Seen
 from dba_console.runbook.walk_course import Course, Purpose, Turn
 from dba_console.runbook.walk_give_up import end
 from dba_console.runbook.walk_looks import MOST_ROWS
+from dba_console.runbook.walk_questions import NotAnAnswer, started
 from dba_console.runbook.walk_waits import test_of
 
 CAVEAT = "that a rehearsal passes does not promise that the run will succeed"
@@ -22,6 +24,9 @@ CAVEAT = "that a rehearsal passes does not promise that the run will succeed"
 
 def rehearse(course: Course) -> Turn[None]:
     """The next thing of a rehearsal."""
+    if not course.state.started and not course.state.shipped and (commands := shell_checks(course.plan)):
+        yield from _allowed(course, commands)
+        return
     for step in course.plan.steps:
         known = course.state.steps[step.id]
         if known.status in (*FINISHED, "failed"):
@@ -36,6 +41,30 @@ def rehearse(course: Course) -> Turn[None]:
         yield from course.write("step.ended", f"step {step.id}: rehearsed, {state}", step=step.id, state=state)
         return
     yield from _end(course)
+
+
+def shell_checks(plan: Plan) -> list[str]:
+    """The blocks whose shell commands a rehearsal runs."""
+    return [block.id for _, block in plan.blocks() if block.kind in READS and block.language == "sh"]
+
+
+def _allowed(course: Course, commands: list[str]) -> Turn[None]:
+    """Whether the shell commands of the document may run; anything but yes ends the rehearsal before any of them."""
+    text = (
+        f"This runbook is not shipped with the console. Its rehearsal runs shell commands ({', '.join(commands)}) that "
+        "can do whatever their author wrote. Run them? Default: no"
+    )
+    answer = yield from course.ask("start", text, expects="yes")
+    try:
+        yes = started(answer.text)
+    except NotAnAnswer as why:
+        yield from course.reject(str(why))
+        return
+    if yes:
+        yield from course.write("run.started", f"shell checks allowed by {answer.who}", who=answer.who)
+    else:
+        yield from course.answered("start", answer, f"not rehearsed: {answer.who} said no", answer="no")
+        yield from end(course, "aborted", "its shell checks were not allowed to run", answer.who)
 
 
 def _end(course: Course) -> Turn[None]:

@@ -14,6 +14,7 @@ from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled
+from tests.attacks.hostility import VICTIM, besiege, calls
 from tests.clusters import binaries_of
 from tests.sql import query
 
@@ -23,15 +24,17 @@ ROLL_BACK = ACTIONS["rollback-prepared"]
 
 @pytest.fixture(scope="module")
 def ready() -> Iterator[Cluster]:
-    """A cluster that has slots and prepared transactions."""
+    """A cluster that has slots and prepared transactions; nothing of the hostile owner of its database is called."""
     settings: dict[str, str | int] = {"wal_level": "logical", "max_prepared_transactions": 10}
     with Cluster(binaries_of(None), settings=settings, durable=False) as cluster:
+        besiege(cluster)
         yield cluster
+        assert calls(cluster) == []
 
 
 @pytest.fixture
 def link(ready: Cluster) -> Iterator[Operator]:
-    with acting(ready) as link:
+    with acting(ready, user=VICTIM) as link:
         yield link
 
 

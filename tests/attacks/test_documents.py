@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from dba_console.agent.protocol import Deframer, Note, ProtocolError, pack
+from dba_console.demo.cluster import Cluster
 from dba_console.runbook.compile import check_text
 from dba_console.runbook.patterns import LONGEST_VALUE, dear, fits
-from tests.cli.console import Console
+from tests.cli.console import Console, own_console
 from tests.unit.runbook.writing import book, fence
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1")
@@ -84,3 +85,33 @@ def test_a_frame_that_cannot_be_decoded_is_an_error_of_the_protocol(payload: byt
     letter = pack(Note(text="x"))[4:5]
     with pytest.raises(ProtocolError):
         list(Deframer().feed((len(payload) + 1).to_bytes(4, "big") + letter + payload))
+
+
+SHELL = """# Curious
+
+```toml {runbook}
+id = "curious"
+needs = []
+```
+
+## Look
+
+```sh {check}
+touch "$RB_mark"
+```
+"""
+
+
+def test_the_shell_checks_of_a_strangers_document_run_in_a_rehearsal_only_where_that_is_allowed(
+    cluster: Cluster,
+) -> None:
+    with own_console() as console, console.watching(cluster.dsn()):
+        mark, path = console.home / "mark", console.home / "curious.md"
+        path.write_text(SHELL.replace("needs = []\n", 'needs = []\n\n[inputs.mark]\ntype = "path"\n'))
+        command = ("runbook", "rehearse", str(path), "--dsn", cluster.dsn(), "--input", f"mark={mark}")
+        asked = console.run(*command)
+        assert asked.code == 8 and "look/check" in asked.out + asked.err and "--yes" in asked.err + asked.out, asked
+        assert not mark.exists()
+        declined = console.run(*command, "--plain", stdin="no\n")
+        assert declined.code == 7 and not mark.exists(), declined
+        assert console.run(*command, "--yes").code == 0 and mark.exists()

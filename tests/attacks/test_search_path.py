@@ -22,13 +22,13 @@ from dba_console.actions.registry import ACTIONS
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, perform, settled
 from tests.actions.test_signal_backend import named
+from tests.attacks.hostility import SQL, calls
 from tests.background import session
 from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import binaries_of
 from tests.postgres.bouncer import bouncer
 from tests.sql import query
 
-HERE = Path(__file__).resolve().parent
 DATABASE = "shop"
 OWNER = "owner"
 SHIPPED = Path(dba_console.__file__).parent / "runbooks"
@@ -69,7 +69,7 @@ def hostile() -> Iterator[Cluster]:
         query(cluster, f"create role {OWNER} login")
         query(cluster, f"create database {DATABASE} owner {OWNER}")
         with psycopg.connect(cluster.dsn(dbname=DATABASE, user=OWNER), autocommit=True) as owner:
-            owner.execute((HERE / "hostile.sql").read_bytes())
+            owner.execute(SQL)
             owner.execute("create table public.orders (id integer primary key, note text)")
             owner.execute("insert into public.orders select g, 'x' from generate_series(1, 1000) g")
             owner.execute(f"alter database {DATABASE} set search_path = evil, pg_catalog, public")
@@ -83,11 +83,6 @@ def console(tmp_path: Path) -> Iterator[Console]:
     yield made
     for agent in made.run("attach", "--list", "--json", timeout=LIMIT_S).objects():
         os.kill(agent["pid"], signal.SIGTERM)
-
-
-def calls(cluster: Cluster) -> list[str]:
-    """What of the owner's was called so far."""
-    return [line.partition("EVIL ")[2] for line in cluster.log_text().splitlines() if "LOG:  EVIL " in line]
 
 
 def test_the_ground_is_hostile_to_whoever_does_not_take_care(hostile: Cluster) -> None:
@@ -125,7 +120,7 @@ def test_no_command_calls_the_owner(
 def test_no_shipped_runbook_calls_the_owner_in_a_rehearsal(book: str, hostile: Cluster, console: Console) -> None:
     before = len(calls(hostile))
     done = console.run("runbook", "rehearse", book, "--dsn", hostile.dsn(dbname=DATABASE), timeout=LIMIT_S)
-    assert "Traceback" not in done.err, done
+    assert "Traceback" not in done.err and "not shipped" not in done.out, done
     assert calls(hostile)[before:] == []
 
 

@@ -82,7 +82,7 @@ def test_the_trap_is_one_for_a_program_that_takes_no_care(planted: Path) -> None
     "arguments",
     [
         ("record", "DSN", "--for", "2s"), ("show", "DSN"), ("doctor", "DSN"), ("dumps", "estimate", "DSN"),
-        ("dumps", "sweep", "DSN", "-j", "1", "--to", "PLACE"), ("runbook", "rehearse", "BOOK", "--dsn", "DSN"),
+        ("dumps", "sweep", "DSN", "-j", "1", "--to", "PLACE"), ("runbook", "rehearse", "BOOK", "--yes", "--dsn", "DSN"),
     ],
     ids=lambda arguments: "-".join(arguments[:2]),
 )  # fmt: skip

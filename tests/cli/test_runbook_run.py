@@ -149,7 +149,7 @@ def test_json_gives_an_object_for_everything_that_happens(ground: Ground) -> Non
 
 
 def test_a_rehearsal_changes_nothing_and_asks_nothing(ground: Ground) -> None:
-    done = ground.runbook("rehearse", ground.book())
+    done = ground.runbook("rehearse", ground.book(), "--yes")
     assert done.code == 0, done
     assert "SMALL: hello" not in done.out
     assert "does not promise" in done.out
@@ -223,7 +223,7 @@ def test_what_cannot_be_meant_is_said_before_anything_begins(
 
 
 def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
-    assert ground.runbook("rehearse", ground.book()).code == 0
+    assert ground.runbook("rehearse", ground.book(), "--yes").code == 0
     shown = ground.console.run("session", "show", "last", timeout=WAIT_S)
     assert "\nruns\n" in shown.out and "-small-" in shown.out
     checked = ground.console.run("session", "verify", "last", timeout=WAIT_S)
@@ -236,7 +236,7 @@ def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
 
 
 def test_the_story_is_told_as_an_object_and_without_its_plan_too(ground: Ground) -> None:
-    assert ground.runbook("rehearse", ground.book()).code == 0
+    assert ground.runbook("rehearse", ground.book(), "--yes").code == 0
     whole = ground.console.run("runbook", "runs", "last", "--json", timeout=WAIT_S).objects()
     assert len(whole) == 1
     assert whole[0]["state"] == "done" and whole[0]["summary"]["runbook"] == "small"
@@ -268,7 +268,7 @@ def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster:
 def test_where_no_agent_watches_the_run_begins_one(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
     try:
-        done = ground.runbook("rehearse", ground.book())
+        done = ground.runbook("rehearse", ground.book(), "--yes")
         assert done.code == 0, done
     finally:
         for agent in console.run("attach", "--list", "--json", timeout=WAIT_S).objects():

@@ -15,7 +15,7 @@ from dba_console.errors import ConsoleError
 from dba_console.plans.record import Record
 from tests.background import Session, session
 from tests.requirements import lacking
-from tests.runbooks.walking import Says, Scene, Walk, watched
+from tests.runbooks.walking import Says, Scene, Walk, besieged
 
 DATABASE = "the 'shop'"
 """A blank and quotes: whoever pastes it somewhere is found out."""
@@ -91,7 +91,7 @@ def ground(place: Path) -> Iterator[Ground]:
     with Cluster(programs(), durable=False) as cluster:
         cluster.psql(f'create database "{DATABASE}"')
         cluster.psql(_MADE, dbname=DATABASE)
-        with watched(cluster.dsn(password=PASSWORD)) as scene:
+        with besieged(cluster, password=PASSWORD) as scene:
             scene.calm()
             yield Ground(cluster, scene, place)
 

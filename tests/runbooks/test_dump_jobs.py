@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.background import wait_until
 from tests.runbooks.dumping import DATABASE, Ground, ground, hushed
@@ -27,7 +28,7 @@ def test_it_finds_a_number_shows_the_table_and_keeps_it_for_the_next_dump(made: 
     assert TRY in walk.done()
     assert list(made.place.iterdir()) == []
     assert "i7-2600" in walk.output and "limited by" in walk.output
-    plain = ("dumps", "jobs", made.cluster.dsn(dbname=DATABASE), "--plain")
+    plain = ("dumps", "jobs", make_conninfo(made.scene.dsn, dbname=DATABASE), "--plain")
     kept = made.scene.console.run(*plain).out.strip()
     assert 1 <= int(kept) <= 2
     (found,) = [one for one in walk.records("block.result", CAME) if "first_line" in one.fields.get("values", {})][:1]

@@ -29,7 +29,7 @@ def scene() -> Iterator[Scene]:
 def left_open(scene: Scene, name: str) -> Iterator[Session]:
     """A session that has been idle in its transaction for more than a second, and nobody else is at work."""
     scene.rest()
-    with psycopg.connect(scene.cluster.dsn(dbname=DATABASE, application_name=name)) as connection:
+    with psycopg.connect(scene.cluster.dsn(user="reporting", dbname=DATABASE, application_name=name)) as connection:
         connection.execute("select txid_current()")
         wait_until_idle(scene, name)
         yield connection

@@ -18,7 +18,7 @@ WEB = "select count(*) from pg_stat_activity where application_name = 'shop-web'
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    with incident(BOOK, SMALL) as made:
+    with incident(BOOK, SMALL, hostile=False) as made:
         yield made
 
 

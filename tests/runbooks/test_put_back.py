@@ -9,7 +9,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.clusters import binaries_of
-from tests.runbooks.walking import Scene, watched
+from tests.runbooks.walking import Scene, besieged
 
 BOOK = "put-back"
 TUNED = """# Tuned
@@ -39,7 +39,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def scene(cluster: Cluster) -> Iterator[Scene]:
-    with watched(cluster.dsn()) as made:
+    with besieged(cluster) as made:
         yield made
 
 

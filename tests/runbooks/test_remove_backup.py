@@ -15,7 +15,7 @@ from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from tests.actions.shrinking import big_file
 from tests.clusters import binaries_of
 from tests.requirements import require_root
-from tests.runbooks.walking import Scene, Walk, watched
+from tests.runbooks.walking import Scene, Walk, besieged
 
 BOOK = "remove-backup"
 ASIDE, CUT = "set-it-aside", "cut-it"
@@ -48,7 +48,7 @@ def ground() -> Iterator[Ground]:
     require_root()
     with loop_disk(512 * MIB) as disk:
         subprocess.run(["mount", "-o", "remount,discard", str(disk.path)], check=True)
-        with Cluster(binaries_of(None), data_directory=disk.data_directory) as cluster, watched(cluster.dsn()) as scene:
+        with Cluster(binaries_of(None), data_directory=disk.data_directory) as cluster, besieged(cluster) as scene:
             backups = disk.path / "backups"
             backups.mkdir()
             yield Ground(scene, disk, cluster, backups)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from dba_console.agent.client import AgentClient
 from dba_console.demo.binaries import Binaries
@@ -42,6 +43,7 @@ from dba_console.frames.model import Frame
 from dba_console.plans.record import Record
 from dba_console.session.runread import RunPapers, read_run
 from tests.agent.running import Watch
+from tests.attacks.hostility import besiege, calls
 from tests.background import wait_until
 from tests.cli.console import Console
 from tests.runbooks.forking import Agent, Talk, recording, talking
@@ -180,7 +182,7 @@ class Scene:
         """
         assert self.ground is not None and self.what is not None
         self.calm()
-        rehearsal = Rehearsal(self.ground, self.what, lambda _: None)
+        rehearsal = Rehearsal(self.ground, self.what, lambda _: None, self.dsn)
         with self._watch() as watch, pytest.MonkeyPatch.context() as patch:
             patch.setenv("DBA_CONSOLE_RUNTIME", str(self.console.runtime))
             rehearsal.begin()
@@ -260,7 +262,7 @@ def assert_named(verdict: Verdict) -> None:
 
 
 @contextmanager
-def watched(dsn: str, *, interval: str = QUARTER) -> Iterator[Scene]:
+def watched(dsn: str, interval: str = QUARTER) -> Iterator[Scene]:
     """A scene on any server: an agent watches it until the end of the block."""
     # pytest's own directories are too deep for the path of a socket.
     home = Path(tempfile.mkdtemp(prefix="dbac-book-"))
@@ -274,6 +276,18 @@ def watched(dsn: str, *, interval: str = QUARTER) -> Iterator[Scene]:
 
 
 @contextmanager
+def besieged(cluster: Cluster, dbname: str = "postgres", interval: str = QUARTER, **more: str) -> Iterator[Scene]:
+    """A scene in a database whose owner has all of `pg_catalog` once more: at its end, nothing of that was called.
+
+    Roles that exist when it begins find what they always did; `more` is for the connection string.
+    """
+    dsn = besiege(cluster, dbname)
+    with watched(make_conninfo(dsn, **more), interval) as scene:
+        yield scene
+    assert calls(cluster) == []
+
+
+@contextmanager
 def incident(
     name: str | Incident,
     plan: LoadPlan | None = None,
@@ -281,8 +295,11 @@ def incident(
     binaries: Binaries | None = None,
     interval: str = SECOND,
     durable: bool = False,
+    hostile: bool = True,
 ) -> Iterator[Scene]:
     """The scene of an incident of the demo, which is not there yet unless it stands; `plan` is a smaller load.
+
+    Unless told otherwise it is `besieged`, which makes the database slow to dump.
 
     Unless it is `durable`, sessions do not wait for the host's disks, which other tests keep busy: a stall of those
     would be one more critical finding.
@@ -291,7 +308,7 @@ def incident(
     ground = PracticeGround(plan, binaries=binaries, incident=what)
     if not durable:
         ground.cluster.settings["fsync"] = "off"
-    with ground, watched(ground.dsn, interval=interval) as scene:
+    with ground, besieged(ground.cluster, DATABASE, interval) if hostile else watched(ground.dsn, interval) as scene:
         yield Scene(scene.console, scene.dsn, scene.target, scene.socket, ground, what)
 
 

@@ -23,6 +23,7 @@ from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
 from dba_console.records import convert
 from dba_console.redact import redact
+from dba_console.runbook.library import is_shipped
 from dba_console.runbook.walk_records import interrupted, planned, resumed
 from dba_console.session.loglines import LogLine
 from dba_console.session.runjournal import RunJournal
@@ -53,6 +54,7 @@ def begin(
             order.plan, run=run, mode=order.mode, target=around.target.name, who=who, inputs=order.values,
             identity="" if about.server is None else about.server.words(),
             server=msgspec.to_builtins(about.server), host=msgspec.to_builtins(about.host),
+            shipped=is_shipped(order.plan.id, order.text),
         )  # fmt: skip
         written = journal.append(convert(msgspec.to_builtins(first, enc_hook=str), Record))
         around.emit(journal.event(tag_of(order.plan)))

@@ -29,6 +29,7 @@ Confirm = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Answer what only wants to be read (ack), and nothing else.")]
+YesToChecks = Annotated[bool, typer.Option("--yes", help="Run the shell checks of a document that is not shipped.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines of text, also on a terminal; answers from standard input.")]
 
 
@@ -49,12 +50,20 @@ def run(
     return _begin(name, dsn, input, confirm, yes, plain, json, rehearse=False)
 
 
-def rehearse(name: Name, dsn: RunDsn = None, input: Inputs = None, plain: Plain = False, json: Json = False) -> int:
-    """Really look, and change nothing: checks and previews run, of everything else is told what it would do.
+def rehearse(
+    name: Name,
+    dsn: RunDsn = None,
+    input: Inputs = None,
+    yes: YesToChecks = False,
+    plain: Plain = False,
+    json: Json = False,
+) -> int:
+    """Run the checks, measurements and previews of a runbook; show what everything else would do, and change nothing.
 
+    Shell checks of a document that is not shipped are asked about once: they can do whatever their author wrote.
     Passing a rehearsal does not promise success.
     """
-    return _begin(name, dsn, input, None, False, plain, json, rehearse=True)
+    return _begin(name, dsn, input, None, yes, plain, json, rehearse=True)
 
 
 def _begin(

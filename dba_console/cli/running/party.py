@@ -265,7 +265,7 @@ def missing(asked: Question) -> str:
         case "ack":
             given = f"--yes or --confirm {asked.step}=y"
         case "start":
-            given = "--confirm start=yes"
+            given = "--yes, or for a run --confirm start=yes"
         case "undo" | "journal":
             given = f"--confirm {asked.kind}={'|'.join(option.key for option in asked.options) or 'TEXT'}"
         case "choose":

@@ -158,4 +158,4 @@ def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None
 
 def test_a_directory_others_may_write_into_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    assert refused_reason(tmp_path) == "others may write into it: name a directory below it"
+    assert refused_reason(tmp_path) == f"others may write into {tmp_path}: `chmod go-w {tmp_path}`"

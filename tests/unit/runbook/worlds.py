@@ -164,7 +164,7 @@ def begin(
     plan: Plan, world: World, *, mode: Literal["run", "rehearse"] = "run", inputs: dict[str, Any] | None = None
 ) -> RunState:
     """The state a run begins with."""
-    first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs)
+    first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs, shipped=True)
     world.records.append(first)
     return fold(plan, [first])
 
