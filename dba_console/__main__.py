@@ -25,8 +25,9 @@ COMMANDS = frozenset(
 
 def main() -> int:
     """Run what the command line asks for and exit with its code."""
-    fill_closed_streams()
     arguments = sys.argv[1:]
+    # Lines that `stamp` cannot pass on are an error; of any other command nobody wants the output then.
+    fill_closed_streams(readable_only=arguments[:1] == ["stamp"])
     if arguments and arguments[0] in ("--version", "-V"):
         from dba_console import __version__
 
@@ -51,14 +52,14 @@ def main() -> int:
     return guarded(lambda: _console(arguments), sys.argv)
 
 
-def fill_closed_streams() -> None:
-    """Put /dev/null where a standard stream came closed (`>&-`).
+def fill_closed_streams(*, readable_only: bool = False) -> None:
+    """Put /dev/null where a standard stream came closed (`>&-`); with `readable_only`, writing to it fails.
 
     Python has None there, and the next file opened would take the descriptor and what is meant for the stream.
     """
     for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
-            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            os.dup2(os.open(os.devnull, os.O_RDONLY if readable_only else os.O_RDWR), descriptor)
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
 
 

@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str]) -> Asked:
     if not asked.help and not asked.tag:
         raise UsageError("no tag: what are the lines of?", hint="for instance `… | dba-console stamp -t PGRESTORE`")
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in asked.tag):
-        raise UsageError("a tag is one word or some, without control characters")
+        raise UsageError("a tag is one or more words without control characters")
     return asked
 
 

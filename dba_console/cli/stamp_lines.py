@@ -156,4 +156,5 @@ class Screen(Outlet):
         if not self._lost or self._gone:
             return []
         self.code = ExitCode.USAGE
-        return [f"error: {self._lost:,} lines could not be written to standard output: {self._why}"]
+        lines = f"{self._lost:,} line{'s' if self._lost != 1 else ''}"
+        return [f"error: {lines} could not be written to standard output: {self._why}"]

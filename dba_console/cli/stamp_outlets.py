@@ -88,7 +88,8 @@ class Syslog(Outlet):
 
     def close(self) -> list[str]:
         self._socket.close()
-        return [f"warning: {self._lost:,} lines did not reach the log daemon: {self._why}"] if self._lost else []
+        lines = f"{self._lost:,} line{'s' if self._lost != 1 else ''}"
+        return [f"warning: {lines} did not reach the log daemon: {self._why}"] if self._lost else []
 
 
 class SessionFile(Outlet):

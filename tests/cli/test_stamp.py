@@ -157,6 +157,12 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(console: Console) -> None
     assert (done.returncode, done.stderr, texts(done.stdout)) == (0, "", ["y", "y"])
 
 
+def test_lines_for_a_closed_standard_output_are_counted_as_lost(console: Console) -> None:
+    script = f"echo x | {' '.join(console.command('stamp', '-t', 'TAG'))} >&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=console.environ())
+    assert done.returncode == 2 and "1 line could not be written to standard output" in done.stderr
+
+
 def test_ctrl_c_waits_for_the_last_words_of_the_command_before_it(console: Console) -> None:
     with stamping(console) as stamp:
         stamp.write(b"working\n")
