@@ -52,10 +52,10 @@ as it was. Each debt is a file of its own in `debts/` of the state directory, wr
 place, what was set there exactly (or that nothing was), what is set instead, run, person, time, server. Where that file
 cannot be written nothing is set. It is removed only after the old state was read back from the server.
 
-So whatever ends the run (a failure, an abort, `kill -9` of the agent, a reboot), the next agent on that server finds
-what is owed without a run that goes on, and says so until it is put back: finding `settings-left`, runbook and action
-`put-back`. A console that is started then offers it first. What somebody else has set in the meantime is not touched;
-a person decides.
+A run that fails or is aborted puts it back without a question. Whatever else ends the run (`kill -9` of the agent, a
+reboot, a server that is gone), the next agent on that server finds what is owed without a run that goes on, and says so
+until it is put back: finding `settings-left`, runbook and action `put-back`. A console that is started then offers it
+first. What somebody else has set in the meantime is not touched; a person decides.
 
 - **Parameters that need a restart** (`restart = true`) are pending until then. Put back, they are owed until the server
   goes by the old value again. `wal_level = minimal` is set only where the server could start with it: max_wal_senders

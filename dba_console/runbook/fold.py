@@ -223,7 +223,14 @@ def _undo_offered(state: RunState, record: Record) -> None:
     given = record.fields
     offered, reason = tuple(given.get("steps", ())), str(given.get("reason", ""))
     state.undo = UndoPlan(record.state or "aborted", reason, record.who, offered)
+    state.undo.settings = tuple(given.get("settings", ()))
     state.failure, state.asked, state.paused = None, None, ""
+
+
+def _undo_settings(state: RunState, record: Record) -> None:
+    if state.undo is not None:
+        state.undo.settings = tuple(one for one in state.undo.settings if one != record.block)
+        state.undo.put_back += (str(record.fields.get("told", "")),)
 
 
 def _undo_began(state: RunState, record: Record) -> None:
@@ -264,6 +271,7 @@ APPLY: dict[str, Callable[[RunState, Record], None]] = {
     "choose.taken": decided,
     "input.given": _given,
     "undo.offered": _undo_offered,
+    "undo.settings": _undo_settings,
     "undo.began": _undo_began,
     "undo.ended": _undo_ended,
     "deviation": deviated,

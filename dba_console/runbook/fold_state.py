@@ -123,6 +123,10 @@ class UndoPlan:
     """Step -> undone, failed, skipped."""
     items: dict[str, str] = field(default_factory=dict)
     """Item of the step under way -> ok, skipped."""
+    settings: tuple[str, ...] = ()
+    """Blocks that have set something for a time, one for each server: put back before anything is asked."""
+    put_back: tuple[str, ...] = ()
+    """What came of that, in sentences."""
 
 
 @dataclass(slots=True)

@@ -65,6 +65,13 @@ class Settle(Struct, frozen=True, kw_only=True):
     intent: Record
 
 
+class PutBack(Struct, frozen=True, kw_only=True):
+    """Put back what the run has set for a time (`temporary`) on the server of this block. Doing it twice does no harm.
+    Reply: Outcome (state unknown where the server does not answer)."""
+
+    block: Block
+
+
 class Pause(Struct, frozen=True, kw_only=True):
     """Let time pass: until the next look of a wait, or the next round. Reply: Passed."""
 
@@ -79,7 +86,7 @@ class Reject(Struct, frozen=True):
     text: str
 
 
-Request = Write | Look | Ask | Do | Settle | Pause | Reject
+Request = Write | Look | Ask | Do | Settle | PutBack | Pause | Reject
 
 
 class Seen(Struct, frozen=True, kw_only=True):

@@ -56,9 +56,31 @@ def items(state: RunState, step: Step) -> tuple[Item, ...]:
     own = tuple(
         Item(f"{one.block}@{one.number}", blocks[one.block], one.undo)
         for one in reversed(done)
-        if one.undo is not None and blocks[one.block].kind == "action" and blocks[one.block].undo != "none"
+        if one.undo is not None
+        and blocks[one.block].kind == "action"
+        and blocks[one.block].undo != "none"
+        and not for_a_time(blocks[one.block])
     )
     return written + own
+
+
+def for_a_time(block: Block) -> bool:
+    """Whether it sets parameters for a time only. These are put back without a question (`settings_left`)."""
+    return block.kind == "action" and block.settings.get("temporary") is True
+
+
+def settings_left(plan: Plan, state: RunState) -> tuple[Block, ...]:
+    """A block for each server on which the run has set parameters for a time and has not put them back since."""
+    left: dict[str, Block] = {}
+    for one in state.executions:
+        _, block = plan.block(one.block)
+        if one.item:
+            continue
+        if block.kind == "action" and block.action == "put-back" and one.state == "ok":
+            left.pop(block.on, None)
+        elif block.settings.get("temporary") and block.kind == "action" and one.state != "refused":
+            left[block.on] = block
+    return tuple(left.values())
 
 
 def forward(state: RunState, step: Step) -> list[Execution]:

@@ -23,7 +23,7 @@ from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Reply, Request
 from dba_console.runbook.walk_acts import act, settle, wanted
 from dba_console.runbook.walk_course import Course, Interrupted, Turn
-from dba_console.runbook.walk_give_up import end, give_up
+from dba_console.runbook.walk_give_up import end, give_up, trouble
 from dba_console.runbook.walk_interrupts import heed
 from dba_console.runbook.walk_looks import check, measure, preview
 from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, stand
@@ -85,8 +85,8 @@ def _turn(course: Course) -> Turn[None]:
         yield from _paused(course)
     elif state.mode == "rehearse":
         yield from rehearse(course)
-    elif (execution := state.open_execution) is not None:
-        yield from settle(course, execution)
+    elif (execution := state.open_execution) is not None and (state.undo is None or execution.item):
+        yield from settle(course, execution)  # one whose end stayed unknown when the run was given up is left so
     elif state.failure is not None:
         yield from _decide(course)
     elif state.undo is not None:
@@ -169,8 +169,7 @@ def _decide(course: Course) -> Turn[None]:
     said = f"{block.id}: {answer.who} decided: {answer.text.strip()}"
     yield from course.answered("failed", answer, said, block=block, answer=option.key, reason=reason)
     if option.key == "abort":
-        why_not = f"{block.id}: {note}" + (f" ({reason})" if reason else "")
-        yield from give_up(course, "failed", why_not, answer.who)
+        yield from give_up(course, "failed", trouble(course) + (f" ({reason})" if reason else ""), answer.who)
         return
     what = "skip" if option.key == "skip" else "retry"
     text = f"{block.id}: {option.text}, by {answer.who}" + (f": {reason}" if reason else "")

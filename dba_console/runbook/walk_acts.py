@@ -187,10 +187,11 @@ def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[s
         "block.intent", f"{block.id}: intent recorded", block=block, execution=number, **fields
     )
     reply = yield Do(block=block, execution=number, intent=intent, undo_of=item.undo_of if item is not None else None)
-    yield from _ended(course, "block.result", block, number, _outcome(reply))
+    yield from _ended(course, "block.result", block, number, outcome_of(reply))
 
 
-def _outcome(reply: object) -> Outcome:
+def outcome_of(reply: object) -> Outcome:
+    """What the world replied to an act. Raises TypeError, where the driver of the walk has a defect."""
     if not isinstance(reply, Outcome):
         raise TypeError(f"the walk was told {type(reply).__name__}, not Outcome")
     return reply
@@ -221,7 +222,7 @@ def settle(course: Course, execution: Execution) -> Turn[None]:
     """An execution whose end nobody saw: evidence first, then the word of a person with a reason. Never a guess."""
     _, block = course.plan.block(execution.block)
     course.state.current = block.id
-    outcome = _outcome((yield Settle(block=block, execution=execution.number, intent=execution.intent)))
+    outcome = outcome_of((yield Settle(block=block, execution=execution.number, intent=execution.intent)))
     if outcome.state == "unknown" and block.done is not None and not execution.item:
         seen = yield from course.look(block, "done", block.done)
         if seen.holds and not seen.error:

@@ -6,7 +6,7 @@ from dba_console.runbook.fold_state import END
 from dba_console.runbook.requests import Interrupt
 from dba_console.runbook.undo import passed
 from dba_console.runbook.walk_course import Course, Turn
-from dba_console.runbook.walk_give_up import give_up
+from dba_console.runbook.walk_give_up import give_up, trouble
 from dba_console.runbook.walk_questions import place
 
 
@@ -15,8 +15,8 @@ def heed(course: Course, wish: Interrupt) -> Turn[None]:
     if wish.verb == "pause":
         yield from _pause(course, wish)
     elif wish.verb in ("abort", "undo"):
-        state = "failed" if course.state.failure is not None or course.state.open_execution is not None else "aborted"
-        yield from give_up(course, state, wish.reason or f"ended by {wish.who}", wish.who)
+        what, why = trouble(course), wish.reason or f"ended by {wish.who}"
+        yield from give_up(course, "failed" if what else "aborted", f"{what} ({why})" if what else why, wish.who)
     else:
         why = _why_not(course, wish)
         if why:

@@ -1,26 +1,38 @@
-"""Taking back what a run did, step by step and only what a person chose, once the run was given up."""
+"""Taking back what a run did once it was given up: what it has set for a time without a question, for what was there
+before is on record; the rest step by step, and only what a person chose.
+"""
 
 from __future__ import annotations
 
-from dba_console.plans.view import Option
+from dba_console.plans.plan import Block
+from dba_console.plans.view import Option, Waiting
 from dba_console.runbook.fold_state import UndoPlan
+from dba_console.runbook.requests import Outcome, PutBack
 from dba_console.runbook.undo import items
-from dba_console.runbook.walk_acts import act
+from dba_console.runbook.walk_acts import act, outcome_of
 from dba_console.runbook.walk_course import Course, Turn
 from dba_console.runbook.walk_give_up import end
+from dba_console.units import human_duration
 
 ALL, NONE = "all", "none"
+SERVER_S = 60.0
+"""A server that does not answer, as while it recovers from a crash, is waited for so long before the run ends."""
+AGAIN_S = 2.0
+"""Between two tries."""
 
 
 def taking_back(course: Course, undo: UndoPlan) -> Turn[None]:
     """The next thing to do for a run that was given up."""
-    if undo.chosen is None:
+    if undo.settings:
+        yield from _put_settings_back(course, undo)
+        return
+    if undo.chosen is None and undo.offered:
         yield from _ask_which(course, undo)
         return
     if undo.under_way:
         yield from _next_item(course, undo)
         return
-    left = [step for step in undo.chosen if step not in undo.finished]
+    left = [step for step in undo.chosen or () if step not in undo.finished]
     if left:
         yield from course.write("undo.began", f"step {left[0]}: being taken back", step=left[0])
         return
@@ -30,12 +42,44 @@ def taking_back(course: Course, undo: UndoPlan) -> Turn[None]:
 def _told(undo: UndoPlan) -> str:
     back = [step for step, how in undo.finished.items() if how == "undone"]
     rest = [step for step in undo.offered if step not in back]
-    told = [undo.reason]
+    told = [undo.reason, *(one for one in undo.put_back if one)]
     if back:
         told.append(f"taken back: {', '.join(back)}")
     if rest:
         told.append(f"left as it is: {', '.join(rest)}")
     return "; ".join(told)
+
+
+def _put_settings_back(course: Course, undo: UndoPlan) -> Turn[None]:
+    """Those of one server. What cannot be put back ends the run all the same: it stays on record, and a finding."""
+    _, block = course.plan.block(undo.settings[0])
+    course.state.current = block.id
+    until_us = course.now() + int(SERVER_S * 1e6)
+    outcome = yield from _tried(course, block)
+    while outcome.state == "unknown" and (left_s := (until_us - course.now()) / 1e6) > 0:
+        course.state.waiting = Waiting(
+            text="the server answers, so that settings can be put back",
+            values=outcome.text,
+            timeout_s=SERVER_S,
+            left=f"{human_duration(left_s)} at most",
+        )
+        try:
+            yield from course.pause(min(AGAIN_S, left_s))
+        finally:
+            course.state.waiting = None
+        outcome = yield from _tried(course, block)
+    if outcome.state == "ok":
+        told = "its settings are put back" if outcome.values.get("put_back") else ""
+    else:
+        told = f"its settings could not be put back: {outcome.text}; runbook put-back does it"
+    text = f"{block.id}: {told or 'nothing of its settings was left to be put back'}"
+    text += f": {outcome.text}" if outcome.state == "ok" and told else ""
+    state = "ok" if outcome.state == "ok" else "failed"
+    yield from course.write("undo.settings", text, block=block, state=state, told=told, machine_s=outcome.machine_s)
+
+
+def _tried(course: Course, block: Block) -> Turn[Outcome]:
+    return outcome_of((yield PutBack(block=block)))
 
 
 def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:

@@ -58,6 +58,7 @@ KINDS = (
     "choose.taken",
     "input.given",
     "undo.offered",
+    "undo.settings",
     "undo.began",
     "undo.ended",
     "deviation",

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,27 +94,19 @@ def test_of_a_restore_that_went_with_the_server_no_success_is_told(watched: Watc
 
 
 def test_settings_are_put_back_on_a_server_that_crashed_under_the_restore(here: Ground, archive: Path) -> None:
+    """Nobody is asked; the run waits until it answers again, though it was started anew since."""
     before = settings(here)
     here.cluster.psql("create database crashed")
     crash = threading.Thread(target=lambda: crash_when_it_waits(here))
-    with ExitStack() as sessions:
-
-        def held() -> None:
-            holder = sessions.enter_context(closing(session(here.cluster, dbname="crashed", name="beside")))
-            holder.execute(f"select pg_advisory_lock({HELD})")
-            crash.start()
-
-        def anew() -> None:
-            crash.join(WAIT_S)
-            wait_until(lambda: up(here), WAIT_S, what="the server after its crash")
-
-        says: dict[str, Says] = {
-            "start": "yes", RESTORE: then(held, "y"), "failed": then(anew, "abort"), "undo": "all", "ack": "y",
-            "*": "yes",
-        }  # fmt: skip
-        walk = here.person(BOOK, says, database="crashed", archive=str(archive), jobs="2", speed="fast")
+    with closing(session(here.cluster, dbname="crashed", name="dba-console:beside")) as holder:
+        holder.execute(f"select pg_advisory_lock({HELD})")
+        crash.start()
+        walk = here.headless(BOOK, database="crashed", archive=str(archive), jobs="2", speed="fast", statistics="none")
+    crash.join(WAIT_S)
     assert walk.code == 7 and "restore-it" not in walk.states(), walk.text
     assert RESTORE in walk.ending and "ended with errors" not in walk.ending
+    assert walk.ending.endswith("; its settings are put back"), walk.ending
+    wait_until(lambda: up(here), WAIT_S, what="the server after its crash")
     assert settings(here) == before
 
 
@@ -171,7 +163,7 @@ def test_before_its_disk_is_full_it_is_said_that_it_will_not_suffice(watched: Wa
 
 
 def crash_when_it_waits(here: Ground) -> None:
-    with closing(session(here.cluster, dbname="crashed")) as other:
+    with closing(session(here.cluster)) as other:
         wait_until(lambda: other.execute(_WAITS).rowcount, WAIT_S, what="a COPY that waits")
     here.cluster.restart(mode="immediate")
 

@@ -7,14 +7,15 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.background import wait_until
+from tests.background import session, wait_until
 from tests.requirements import require_tool
 from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
+from tests.runbooks.test_put_back import owed
 from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk
 
 BOOK = "restore"
@@ -92,29 +93,29 @@ def test_errors_that_were_ignored_are_told_and_a_person_decides(here: Ground, br
     undecided = here.headless(BOOK, database="undecided", **inputs)
     assert undecided.code == 8, "nobody said what is to become of the errors"
     assert "what-came-of-it" not in undecided.states()
-    put_back(here)
     assert settings(here) == before
 
 
 def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here: Ground, archive: Path) -> None:
+    """Nobody is there to ask: not about the failure, not about the settings, and the next restore is not refused."""
     before = settings(here)
     here.cluster.psql('create database "cut short"')
     killer = threading.Thread(target=lambda: kill_when_it_waits(here, archive))
-    with ExitStack() as sessions:
-
-        def held() -> None:
-            holder = sessions.enter_context(here.session("cut short"))
-            holder.execute(f"select pg_advisory_lock({HELD})")
-            killer.start()
-
-        answers: dict[str, Says] = {
-            "start": "yes", RESTORE: then(held, "y"), "failed": "abort", "undo": "all", "ack": "y", "yes": "yes",
-        }  # fmt: skip
-        walk = here.person(BOOK, answers, database="cut short", archive=str(archive), jobs="2", speed="fast")
-    assert walk.code == 7 and killer.ident is not None, walk.text
+    inputs = {"archive": str(archive), "jobs": "2", "speed": "fast", "statistics": "none"}
+    # A session of the console is none that works in the database.
+    with closing(session(here.cluster, dbname="cut short", name="dba-console:beside")) as holder:
+        holder.execute(f"select pg_advisory_lock({HELD})")
+        killer.start()
+        walk = here.headless(BOOK, database="cut short", **inputs)
     killer.join(WAIT_S)
+    assert walk.code == 7, walk.text
     assert "exit 137" in walk.ending, "SIGKILL, as a shell tells it"
+    assert walk.ending.endswith("; its settings are put back"), walk.ending
     assert "restore-it" not in walk.states() and "statistics" not in walk.states()
+    assert settings(here) == before and owed(here.scene) == []
+    assert "undo" not in {one["kind"] for one in walk.questions}, "nothing else can be taken back"
+    here.cluster.psql('drop database "cut short"')
+    assert here.headless(BOOK, database="cut short", **inputs).code == 0
     assert settings(here) == before
 
 
@@ -125,7 +126,6 @@ def test_protection_is_not_given_up_where_other_databases_are(here: Ground, arch
     assert walk.code == 8, walk.text
     assert walk.red() == ["give-up-protection/action"], walk.text
     assert "restore-it" not in walk.done()
-    put_back(here)
     assert settings(here) == before
 
 
@@ -204,12 +204,6 @@ def refused(here: Ground, **inputs: str) -> Walk:
     assert walk.records("run.started") == [] and walk.done() == []
     assert here.cluster.psql("select count(*) from pg_database where datname = 'never'") == "0"
     return walk
-
-
-def put_back(here: Ground) -> None:
-    """As a finding offers it while settings of a run that is over are still there."""
-    walk = here.scene.headless("put-back")
-    assert walk.code == 0, walk.text
 
 
 def kill_when_it_waits(here: Ground, archive: Path) -> None:

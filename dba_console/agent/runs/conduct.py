@@ -38,6 +38,7 @@ from dba_console.runbook.requests import (
     Look,
     Outcome,
     Pause,
+    PutBack,
     Reject,
     Reply,
     Request,
@@ -207,6 +208,13 @@ class Conduct:
                 return self._acts.do(request)
             case Settle():
                 return self._acts.settle(request)
+            case PutBack():
+                return self._put_back(request)
+
+    def _put_back(self, wanted: PutBack) -> Outcome:
+        from dba_console.agent.runs.settings_back import put_back  # of a run that was given up only
+
+        return put_back(wanted.block, self.directory, self.plan, self.servers, self.controls, self.around)
 
     def _write(self, record: Record) -> None:
         if record.kind == INPUT_GIVEN:

@@ -108,6 +108,15 @@ class Servers:
         server.operator.application = application(self._run, block.id.partition("/")[0])
         return server
 
+    def anew(self, block: Block) -> Operator:
+        """A connection of its own to the server a block is for, whoever answers there now; the caller closes it. Raises
+        Unsupported where the configuration names none."""
+        named = block.on and block.on not in ROLES
+        if named and block.on not in self._config.targets:
+            raise Unsupported(f"there is no target {block.on!r} in the configuration")
+        conninfo = self._config.targets[block.on].dsn if named else self._target.conninfo
+        return Operator(conninfo, application=application(self._run, "put-back"), clock=self._clock)
+
     def close(self) -> None:
         for server in (self._own, *self._named.values()):
             if server is not None:

@@ -253,8 +253,9 @@ def _reason(asked: Question | None) -> str:
     """What the journal says of it."""
     if asked is None:
         return "no answer was given, and nobody can be asked"
-    what = asked.block or asked.step or asked.kind
-    return f"nobody can be asked about {what}" if asked.kind in ("failed", "settle") else f"{what} was not confirmed"
+    if asked.kind in ("failed", "settle"):
+        return "nobody could be asked what to do"
+    return f"{asked.block or asked.step or asked.kind} was not confirmed"
 
 
 def missing(asked: Question) -> str:

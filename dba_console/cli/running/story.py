@@ -118,10 +118,9 @@ def _journal(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _ended(change: Change, at_us: int, cells: int) -> list[Line]:
-    lines: list[Line] = [(), *texts(f"{change['state']}: {change['text']}".rstrip(": "), cells, "title")]
-    if change["summary"] is not None:
-        lines += values_table(convert(change["summary"], Table), cells)
-    return lines
+    """How it ended comes last: whoever gets a job's output by mail reads its end."""
+    table = [] if change["summary"] is None else values_table(convert(change["summary"], Table), cells)
+    return [(), *table, *texts(change["text"] or change["state"], cells, "title")]
 
 
 def _line(change: Change, at_us: int, cells: int) -> list[Line]:
@@ -143,7 +142,7 @@ def _stamped(at_us: int, text: str, cells: int) -> list[Line]:
 _ENDED = ("ok", "failed", "skipped", "unknown", "undone")
 _TOLD = frozenset({
     "block.seen", "block.result", "block.settled", "block.skipped", "wait.held", "choose.taken", "repeat.round",
-    "input.given", "undo.began", "undo.ended", "deviation", "person.took", "run.paused", "run.resumed",
+    "input.given", "undo.settings", "undo.began", "undo.ended", "deviation", "person.took", "run.paused", "run.resumed",
     "run.interrupted", "run.restart", "journal.fallback", "journal.home",
 })  # fmt: skip
 """Records that say what no view may have shown: a view is sent now and then, and a block may be gone by then."""

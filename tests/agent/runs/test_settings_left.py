@@ -112,6 +112,19 @@ def put_back(running: RunningAgent) -> str:
     return next(event.text for event in operator.events if event.kind == "block.result")
 
 
+def at_work(operator: Operator) -> None:
+    """A run that has set something, and waits for the work it is for."""
+    operator.begin(TUNED)
+    operator.answer(operator.question("start"), "yes")
+    operator.answer(operator.question("ack"), "y")
+    operator.question("manual")
+
+
+def gone_on_with(operator: Operator) -> None:
+    """The run that an agent before this one left."""
+    operator.resume(operator.until(lambda: operator.view is not None, "the interrupted run").run)
+
+
 def said(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command beside which no agent runs."""
     return subprocess.run(
@@ -177,9 +190,47 @@ def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_f
         operator.answer(operator.question("type"), "lose everything")
         operator.question("manual")
         found(running, "info", "costs the whole cluster")
-        operator.control("abort", reason="enough")
-        operator.walk({"undo": "none"})
+        running.end()  # in order, as by a reboot: the run is left, and nothing of it done
+    with agent(one.dsn(), tmp_path) as running:
         found(running, "critical", "which is over")
         put_back(running)
         cleared(running)
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+
+
+def test_a_run_that_is_ended_puts_back_what_it_has_set_without_a_question(one: Cluster, tmp_path: Path) -> None:
+    """By a person, at once; and after its agent was killed, as soon as somebody ends it."""
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        at_work(operator)
+        assert one.psql("show maintenance_work_mem") == "77MB"
+        operator.control("abort", reason="enough")
+        assert operator.walk({}).ending == "run aborted: enough; its settings are put back"
+        told = next(event.text for event in operator.events if event.kind == "undo.settings")
+        assert "maintenance_work_mem is not set in postgresql.auto.conf; it is 64MB now" in told
+        assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+    die(one, tmp_path, TUNED, "after:block.asked:load")
+    assert one.psql("show maintenance_work_mem") == "77MB"
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        gone_on_with(operator)
+        operator.question("manual")
+        operator.control("abort", reason="enough")
+        assert "its settings are put back" in operator.walk({}).ending
+        assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+
+
+def test_settings_whose_putting_back_was_killed_are_put_back_when_the_run_goes_on(one: Cluster, tmp_path: Path) -> None:
+    """Killed when the run was given up, and when the settings were back and no record said so."""
+    for dies in ("after:undo.offered", "before:undo.settings"):
+        with agent(one.dsn(), tmp_path, extra={DIES: dies}, program=MORTAL) as running:
+            operator = Operator.of(running)
+            at_work(operator)
+            with pytest.raises((ConnectionLost, ConnectError)):
+                operator.control("abort", reason="enough")
+                operator.walk({})
+        with agent(one.dsn(), tmp_path) as running:
+            operator = Operator.of(running)
+            gone_on_with(operator)
+            assert operator.walk({}).ending.startswith("run aborted: enough"), dies
+            assert one.psql(AUTO) == "0" and one.psql("show maintenance_work_mem") == "64MB" and owed(tmp_path) == []

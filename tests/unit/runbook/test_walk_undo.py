@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from dba_console.plans.plan import Block, Step
+from dba_console.plans.plan import Block, Plan, Step
+from dba_console.plans.view import Option
 from dba_console.runbook.requests import Interrupt, Outcome, Seen
-from tests.unit.runbook.worlds import World, block, kinds, plan_of, run, step
+from tests.unit.runbook.worlds import Killed, World, begin, block, drive, kinds, plan_of, resume, run, step
 
 LAST = step("z", block("z/check", "check"))
+TUNED = step("t", block("t/action", "action", action="set-parameters", settings={"temporary": True, "settings": {}}))
+BACK = step("p", block("p/action", "action", action="put-back", settings={"of": "run"}))
+GONE = Outcome(state="unknown", text="connection refused")
 
 
 def undoable(step_id: str, **given: Any) -> Step:
@@ -152,3 +156,57 @@ def test_a_step_that_failed_half_way_is_offered_too() -> None:
     _, state, world = run(plan_of(half), world)
     assert [one for one, _ in world.undone] == ["a/undo"]
     assert state.steps["a"].status == "undone"
+
+
+def test_settings_for_a_time_are_put_back_before_anything_is_asked_and_never_asked_about() -> None:
+    ending, _, world = run(plan_of(undoable("a"), TUNED, LAST), failing("none"))
+    assert world.put_back == ["t/action"] and world.undone == []
+    assert [one.options[2:] for one in world.asked if one.kind == "undo"] == [(Option(key="a", text="A"),)]
+    told = [one for one in kinds(world.records) if one.startswith(("undo.", "block.asked", "run.ended"))]
+    assert told[-4:] == ["undo.offered", "undo.settings t/action", "block.asked", "run.ended"]
+    assert ending.text == "run failed: z/check: does not hold: no; its settings are put back; left as it is: a"
+    _, _, world = run(plan_of(TUNED, LAST), failing())
+    assert "undo" not in [one.kind for one in world.asked] and world.put_back == ["t/action"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "outcome"),
+    [(plan_of(TUNED, BACK, LAST), "ok"), (plan_of(LAST, TUNED), "ok"), (plan_of(TUNED, LAST), "refused")],
+)
+def test_what_was_put_back_or_never_set_is_not_put_back(plan: Plan, outcome: Literal["ok", "refused"]) -> None:
+    world = failing("none", outcomes={"t/action": [Outcome(state=outcome, text="so")]})
+    assert run(plan, world)[0].state == "failed" and world.put_back == []
+
+
+def test_settings_stay_a_finding_where_the_server_does_not_answer_within_a_minute() -> None:
+    world = failing(returns=[GONE] * 100)
+    begun_us = world.wall_us
+    ending, _, world = run(plan_of(TUNED, LAST), world)
+    assert ending.state == "failed" and 60 <= (world.wall_us - begun_us) / 1e6 < 75
+    assert "could not be put back: connection refused; runbook put-back does it" in ending.text
+    ending, _, world = run(plan_of(TUNED, LAST), failing(returns=[GONE] * 3))
+    assert len(world.put_back) == 4 and ending.text.endswith("; its settings are put back")
+
+
+def test_an_act_of_unknown_end_does_not_keep_settings_from_being_put_back() -> None:
+    """Once a person has given the run up, nobody is asked about it again."""
+    unknown = Outcome(state="unknown", text="the connection broke")
+    world = World(
+        outcomes={"a/change": [unknown]}, settles={"a/change": [unknown] * 9}, answers={"settle": ["abort"] * 2}
+    )
+    ending, state, world = run(plan_of(TUNED, step("a", block("a/change", "change"))), world)
+    assert world.put_back == ["t/action"] and [one.kind for one in world.asked].count("settle") == 1
+    assert (ending.state, state.steps["a"].status) == ("failed", "unknown")
+
+
+def test_a_kill_while_settings_are_put_back_is_made_up_for() -> None:
+    plan = plan_of(TUNED, LAST)
+    _, _, whole = run(plan, failing())
+    for place, record in enumerate(whole.records):
+        if record.kind not in ("undo.offered", "undo.settings"):
+            continue
+        world = failing(kill_after=place + 1)
+        with pytest.raises(Killed):
+            drive(plan, begin(plan, world), world)
+        ending, _ = resume(plan, world)
+        assert ending.text.endswith("; its settings are put back") and world.put_back == ["t/action"]

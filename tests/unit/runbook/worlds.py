@@ -20,6 +20,7 @@ from dba_console.runbook.requests import (
     Outcome,
     Passed,
     Pause,
+    PutBack,
     Record,
     Reject,
     Reply,
@@ -32,6 +33,7 @@ from dba_console.runbook.walk import Ending, walk
 from dba_console.runbook.walk_records import interrupted, planned, resumed
 
 ANSWERS = {"start": "yes", "ack": "y", "yes": "yes", "manual": "ticket 7", "input": "42", "undo": "none"}
+PUT_BACK = {"put_back": True}
 MOST_REQUESTS = 5000
 """A walk that needs more does not end."""
 
@@ -78,6 +80,9 @@ class World:
     asked: list[Ask] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
+    returns: list[Outcome] = field(default_factory=list)
+    """What comes of putting settings back; used up from the front."""
+    put_back: list[str] = field(default_factory=list)
     looked: list[tuple[str, str]] = field(default_factory=list)
     wall_us: int = 1_000_000_000_000
     human_s: float = 2.0
@@ -108,6 +113,9 @@ class World:
             case Settle():
                 self.settled.append((request.block.id, request.execution))
                 return self._settle(request)
+            case PutBack():
+                self.put_back.append(request.block.id)
+                return self.returns.pop(0) if self.returns else Outcome(state="ok", text="as it was", values=PUT_BACK)
             case Pause():
                 self.wall_us += int(request.seconds * 1e6)
                 return Passed(seconds=request.seconds, wall_us=self.wall_us)
