@@ -32,6 +32,8 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """Of a directory archive: the file of its data, without suffix of compression."""
     offset: int | None = None
     """Of a custom archive: where its data begins, bytes; None where the archive does not know."""
+    columns: int | None = None
+    """Of its data in COPY's form; None: not known."""
     weight: float | None = None
     """Bytes of its data: on the side of a dump the table's pages with TOAST, on the side of a restore what it takes in
     the archive. An index, key or constraint has that of its table's data, a foreign key the mean of its two.

@@ -68,6 +68,7 @@ def plan_of(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str | Non
                 oid=entry.oid or None,
                 file=entry.file,
                 offset=entry.offset,
+                columns=entry.columns,
                 weight=_weight(entry, table, by_id, data, sizes),
                 table=table,
                 needs=_needs(entry, by_id, data if phase not in ("schema", "data") else {}),

@@ -6,6 +6,7 @@ archive, or is none that this knows, is an ArchiveError; an archive cut short in
 
 from __future__ import annotations
 
+import re
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -21,9 +22,12 @@ _WINDOW = 1 << 20
 """Bytes read at a time."""
 _LARGEST_ENTRY = 64 << 20
 """Bytes of one entry: its statement may be a function of megabytes, but a length beyond this is damage."""
-_LAYOUT = {13: "nnttttn---t-t-", 14: "nnttttn---t--t-", 15: "nnttttn---t--t-", 16: "nnttttn---t--.t-"}
+_LAYOUT = {13: "nnttttn--tt-t-", 14: "nnttttn--tt--t-", 15: "nnttttn--tt--t-", 16: "nnttttn--tt--.t-"}
 """An entry by minor version up to what it needs: its number, whether it has data, two oids, name, kind, section; the
-statements that make, drop and fill it; schema, tablespace, from 14 access method, from 16 relkind; owner; WITH OIDS."""
+statements that make, drop and fill it, of which the last is read; schema, tablespace, from 14 access method, from 16
+relkind; owner; WITH OIDS."""
+_COPY = re.compile(r"COPY [^()]*?(?: \(([^()]*)\))? +FROM stdin;\s*")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _MOST_ENTRIES = 5_000_000
 _LONGEST_NAME = 4096
 """Bytes kept of a name: a function's has its argument list."""
@@ -61,6 +65,8 @@ class TocEntry(Struct, frozen=True, gc=False):
     """Of a directory or tar archive: the name of its data file; a directory's without suffix of compression."""
     offset: int | None
     """Of a custom archive: where its data begins; None while it is written, or where it was written into a pipe."""
+    columns: int | None = None
+    """Of a table's data in COPY's form; None where the archive does not tell, or names more than are read here."""
 
 
 class Toc(Struct, frozen=True, kw_only=True):
@@ -251,7 +257,9 @@ def _entries(read: _Bytes, toc: Toc, count: int) -> tuple[TocEntry, ...]:
 
 def _entry(read: _Bytes, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
     """One entry; `texts` keeps one copy of what thousands of entries share."""
-    dump_id, dumper, table_oid, oid, tag, desc, section, schema, owner = read.fields(_LAYOUT[min(max(minor, 13), 16)])
+    dump_id, dumper, table_oid, oid, tag, desc, section, copy, schema, owner = read.fields(
+        _LAYOUT[min(max(minor, 13), 16)]
+    )
     needs = []
     while (need := read.text()) is not None:
         needs.append(int(need))
@@ -275,7 +283,20 @@ def _entry(read: _Bytes, minor: int, form: str, texts: dict[str, str]) -> TocEnt
         tuple(needs),
         file,
         offset,
+        _columns(copy) if isinstance(copy, str) else None,
     )
+
+
+def _columns(statement: str) -> int | None:
+    """How many columns a COPY statement names.
+
+    >>> _columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'), _columns("COPY public.empty  FROM stdin;")
+    (3, 0)
+    """
+    match = _COPY.fullmatch(_QUOTED.sub("", statement))
+    if match is None:
+        return None
+    return match[1].count(",") + 1 if match[1] else 0
 
 
 def _one(texts: dict[str, str], value: int | str | None) -> str | None:

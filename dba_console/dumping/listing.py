@@ -10,12 +10,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from dba_console.archives.critical import critical_path
-from dba_console.archives.entries import PHASES, Entry, Plan
+from dba_console.archives.entries import PHASES, Plan
 from dba_console.archives.place import open_archive
+from dba_console.dumping.stored import name_of, stored_files
 from dba_console.harmless import clean
 from dba_console.units import human_bytes
 
-SUFFIXES = ("", ".gz", ".lz4", ".zst")
 BIGGEST = 20
 """Tables listed."""
 _BUILT_IN = ("plpgsql",)
@@ -44,7 +44,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     critical: tuple[str, ...]
     """The chain that decides how long a restore takes at least: a table, its indexes, its keys."""
     problems: tuple[str, ...]
-    """What it names and does not have."""
+    """What it names and does not have, and what it has and does not name."""
 
 
 def listing_of(path: Path) -> Listing:
@@ -71,13 +71,9 @@ def _extensions(plan: Plan) -> tuple[str, ...]:
 
 
 def problems_of(path: Path, plan: Plan) -> tuple[str, ...]:
-    """What the plan names and the archive does not have."""
+    """What the plan names and the archive does not have, and what is there of another dump. Raises OSError."""
     if plan.format == "directory":
-        return tuple(
-            f"{name_of(entry)}: there is no {entry.file} in it"
-            for entry in plan.entries
-            if entry.desc == "TABLE DATA" and entry.file is not None and data_file(path, entry) is None
-        )
+        return stored_files(path, plan).problems
     if plan.format == "custom":
         size = os.stat(path).st_size
         return tuple(
@@ -86,22 +82,6 @@ def problems_of(path: Path, plan: Plan) -> tuple[str, ...]:
             if entry.offset is not None and entry.offset >= size
         )
     return ()
-
-
-def data_file(path: Path, entry: Entry) -> Path | None:
-    """The file of its data in a directory archive, None where there is none."""
-    if entry.file is None or "/" in entry.file:
-        return None
-    stem = entry.file
-    for suffix in SUFFIXES:
-        if (found := path / f"{stem}{suffix}").is_file():
-            return found
-    return None
-
-
-def name_of(entry: Entry) -> str:
-    """With its schema; harmless."""
-    return clean(f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag)
 
 
 def _created(plan: Plan) -> str | None:

@@ -32,6 +32,8 @@ class Counted(NamedTuple):
     """Decompressed."""
     rows: int | None
     """None where it has no rows in COPY's form."""
+    columns: int | None = None
+    """Of its first row; None where it has no row."""
 
 
 class RowCount:
@@ -40,6 +42,7 @@ class RowCount:
     def __init__(self) -> None:
         self.bytes = self._lines = 0
         self._head, self._tail = b"", b""
+        self._tabs, self._in_first = 0, True
 
     def feed(self, piece: bytes) -> None:
         self.bytes += len(piece)
@@ -47,6 +50,10 @@ class RowCount:
         if len(self._head) < len(_INSERT):
             self._head = (self._head + piece)[: len(_INSERT)]
         self._tail = (self._tail + piece)[-64:]
+        if self._in_first:  # a tab within a value is written as \\t
+            end = piece.find(b"\n")
+            self._tabs += piece.count(b"\t", 0, len(piece) if end < 0 else end)
+            self._in_first = end < 0
 
     def counted(self) -> Counted:
         """The rows. Raises Damaged where what should end them is missing."""
@@ -56,14 +63,16 @@ class RowCount:
         if not (body.endswith(b"\n" + _END) or (body == _END and self.bytes <= 64)):
             raise Damaged("its rows have no end: it was cut short")
         after = len(self._tail) - len(self._tail.rstrip(b"\n"))
-        return Counted(self.bytes, self._lines - after)
+        rows = self._lines - after
+        columns = (self._tabs + 1 if self._head[:1] != b"\n" else 0) if rows else None
+        return Counted(self.bytes, rows, columns)
 
 
 def count_rows(pieces: Iterable[bytes]) -> Counted:
     r"""Rows of a data file.
 
     >>> count_rows([b"1\ta\n2\tb\\nc\n\\", b".\n\n\n"])
-    Counted(bytes=16, rows=2)
+    Counted(bytes=16, rows=2, columns=2)
     >>> count_rows([b"\\.\n\n\n"]).rows
     0
     """
@@ -101,7 +110,7 @@ def _gzip(path: Path) -> Iterator[bytes]:
     except zlib.error as error:
         raise Damaged(f"its gzip data are damaged: {error}") from None
     if not begun or not inflate.eof:
-        raise Damaged("its gzip data end before their end: it was cut short")
+        raise Damaged("its gzip data is truncated: it was cut short")
 
 
 def _zstd(path: Path) -> Iterator[bytes]:
@@ -121,7 +130,7 @@ def _zstd(path: Path) -> Iterator[bytes]:
     except zstandard.ZstdError as error:
         raise Damaged(f"its zstd data are damaged: {error}") from None
     if not inflate.eof:
-        raise Damaged("its zstd data end before their end: it was cut short")
+        raise Damaged("its zstd data is truncated: it was cut short")
 
 
 def _lz4(path: Path) -> Iterator[bytes]:

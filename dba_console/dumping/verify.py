@@ -9,22 +9,27 @@ from __future__ import annotations
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.place import open_archive
-from dba_console.dumping.listing import data_file, name_of, problems_of
-from dba_console.dumping.programs import find_program
+from dba_console.dumping.listing import problems_of
+from dba_console.dumping.programs import Program, find_program
 from dba_console.dumping.reading import Counted, Damaged, count_rows, output_of, read_to_end
 from dba_console.dumping.server import Server
+from dba_console.dumping.stored import Stored, large_object, name_of, stored_files
 from dba_console.errors import ConsoleError, Unsupported
 from dba_console.harmless import clean
 
 COUNT_S = 120.0
 """For the rows of one table in the database; beyond it they are not known."""
+ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
+"""Of pg_restore."""
 _PLAIN_END = b"PostgreSQL database dump complete"
 
 Told = Callable[[str], None]
@@ -46,12 +51,16 @@ class Verdict(Struct, frozen=True, kw_only=True):
     format: str | None
     entries: int
     files: int
-    """Data files, or data of tables, read to their end."""
+    """Data files of tables read to their end here."""
+    large_objects: int = 0
+    """Read to their end here."""
     bytes: int
     """Decompressed."""
     problems: tuple[str, ...]
     unknown: tuple[str, ...]
     """What could not be looked at, and why."""
+    read_by: str | None = None
+    """The pg_restore that read all of it."""
     seed: int | None = None
     rows: tuple[Compared, ...] = ()
 
@@ -67,36 +76,40 @@ def verify(
     plan = open_archive(path)
     if plan.format == "plain":
         return _plain(path, plan)
-    problems, unknown, unread = list(problems_of(path, plan)), list[str](), list[str]()
-    environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
-    restore = _restore_program(plan, bindir, unknown)
-    if restore is not None:
-        problems += _run([restore, "-l", str(path)], environment, "pg_restore -l")
-    counts: dict[int, Counted] = {}
-    if plan.format == "directory":
-        problems += _files(path, plan, counts, unread, told)
+    stored = stored_files(path, plan) if plan.format == "directory" else None
+    problems = list(problems_of(path, plan) if stored is None else stored.problems)
+    unknown, read = list[str](), _Read()
+    with ThreadPoolExecutor(1) as beside:  # both read the same files: the second one from the page cache
+        restore = _restore_program(plan, bindir, unknown)
+        said = None if restore is None else beside.submit(_run, restore, path)
+        if stored is not None:
+            problems += _files(stored, read, told)
+            unknown += [f"{name}: pg_dump writes no file of that name" for name in stored.strangers]
+        if said is not None:
+            told("pg_restore reads all of it")
+            read.unread.clear()
+            problems += said.result()
+        elif stored is None:
+            read.unread.append("its data were not read: there is no pg_restore here that can")
     if plan.compression != "gzip":
         unknown.append(
             "only gzip keeps a checksum of the data: a byte that was changed would not be noticed in this one"
         )
-    if restore is not None and (plan.format != "directory" or unread):
-        told("pg_restore reads all of it")
-        unread.clear()
-        problems += _run([restore, "-f", "/dev/null", str(path)], environment, "pg_restore")
-    elif plan.format != "directory":
-        unread.append("its data were not read: there is no pg_restore here that can")
-    unknown += unread
+    if stored is not None and stored.large and plan.compression == "none":
+        unknown.append("large objects that are not compressed have no end mark: one that was cut would not be noticed")
+    unknown += read.unread
     chosen, used = picked(plan, sample, seed)
     rows = []
     for entry in chosen if server is not None else ():
         told(f"rows of {name_of(entry)}")
-        counted = counts.get(entry.dump_id)
+        counted = read.counts.get(entry.dump_id)
         if counted is None and restore is not None and not problems:
-            counted = _by_restore(restore, path, entry, environment)
+            counted = _by_restore(restore, path, entry)
         rows.append(compared(entry, None if counted is None else counted.rows, _now(server, entry), plan))
     return Verdict(
-        path=str(path), format=plan.format, entries=len(plan.entries), files=len(counts),
-        bytes=sum(one.bytes for one in counts.values()), problems=tuple(problems), unknown=tuple(unknown),
+        path=str(path), format=plan.format, entries=len(plan.entries), files=len(read.counts),
+        large_objects=read.large, bytes=sum(one.bytes for one in read.counts.values()) + read.large_bytes,
+        problems=tuple(problems), unknown=tuple(unknown), read_by=None if restore is None else restore.version,
         seed=used if rows else None, rows=tuple(rows),
     )  # fmt: skip
 
@@ -127,29 +140,44 @@ def compared(entry: Entry, dumped: int | None, now: int | None, plan: Plan) -> C
     return Compared(table=name_of(entry), dumped=dumped, now=now, sentence=sentence)
 
 
-def _files(path: Path, plan: Plan, counts: dict[int, Counted], unread: list[str], told: Told) -> Iterator[str]:
-    for entry in plan.entries:
-        file = data_file(path, entry) if entry.desc == "TABLE DATA" else None
-        if file is None:
-            continue
+class _Read(Struct, kw_only=True):
+    """What was read here."""
+
+    counts: dict[int, Counted] = msgspec.field(default_factory=dict)
+    """Data of tables by dump id."""
+    large: int = 0
+    large_bytes: int = 0
+    unread: list[str] = msgspec.field(default_factory=list)
+    """Why some of it could not be."""
+
+
+def _files(stored: Stored, read: _Read, told: Told) -> Iterator[str]:
+    """Read them to their end; what is wrong."""
+    for entry, file in stored.data:
         told(f"reading {name_of(entry)}")
+        what = f"{name_of(entry)} ({file.name})"
         try:
-            counts[entry.dump_id] = count_rows(read_to_end(file))
-        except Damaged as error:
-            yield f"{name_of(entry)} ({file.name}): {error}"
-        except OSError as error:
-            yield f"{name_of(entry)} ({file.name}): it cannot be read: {error.strerror}"
-        except Unsupported as error:
-            if error.message not in unread:
-                unread.append(error.message)
-    for blob in sorted(path.glob("blob_*")):
+            found = read.counts[entry.dump_id] = count_rows(read_to_end(file))
+        except (Damaged, OSError, Unsupported) as error:
+            yield from _unreadable(what, error, read)
+            continue
+        if found.columns is not None and entry.columns is not None and found.columns != entry.columns:
+            yield f"{what}: its rows have {found.columns} columns, the table {entry.columns}: it is of another table"
+    told("reading large objects")
+    for name in stored.large:
         try:
-            for _ in read_to_end(blob):
-                pass
-        except Damaged as error:
-            yield f"large object ({blob.name}): {error}"
-        except (OSError, Unsupported) as error:
-            unread.append(f"{blob.name}: {error}")
+            read.large_bytes += sum(len(piece) for piece in read_to_end(stored.path / name))
+            read.large += 1
+        except (Damaged, OSError, Unsupported) as error:
+            yield from _unreadable(large_object(name), error, read)
+
+
+def _unreadable(what: str, error: Damaged | OSError | Unsupported, read: _Read) -> Iterator[str]:
+    if isinstance(error, Unsupported):
+        if error.message not in read.unread:
+            read.unread.append(error.message)
+    else:
+        yield f"{what}: " + (f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
 
 
 def _plain(path: Path, plan: Plan) -> Verdict:
@@ -168,31 +196,33 @@ def _plain(path: Path, plan: Plan) -> Verdict:
     )  # fmt: skip
 
 
-def _restore_program(plan: Plan, bindir: str | None, unknown: list[str]) -> str | None:
+def _restore_program(plan: Plan, bindir: str | None, unknown: list[str]) -> Program | None:
     major = int((plan.dump_version or "0").split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz") or 0)
     try:
-        return find_program("pg_restore", at_least=min(major, 99), bindir=bindir).path
+        return find_program("pg_restore", at_least=min(major, 99), bindir=bindir)
     except ConsoleError as error:
         unknown.append(error.message)
         return None
 
 
-def _run(command: list[str], environment: dict[str, str], what: str) -> Sequence[str]:
+def _run(program: Program, path: Path) -> list[str]:
+    """Have pg_restore read the archive to its end; what it says is wrong."""
     try:
-        for _ in output_of(command, environment):
+        for _ in output_of([program.path, "-f", "/dev/null", str(path)], ENVIRONMENT):
             pass
     except Damaged as error:
-        return [f"{what} says: {clean(str(error))}"]
+        return [f"pg_restore says: {clean(str(error))}"]
     return []
 
 
-def _by_restore(program: str, path: Path, entry: Entry, environment: dict[str, str]) -> Counted | None:
+def _by_restore(program: Program, path: Path, entry: Entry) -> Counted | None:
     """The rows of one table as pg_restore prints them, picked by its dump id: names may be of several tables."""
     with tempfile.NamedTemporaryFile("w", prefix="dba-console-list-") as chosen:
         chosen.write(f"{entry.dump_id}; 0 0 TABLE DATA x x x\n")
         chosen.flush()
+        command = [program.path, "-L", chosen.name, "-f", "-", str(path)]
         try:
-            return count_rows(_copied(output_of([program, "-L", chosen.name, "-f", "-", str(path)], environment)))
+            return count_rows(_copied(output_of(command, ENVIRONMENT)))
         except Damaged:
             return None
 
@@ -233,8 +263,11 @@ def verdict_words(found: Verdict) -> list[str]:
     """It as lines."""
     from dba_console.units import human_bytes
 
-    how = f"{found.files} data files, {human_bytes(found.bytes)} decompressed" if found.files else "by pg_restore"
-    lines = [f"{found.path}: {found.format or '?'}, {found.entries} objects, read to its end: {how}"]
+    how = "" if found.read_by is None else f" by pg_restore {found.read_by}"
+    if found.files or found.large_objects:
+        large = f", {found.large_objects} large objects" if found.large_objects else ""
+        how += f": {found.files} data files{large}, {human_bytes(found.bytes)} decompressed"
+    lines = [f"{found.path}: {found.format or '?'}, {found.entries} objects, read to its end{how}"]
     if found.problems:
         lines = [f"{found.path}: it cannot be relied on", *(f"problem: {problem}" for problem in found.problems)]
     lines += [f"not looked at: {one}" for one in found.unknown]

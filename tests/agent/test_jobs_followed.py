@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from dba_console.agent.jobs.runs import counted
 from dba_console.agent.jobs.store import load, save
 from dba_console.demo.cluster import Cluster
 from dba_console.samples.jobs import JobNow, ObjectNow
@@ -188,6 +189,37 @@ def test_a_restore_that_is_killed_is_gone_and_not_called_good(ground: Ground) ->
         event = watched.ended("pg_restore")
         watched.until_idle()
     assert event.details["ok"] is None and "exit" not in event.details
+
+
+def restored(ground: Ground, target: str, archive: str) -> str:
+    """A restore whose messages nobody can read, for a shell."""
+    return quoted(ground.path("pg_restore"), "-d", ground.dsn(target), archive) + " 2>/dev/null"
+
+
+def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_that_went_on_is(
+    ground: Ground, tmp_path: Path
+) -> None:
+    target = ground.target()
+    with eyes(ground.cluster) as watched:
+        with ground.held(f"{restored(ground, target, 'd')}; true", 1, target):
+            job = watched.until(
+                lambda job: "hold.one" in objects(job, "running") and (job.elapsed_s or 0) > 5, "its table"
+            )
+            assert job.pid is not None
+            os.kill(job.pid, signal.SIGKILL)
+        watched.ended("pg_restore")
+        watched.until_idle()
+        ground.cluster.psql(f"drop database {target} with (force)")
+        ground.cluster.psql(f"create database {target}")
+        with ground.held(restored(ground, target, "shop.d"), 1, target):
+            job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "the next one")
+            assert job.eta_grade != "history", "what was killed is no measure"
+        watched.until_idle()
+    kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+    assert kept is not None
+    ((cut, whole),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
+    assert cut.whole is None and 0 < (cut.reached or 0) < 0.5
+    assert counted([cut, whole]) == [whole]
 
 
 def test_what_a_job_is_told_of_holds_no_password(ground: Ground) -> None:

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from tests.background import session, wait_until
+from tests.background import Session, session, wait_until
 from tests.requirements import require_tool
 from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
 from tests.runbooks.test_put_back import owed
@@ -109,7 +109,7 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
         walk = here.headless(BOOK, database="cut short", **inputs)
     killer.join(WAIT_S)
     assert walk.code == 7, walk.text
-    assert "exit 137" in walk.ending, "SIGKILL, as a shell tells it"
+    assert "signal 9" in walk.ending or "SIGKILL" in walk.ending, walk.ending
     assert walk.ending.endswith("; its settings are put back"), walk.ending
     assert "restore-it" not in walk.states() and "statistics" not in walk.states()
     assert settings(here) == before and owed(here.scene) == []
@@ -117,6 +117,35 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
     here.cluster.psql('drop database "cut short"')
     assert here.headless(BOOK, database="cut short", **inputs).code == 0
     assert settings(here) == before
+
+
+def test_how_its_programs_ended_is_in_the_history(here: Ground, archive: Path) -> None:
+    here.cluster.psql("create database remembered")
+    with ExitStack() as stack:
+        waiting: list[threading.Thread] = []
+
+        def held(kind: str, statement: str, database: str) -> Callable[[], None]:
+            """A session holds the program up until the agent has seen it."""
+
+            def hold() -> None:
+                holder = stack.enter_context(here.session(database))
+                holder.execute(statement)
+                waiting.append(threading.Thread(target=lambda: release_when_seen(here, kind, holder)))
+                waiting[-1].start()
+
+            return hold
+
+        restoring = held("pg_restore", f"select pg_advisory_lock({HELD})", "remembered")
+        analyzing = held("vacuumdb", "begin; lock items_1 in exclusive mode", "remembered")
+        answers: dict[str, Says] = {
+            "start": "yes", RESTORE: then(restoring, "y"), "statistics/run": then(analyzing, "y"), "ack": "y",
+        }  # fmt: skip
+        walk = here.person(BOOK, answers, database="remembered", archive=str(archive), jobs="2", speed="none")
+        for thread in waiting:
+            thread.join(WAIT_S)
+    assert walk.code == 0 and len(waiting) == 2, walk.text
+    wanted = {("pg_restore", "good", 0), ("vacuumdb", "good", 0)}
+    wait_until(lambda: wanted <= endings(here, "remembered"), WAIT_S, what="how they ended")
 
 
 def test_protection_is_not_given_up_where_other_databases_are(here: Ground, archive: Path) -> None:
@@ -195,6 +224,19 @@ def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broke
     here.cluster.psql("select pg_create_physical_replication_slot('unread', true)")
     assert refused(here, archive=str(broken)).red() == [f"{HERE}/wal"]
     here.cluster.psql("select pg_drop_replication_slot('unread')")
+
+
+def release_when_seen(here: Ground, kind: str, holder: Session) -> None:
+    """Close the session once the agent has found the program."""
+    here.scene.frame(lambda f: any(one.kind == kind and one.process for one in f.progress.operations), what=kind)
+    holder.close()
+
+
+def endings(here: Ground, database: str) -> set[tuple[str, str, int | None]]:
+    """How each run of the history of a database ended, with its exit code."""
+    done = here.scene.console.run("session", "report", "--dumps", "--target", here.scene.dsn, "--json")
+    jobs = [job for job in done.objects() if job["database"] == database]
+    return {(job["kind"], run["ending"], run["exit"]) for job in jobs for run in job["runs"]}
 
 
 def refused(here: Ground, **inputs: str) -> Walk:

@@ -21,6 +21,8 @@ SHORT_SHARE = 1 / 5
 BRIEF_S = 60.0
 LONG_S = 600.0
 """Where two runs took ten minutes and more, those under a minute are another job under the same name."""
+HALF = 0.5
+"""Of its data: a run seen to go before that was ended, or was over before it was looked at again."""
 MANY = 8
 """With so many distances known the longest of them is taken for an exception."""
 
@@ -73,6 +75,8 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
     last_error: Annotated[str, Meta(max_length=LONGEST)] | None = None
     whole: bool | None = None
     """Whether it did all it set out to, errors that pg_restore passes over aside; None where that is not known."""
+    reached: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """The part of its data that was through when it was last seen; None where nobody saw any."""
 
     @property
     def ended_us(self) -> int:
@@ -92,6 +96,7 @@ class Told(Struct, frozen=True, kw_only=True):
     phases: tuple[RunPhase, ...] = ()
     last_error: str | None = None
     whole: bool | None = None
+    reached: float | None = None
 
 
 def within(told: Told, seconds: float) -> Told:
@@ -121,12 +126,13 @@ def counted(runs: Sequence[Run]) -> list[Run]:
     A dump cancelled after three seconds must not make three seconds usual, and a schema dumped every hour must not hide
     the dump of each night under the same name. So, once three runs are known, those shorter than a fifth of the median
     are left out; and where two runs took ten minutes or more, those under a minute are. So is one that is known to have
-    failed. Unusually long runs stay: they did the work, and a median bears them.
+    failed, and one whose end nobody tells that was last seen with less than half of its data through. Unusually long
+    runs stay: they did the work, and a median bears them.
 
     >>> [run.seconds for run in counted([Run(0, s, True) for s in (3600.0, 3.0, 3700.0, 3500.0)])]
     [3600.0, 3700.0, 3500.0]
     """
-    kept = [run for run in runs if run.whole is not False]
+    kept = [run for run in runs if run.whole or (run.whole is None and (run.reached is None or run.reached >= HALF))]
     if sum(run.seconds >= LONG_S for run in kept) >= 2:
         kept = [run for run in kept if run.seconds >= BRIEF_S]
     if len(kept) < ENOUGH:

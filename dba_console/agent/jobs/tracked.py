@@ -31,6 +31,8 @@ DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
 RESTORES = frozenset({"pg_restore", "psql"})
 FOLLOWED = frozenset({"pg_dump", "pg_restore", "psql"})
 """Programs whose objects are followed one by one."""
+LATE = 0.5
+"""Of the time until its last look: in so much more of it the rest of the data may have gone through unseen."""
 CHAIN_EVERY = 30
 """Looks."""
 
@@ -53,6 +55,7 @@ class Tracked:
         self._written: int | None = None
         self._read: int | None = None
         self._read_size: int | None = None
+        self._seen_us = 0
 
     @property
     def key(self) -> JobKey:
@@ -61,7 +64,7 @@ class Tracked:
 
     def see(self, seen: Seen) -> JobNow:
         """Take a look in; what is to be told now."""
-        self.program = seen.program
+        self.program, self._seen_us = seen.program, seen.question.wall_us
         if seen.rows:
             self._database, self._user = seen.rows[0].database or self._database, seen.rows[0].user
         job = self._bare(seen)
@@ -79,12 +82,26 @@ class Tracked:
         arguments, course = self.program.arguments, self._course
         told = Told(bytes=moved, format=arguments.format, version=self.program.version, jobs=arguments.jobs)
         if course is None:
-            return told
+            exit = exit_of(words.source, self.program.pid)
+            return structs.replace(told, exit=exit, whole=None if exit is None else exit == 0)
+        reached = self._reached(course, wall_us)
         exit = exit_of(course.hearing.source, self.program.pid)
         course.end(wall_us, exit, words)
+        told = structs.replace(told, reached=reached)
         if self.owner.kind == "psql":
             told = structs.replace(told, size_bytes=self._read_size)
         return structs.replace(told, **_kept(course, exit, wall_us, told))
+
+    def _reached(self, course: Course, wall_us: int) -> float | None:
+        """The part of its data that was through when it was last seen; None where nobody saw any, or too long ago."""
+        if wall_us - self._seen_us > LATE * (self._seen_us - self.program.started_us):
+            return None
+        if self.owner.kind == "psql":
+            return None if not self._read_size or self._read is None else min(1.0, self._read / self._read_size)
+        data = next((one for one in course.ledger.phases(wall_us) if one.name == "data"), None)
+        if data is None or not data.weight or not data.weight_done:
+            return None
+        return round(min(1.0, data.weight_done / data.weight), 4)
 
     def _bare(self, seen: Seen) -> JobNow:
         """What there is to say of any program."""

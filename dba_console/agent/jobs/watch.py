@@ -111,6 +111,7 @@ class JobWatch:
         broken = self._broken or last_us is None or mono_us - last_us > HOLE_US
         self._broken = False
         owners = {pid: owner for owner, live in programs.items() for pid in live.backends}
+        self._claim_gone(owners, sessions)
         wanted = bool(owners) or any_job(names_of(sessions.rows) if names is None else names)
         found = find_jobs(sessions.rows, owners) if wanted else []
         jobs = [job for job in found if not job.leader.application.startswith(TRIALS)]
@@ -142,6 +143,15 @@ class JobWatch:
                 known.last_us, known.pid, known.sessions = mono_us, job.leader.pid, set(map(_session, job.sessions))
                 known.owner = job.owner or known.owner
         return ended
+
+    def _claim_gone(self, owners: Mapping[int, Owner], sessions: Sessions) -> None:
+        """Sessions of which a look has found the program since, and that are gone by now, were that program's."""
+        unclaimed = [one for one in self._running.values() if one.owner is None] if owners else []
+        there = {row.pid for row in sessions.rows} if unclaimed else set()
+        for one in unclaimed:
+            whose = {owners.get(pid) for pid, _ in one.sessions}
+            if len(whose) == 1 and not any(pid in there for pid, _ in one.sessions):
+                one.owner = whose.pop()
 
     def _known(self, name: _Name, job: Job, names: set[_Name]) -> Watched | None:
         """The run known of it, also where it was known by its name alone and its program has been found since."""

@@ -28,6 +28,7 @@ YOUNG_LOOKS = 3
 """A process is read in so many looks after its first one: between fork and exec it has its parent's name."""
 ARGUMENTS_SIZE = 131_072
 """Bytes of a command line that are read."""
+_OWN = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 _NAMES = frozenset(f"{kind}\n".encode() for kind in KINDS)
 """As /proc/PID/comm has them."""
 _VERSION = re.compile(r"/(?:postgresql|pgsql|postgres|pg|edb|as)[-_/]?(\d+(?:\.\d+)*)(?:/[^/]+)*/[^/]+$")
@@ -73,6 +74,8 @@ class Program:
 
     def path(self, written: str) -> str | None:
         """A path among its arguments made absolute, None where its directory is not known."""
+        if (own := _OWN.fullmatch(written)) is not None:  # its own descriptor, not that of who asks
+            return f"/proc/{self.pid}/fd/{own[1]}"
         if posixpath.isabs(written):
             return posixpath.normpath(written)
         return None if self.directory is None else posixpath.normpath(posixpath.join(self.directory, written))

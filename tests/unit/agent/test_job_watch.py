@@ -259,3 +259,12 @@ def test_sessions_not_yet_seen_to_be_a_known_programs_are_no_run_of_their_own() 
     assert len(seen.running) == 1
     (ended,) = seen(4, programs=NONE)
     assert (ended.owner, ended.seconds) == (owner, 3.0)
+
+
+def test_sessions_that_go_before_they_are_seen_again_are_those_of_the_program_found_meanwhile() -> None:
+    seen = Seen()
+    seen(0)
+    seen(1, session(1, begun_s=0.5))
+    assert seen(2, programs={DUMP: live(1.5, 1.0, 1)}) == [], "its program is there, as far as was seen"
+    (ended,) = seen(3)
+    assert ended.owner == DUMP

@@ -1,0 +1,118 @@
+"""`dba-console dumps verify` and `list` on a directory dump of which a file is not what it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.archives.place import open_archive
+from dba_console.demo.cluster import Cluster
+from tests.cli.console import Console, Done
+from tests.clusters import binaries_of
+
+
+@pytest.fixture(scope="module")
+def dumped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A directory dump of a database with large objects, and where PostgreSQL's programs are."""
+    place = tmp_path_factory.mktemp("large") / "dump"
+    with Cluster(binaries_of(None), durable=False) as cluster:
+        cluster.psql("create table one as select i as a from generate_series(1, 9) i")
+        cluster.psql("create table two as select i as a, i as b from generate_series(1, 9) i")
+        cluster.psql("select lo_from_bytea(oid, decode(md5(oid::text), 'hex')) from generate_series(70001, 70015) oid")
+        program = str(cluster.binaries.program("pg_dump"))
+        subprocess.run([program, "-d", cluster.dsn(), "-Fd", "-f", str(place)], check=True)
+        yield place, cluster.binaries.directory
+
+
+@pytest.fixture
+def whole(dumped: tuple[Path, Path], console: Console) -> Path:
+    console.environment["DBA_CONSOLE_PG_BINDIR"] = str(dumped[1])
+    return dumped[0]
+
+
+def dumps(console: Console, *words: str) -> Done:
+    return console.run("dumps", *words, timeout=240.0)
+
+
+def data_of(archive: Path, table: str) -> Path:
+    """The data file of a table in a directory dump."""
+    (number,) = [one.file for one in open_archive(archive).entries if (one.desc, one.tag) == ("TABLE DATA", table)]
+    return archive / f"{number}.gz"
+
+
+def swapped(archive: Path) -> None:
+    one, two = data_of(archive, "one"), data_of(archive, "two")
+    kept = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(kept)
+
+
+def large(oid: int) -> str:
+    return f"blob_{oid}.dat.gz"
+
+
+def test_large_objects_that_are_whole_are_counted(console: Console, whole: Path) -> None:
+    done = dumps(console, "verify", str(whole))
+    assert done.code == 0, done.out
+    assert "read to its end by pg_restore" in done.out
+    assert "2 data files, 15 large objects" in done.out
+    assert dumps(console, "list", str(whole)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "words", "listed"),
+    [
+        (lambda at: (at / large(70003)).unlink(), "large object 70003: there is no blob_70003.dat", True),
+        (lambda at: (at / "blobs.toc").unlink(), "large objects: there is no blobs.toc", True),
+        (lambda at: os.truncate(at / "blobs.toc", 47), "blobs.toc): it does not read to its end", True),
+        (lambda at: os.truncate(at / "blobs.toc", 42), "large object 70003: blobs.toc does not list it", True),
+        (lambda at: os.truncate(at / large(70003), 21), "large object 70003 (blob_70003.dat.gz): its gzip data", False),
+        (lambda at: shutil.copy(at / large(70003), at / large(1)), "blob_1.dat.gz: nothing in the dump names", True),
+        (lambda at: data_of(at, "two").unlink(), "public.two: there is no ", True),
+        (lambda at: shutil.copy(data_of(at, "two"), at / "1.dat.gz"), "1.dat.gz: nothing in the dump names", True),
+        (swapped, "its rows have 2 columns, the table 1", False),
+        (lambda at: os.utime(data_of(at, "two"), (1e9, 1e9)), "before this dump began", True),
+        (lambda at: (at / "blobs.toc").write_bytes((at / "blobs.toc").read_bytes() + b"9 blob_9.dat\n"),
+         "large object 9: blobs.toc lists it and toc.dat does not", True),
+    ],
+)  # fmt: skip
+def test_a_directory_dump_with_a_file_missing_cut_added_or_of_another_dump_names_it(
+    console: Console,
+    tmp_path: Path,
+    whole: Path,
+    damage: Callable[[Path], object],
+    words: str,
+    listed: bool,
+) -> None:
+    archive = Path(shutil.copytree(whole, tmp_path / "dump"))
+    damage(archive)
+    done = dumps(console, "verify", str(archive))
+    assert done.code == 7, done.out
+    assert words in done.out
+    done = dumps(console, "list", str(archive))
+    assert (done.code, words in done.out) == ((7, True) if listed else (0, False)), done.out
+
+
+def test_of_many_missing_large_objects_some_are_named_and_the_others_counted(
+    console: Console, tmp_path: Path, whole: Path
+) -> None:
+    archive = Path(shutil.copytree(whole, tmp_path / "dump"))
+    for file in archive.glob("blob_*"):
+        file.unlink()
+    done = dumps(console, "list", str(archive))
+    assert done.out.count("there is no blob_") == 10 and "and 5 more" in done.out
+
+
+def test_a_copied_dump_beside_which_somebody_keeps_checksums_is_whole(
+    console: Console, tmp_path: Path, whole: Path
+) -> None:
+    archive = Path(shutil.copytree(whole, tmp_path / "dump", copy_function=shutil.copyfile))
+    (archive / "SHA256SUMS").write_text("")
+    done = dumps(console, "verify", str(archive))
+    assert done.code == 0, done.out
+    assert "SHA256SUMS: pg_dump writes no file of that name" in done.out
