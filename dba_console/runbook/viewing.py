@@ -14,7 +14,7 @@ from dba_console.plans.view import RunState as Standing
 from dba_console.redact import redact
 from dba_console.runbook.bound import bound_preview
 from dba_console.runbook.fold_state import BlockState, RunState
-from dba_console.runbook.fold_tables import cell, comparison, table_of
+from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, table_of
 from dba_console.runbook.requests import Ask
 from dba_console.runbook.summary import as_table, summarize
 from dba_console.runbook.usual import Usual
@@ -268,7 +268,7 @@ def _waiting(waiting: Waiting | None) -> Waiting | None:
 def _harmless(table: Table | None) -> Table | None:
     if table is None:
         return None
-    rows = tuple(tuple(line(cell) for cell in row) for row in table.rows)
+    rows = tuple(tuple(lines(cell, WHOLE_CHARACTERS) for cell in row) for row in table.rows)
     columns = tuple(line(column) for column in table.columns)
     return Table(columns=columns, rows=rows, total=table.total, title=line(table.title))
 

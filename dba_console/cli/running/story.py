@@ -23,6 +23,9 @@ from dba_console.walkthrough.text import (
     waiting_lines,
 )
 
+FEW_ROWS = 20
+"""So many rows that do not fit are told whole: lines of text can be scrolled back to."""
+
 
 def story(change: Change, at_us: int, cells: int) -> list[Line]:
     """The lines that tell of it; none for an event this version does not know."""
@@ -88,7 +91,7 @@ def _block(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _table(change: Change, at_us: int, cells: int) -> list[Line]:
-    return values_table(convert(change["table"], Table), cells)
+    return values_table(convert(change["table"], Table), cells, few=FEW_ROWS)
 
 
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:
