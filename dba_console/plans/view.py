@@ -93,7 +93,7 @@ class BlockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     state: StepState
     exact: str = ""
-    """What runs, verbatim: SQL with its parameters beside it, argv, the action's own words."""
+    """What runs, verbatim: SQL with its values, argv, the action's own words."""
     note: str = ""
     """Its result in a sentence, or why it was skipped or failed."""
     usual_s: float | None = None

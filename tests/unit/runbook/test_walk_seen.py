@@ -63,7 +63,7 @@ def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     assert (shown.state, shown.current, shown.block, shown.panels) == ("waiting", "a", "a/change", ("locks",))
     assert shown.steps[0].state == "waiting"
     assert [one.state for one in shown.blocks] == ["ok", "waiting"]
-    assert shown.blocks[1].exact == "delete from public.t where age > %(age)s\n-- age: 5\n-- on 1 row of a/preview"
+    assert shown.blocks[1].exact == "delete from public.t where age > 5\n-- on 1 row of a/preview"
     assert shown.table is not None and shown.table.rows == (("1", "x␛[2J"),)
     assert shown.question is not None and shown.question.expects == "db2"
 
