@@ -129,6 +129,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: RunState
     target: str
     """Name, as it has to be typed."""
+    place: str = ""
+    """The same, with the host where the name does not say it."""
     identity: str = ""
     """`system identifier 74…, primary, timeline 1, PG 15.18`."""
     who: str = ""

@@ -51,7 +51,7 @@ def _head(state: RunState, summary: Summary, when: Callable[[int], str]) -> list
     head = [
         f"{plan.id}: {plan.title}",
         f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {standing}",
-        f"on {state.target or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
+        f"on {state.place or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
         f"began {began}" + (f", lasted {lasted}" if lasted else "") + f"; {_times(summary)}",
     ]
     if plan.sha256:

@@ -67,6 +67,7 @@ def view(plan: Plan, state: RunState, live: Live) -> RunView:
         mode=mode,
         state=standing(state, live),
         target=clean(state.target),
+        place=clean(state.place),
         identity=line(state.identity),
         who=clean(state.who),
         driver=clean(live.driver),

@@ -140,7 +140,7 @@ def confirm(
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
     what = final + (f"Take back: {step.title}" if item else _what(course, block))
-    text = wording(what, confirmation, expects, course.state.target)
+    text = wording(what, confirmation, expects, course.state.place)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people

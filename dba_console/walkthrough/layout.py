@@ -94,7 +94,7 @@ def walkthrough(
 def title_line(view: RunView, showing: Showing, cells: int) -> Line:
     """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
     parts: list[Line] = [
-        line(Span(f"{clean(view.runbook)} on {clean(view.target)}", "title")),
+        line(Span(f"{clean(view.runbook)} on {clean(view.place or view.target)}", "title")),
         line(_place(view)),
         line(run_word(view)),
     ]

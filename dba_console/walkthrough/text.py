@@ -57,8 +57,10 @@ def how_to_answer(question: Question) -> str:
     match question.kind:
         case "ack":
             return "Type y when you have read it."
-        case "yes" | "start":
-            return "Type yes to go on; anything else is no."
+        case "start":
+            return "Type yes to start, no to leave everything as it is."
+        case "yes":
+            return "Type yes to go on, no to stop here."
         case "type" | "second":
             return f"Type {clean(question.expects)} to run it."
         case "manual":

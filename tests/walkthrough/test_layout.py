@@ -61,7 +61,7 @@ def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None
     text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=checked, question=start))
     assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
     assert "Checked on this server" in text and "cached 18 GB" in text
-    assert "system identifier 7412" in text and "Type yes to go on; anything else is no." in text
+    assert "system identifier 7412" in text and "Type yes to start, no to leave everything as it is." in text
 
 
 def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:

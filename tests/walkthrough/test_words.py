@@ -21,7 +21,7 @@ def test_every_kind_of_question_says_what_to_type() -> None:
         return how_to_answer(Question(id=1, kind=kind, text="?", **more))  # type: ignore[arg-type]
 
     assert asked("ack") == "Type y when you have read it."
-    assert asked("start") == "Type yes to go on; anything else is no."
+    assert asked("start") == "Type yes to start, no to leave everything as it is."
     assert asked("second", expects="db2") == "Type db2 to run it."
     assert "evidence" in asked("manual")
     assert asked("input", secret=True) == "Type the value; it is neither shown nor kept."

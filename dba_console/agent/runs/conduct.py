@@ -73,6 +73,7 @@ NAMES_SHOWN = frozenset(
         "block",
         "current",
         "target",
+        "place",
         "directory",
         "expects",
     )

@@ -39,7 +39,7 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
     lines = [
         *texts(f"{what} {change['runbook']}: {change['title']}", cells, "title"),
         *texts(f"{change['run']}{by}", cells, "dim"),
-        *texts(f"on {change['target']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
+        *texts(f"on {change['place']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
         *(texts(f"kept in {change['directory']}", cells, "dim") if change["directory"] else []),
     ]
     if change["text"]:
