@@ -21,6 +21,8 @@ _ENVIRONMENT = {
     "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER",
     "service": "PGSERVICE",
 }  # fmt: skip
+LOCAL = "local"
+"""The host of an address that names none: libpq connects to a socket of this one."""
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
 
 
@@ -122,17 +124,25 @@ def make_target(
 ) -> Target:
     """The target of a connection string, completed from the environment as libpq does.
 
+    What has no name is called by database and host, by a socket this one: the word that is typed to confirm an act is
+    another one on each server.
+
     >>> make_target("dbname=app host=db1", environ={}).name
     'app@db1'
+    >>> make_target("dbname=app", environ={}).name == f"app:5432@{os.uname().nodename}"
+    True
     >>> a = make_target("postgresql://u@db1/app", environ={})
     >>> b = make_target("user=u dbname=app host=db1 port=5432", environ={"PGHOST": "other"})
     >>> a.key == b.key
     True
     """
     address = address_of(conninfo, environ)
-    shown_host = "" if address.host.startswith(("/", "local")) else f"@{address.host}"
-    shown_port = "" if address.port == "5432" else f":{address.port}"
-    shown = address.service or f"{address.database}{shown_host}{shown_port}"
+    if address.service:
+        shown = address.service
+    elif address.host == LOCAL or address.host.startswith("/"):
+        shown = f"{address.database}:{address.port}@{os.uname().nodename}"
+    else:
+        shown = f"{address.database}@{address.host}" + ("" if address.port == "5432" else f":{address.port}")
     return Target(name or shown, address.key, conninfo, host_panels)
 
 
@@ -153,7 +163,7 @@ def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Addres
     user = merged.get("user") or ("" if service else user_here())
     return Address(
         service,
-        merged.get("host") or merged.get("hostaddr") or ("" if service else "local"),
+        merged.get("host") or merged.get("hostaddr") or ("" if service else LOCAL),
         merged.get("port") or ("" if service else "5432"),
         merged.get("dbname") or ("" if service else user),
         user,

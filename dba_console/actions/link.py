@@ -51,6 +51,8 @@ class Result:
     columns: tuple[str, ...] = ()
     cut: bool = False
     """There are more rows than these."""
+    tag: str = ""
+    """The server's word for what was done, as `ALTER ROLE` or `UPDATE 5`."""
     warnings: tuple[str, ...] = ()
     """What the server said beside it, at most ten; VACUUM says that it may not only here."""
 

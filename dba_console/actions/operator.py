@@ -110,7 +110,10 @@ class Operator:
             columns = tuple(column.name for column in cursor.description or ())
             if transaction:
                 self._commit(open_)
-            return Result(tuple(rows), max(cursor.rowcount, 0), columns, warnings=tuple(open_.warnings))
+            return Result(
+                tuple(rows), max(cursor.rowcount, 0), columns, tag=cursor.statusmessage or "",
+                warnings=tuple(open_.warnings),
+            )  # fmt: skip
 
     def to(self, database: str) -> Operator:
         if database == self._database or (self._open is not None and database == self._open.identity.database):

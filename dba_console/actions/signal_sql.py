@@ -47,7 +47,8 @@ _JUDGED = f"""
 SEEN = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
        j.state, {_us("j.query_start")} AS query_us, j.start_us,
-       pg_catalog.left(j.query, 200) AS query,
+       pg_catalog.left(j.query, CASE WHEN pg_catalog.cardinality(%(pids)s::int4[]) <= 20 THEN 8000 ELSE 200 END)
+         AS query,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """

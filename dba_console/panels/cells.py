@@ -76,6 +76,8 @@ class Column:
     """Sorts largest first."""
     spare: int = 0
     """Left out of text that is too narrow: the highest first; 0 stays."""
+    keep: bool = False
+    """What the row is known by: cut only after all other words."""
 
 
 class Cell(NamedTuple):

@@ -66,9 +66,12 @@ def _joined(pieces: Sequence[_Piece], between: Span = BETWEEN) -> Line:
 def _left(frame: Frame, showing: Showing) -> list[_Piece]:
     target = frame.target
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
-    pieces = [_Piece(0, (Span(name_of(target.name or showing.called, 32), "title"), Span(role)))]
-    if target.name and showing.called and showing.called != target.name:
-        pieces.append(_Piece(5, (Span(name_of(showing.called, 24)),)))
+    title, called, host = target.name or showing.called, showing.called, target.host
+    where = f" on {name_of(host, 20)}" if host and host != title else ""
+    pieces = [_Piece(0, (Span(name_of(title, 32), "title"), Span(role + where)))]
+    if target.name and called and called != target.name:
+        # The host stands there already, and is not what is cut.
+        pieces.append(_Piece(5, (Span(name_of(called.removesuffix(f"@{host}"), 24)),)))
     if target.version:
         pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))
     if target.uptime_s is not None:

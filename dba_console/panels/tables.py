@@ -20,7 +20,7 @@ _WIDE = 150
 def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
     """The cells each column gets: what it needs, at most what it declares; the growing one takes what is left.
 
-    Where that is too much, the widest columns of words give way; numbers never do.
+    Where that is too much, the widest columns of words give way, those a row is known by last; numbers never do.
     """
     cells = [_needed(*one, rows, width) for one in enumerate(columns)]
     left = width - sum(cells) - max(0, len(cells) - 1)
@@ -28,12 +28,13 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
         if column.grow and left > 0:
             cells[index] = min(_longest(column, rows, index), cells[index] + left)
     words = [index for index, column in enumerate(columns) if not column.right]
-    while left < 0 and words:
-        widest = max(words, key=lambda index: cells[index])
-        if cells[widest] <= _WORD_LEAST:
-            break
-        cells[widest] -= 1
-        left += 1
+    for giving in ([at for at in words if not columns[at].keep], [at for at in words if columns[at].keep]):
+        while left < 0 and giving:
+            widest = max(giving, key=lambda index: cells[index])
+            if cells[widest] <= _WORD_LEAST:
+                break
+            cells[widest] -= 1
+            left += 1
     return cells
 
 

@@ -93,7 +93,7 @@ class BlockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     state: StepState
     exact: str = ""
-    """What runs, verbatim: SQL with its parameters beside it, argv, the action's own words."""
+    """What runs, verbatim: SQL with its values, argv, the action's own words."""
     note: str = ""
     """Its result in a sentence, or why it was skipped or failed."""
     usual_s: float | None = None
@@ -129,6 +129,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: RunState
     target: str
     """Name, as it has to be typed."""
+    place: str = ""
+    """The same, with the host where the name does not say it."""
     identity: str = ""
     """`system identifier 74…, primary, timeline 1, PG 15.18`."""
     who: str = ""

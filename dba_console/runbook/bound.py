@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dba_console.plans.plan import Block, Plan
+from dba_console.redact import MASK
 from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.undo import items
+from dba_console.runbook.values import filled, for_sql, of_rows, shown
+
+MOST_STATEMENTS = 20
+"""Of a change that is executed for each row: so many are shown one by one."""
+MOST_VALUE = 1_000
+"""Characters of a value within a statement; a longer one, as rows in JSON, is named and stands beside it."""
 
 
 def bound_preview(plan: Plan, block: Block) -> Block | None:
@@ -43,3 +53,87 @@ def for_each(block: Block) -> bool:
 def parameters(state: RunState, block: Block) -> dict[str, Any]:
     """The values its code names, as the run knows them. Secrets are not among them: the run does not know them."""
     return {name: state.values[name] for name in block.uses if name in state.values}
+
+
+def named_values(state: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the names in code mean: inputs, results, and the rows of previews by their name."""
+    known = {name: of_rows(value) for name, value in {**state.values, **inputs}.items()}
+    for _, other in state.plan.blocks():
+        rows = state.blocks[other.id].rows
+        if other.kind == "preview" and rows is not None:
+            known[other.name or "rows"] = list(rows)
+    return known
+
+
+def act_values(
+    named: Mapping[str, Any], intent: Mapping[str, Any], undo_of: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The same for an act with this intent: what stands in the intent goes before what is known by now."""
+    params = {name: of_rows(value) for name, value in intent.get("params", {}).items()}
+    rows = {"rows": list(intent["rows"])} if "rows" in intent else {}
+    return {**named, **params, **rows, **(intent.get("row") or {}), **(undo_of or {})}
+
+
+def hidden(plan: Plan) -> dict[str, str]:
+    """The secret inputs, each with what is shown in its place."""
+    asked = (block for _, block in plan.blocks() if block.kind == "input" and block.settings.get("type") == "secret")
+    names = [one.name for one in plan.inputs if one.secret]
+    names += [block.name or str(block.settings.get("name", block.id)) for block in asked]
+    return dict.fromkeys(names, MASK)
+
+
+def statement_shown(
+    state: RunState,
+    block: Block,
+    intent: Mapping[str, Any],
+    undo_of: Mapping[str, Any] | None = None,
+    most: int | None = None,
+) -> str:
+    """The statement an act with this intent sends, secrets masked: what is confirmed, and what is written down. A value
+    of more than `most` characters stays as it is named."""
+    values = for_sql(act_values(named_values(state, hidden(state.plan)), intent, undo_of))
+    return shown(block.body, values, most).strip()
+
+
+def as_shown(state: RunState, block: Block) -> str:
+    """What the block runs, with its values as far as they are known."""
+    if block.language != "sql":
+        return _command(state, block)
+    preview = bound_preview(state.plan, block)
+    return _statements(state, block, state.blocks[preview.id].rows if preview is not None else None)
+
+
+def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]] | None) -> str:
+    """What is sent, values and all: of a change that is executed for each row, the statements that are left."""
+    if rows is None or not for_each(block):
+        intent = {} if rows is None else {"rows": rows}
+        return statement_shown(state, block, intent, _undo_of(state, block), MOST_VALUE)
+    done = state.blocks[block.id].row
+    left = list(enumerate(rows, 1))[done if done < len(rows) else 0 :]
+    told = [
+        f"-- row {number} of {len(rows)}\n{statement_shown(state, block, {'row': row}, None, MOST_VALUE)}"
+        for number, row in left[:MOST_STATEMENTS]
+    ]
+    return "\n".join([*told, *([f"-- and so on, to row {len(rows)}"] if len(left) > MOST_STATEMENTS else [])])
+
+
+def _undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
+    """What the step under way left for its undo, where the block belongs to it."""
+    if state.undo is None or not state.undo.under_way:
+        return None
+    known = items(state, state.plan.step(state.undo.under_way))
+    return next((one.undo_of for one in known if one.block.id == block.id), None)
+
+
+def _command(state: RunState, block: Block) -> str:
+    """A script as it stands, arguments with their values, an action with its settings."""
+    if block.body:
+        return block.body.rstrip()
+    known = named_values(state, hidden(state.plan))
+    try:
+        settings = filled(block.settings, known)
+    except KeyError:  # a result that nobody has yet
+        settings = block.settings
+    if block.kind != "action":
+        return shlex.join(str(word) for word in settings.get("argv", ()))
+    return f"{block.action} " + " ".join(f"{key}={value}" for key, value in settings.items() if key != "rows")

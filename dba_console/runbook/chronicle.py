@@ -51,7 +51,7 @@ def _head(state: RunState, summary: Summary, when: Callable[[int], str]) -> list
     head = [
         f"{plan.id}: {plan.title}",
         f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {standing}",
-        f"on {state.target or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
+        f"on {state.place or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
         f"began {began}" + (f", lasted {lasted}" if lasted else "") + f"; {_times(summary)}",
     ]
     if plan.sha256:
@@ -78,17 +78,27 @@ def columns(table: Table) -> list[str]:
 
 
 def _course(records: Iterable[Record], when: Callable[[int], str]) -> Iterable[str]:
-    """Each record in a line. An intent is told only where nobody saw its end: else its result says it."""
+    """Each record in a line. An intent is told with what it was to send; one without only where nobody saw its end, for
+    else its result says it."""
     known = list(records)
     ended = {(one.block, one.execution) for one in known if one.kind in ("block.result", "block.settled")}
     for record in known:
         if record.kind in UNTOLD or record.kind.startswith("journal."):
             continue
-        if record.kind == "block.intent" and (record.block, record.execution) in ended:
+        exact = _exact(record) if record.kind == "block.intent" else ""
+        if record.kind == "block.intent" and not exact and (record.block, record.execution) in ended:
             continue
-        open_end = ", and how it ended is not on record" if record.kind == "block.intent" else ""
+        open_end = ""
+        if record.kind == "block.intent" and (record.block, record.execution) not in ended:
+            open_end = ", and how it ended is not on record"
         round_ = f" (round {record.round})" if record.round > 1 and record.kind != "repeat.round" else ""
         yield f"{when(record.wall_us)}  {record.text}{round_}{open_end}{_took(record)}"
+        yield from (f"    {one}" for one in exact.splitlines())
+
+
+def _exact(record: Record) -> str:
+    """What an act was to send, word for word, as it was confirmed."""
+    return str(record.fields.get("statement") or (record.fields.get("sight") or {}).get("exact") or "")
 
 
 def _took(record: Record) -> str:

@@ -54,6 +54,8 @@ def _planned(state: RunState, record: Record) -> None:
     state.run, state.mode = str(given.get("run", "")), str(given.get("mode", "run"))
     state.target, state.identity = str(given.get("target", "")), str(given.get("identity", ""))
     state.who, state.planned_us, state.shipped = record.who or "", record.wall_us, given.get("shipped") is True
+    server, host = given.get("server") or {}, given.get("host") or {}
+    state.host = str(server.get("address") or host.get("name") or "")
     state.values.update(given.get("inputs") or {})
 
 

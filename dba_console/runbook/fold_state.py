@@ -138,6 +138,8 @@ class RunState:
     mode: str = "run"
     target: str = ""
     identity: str = ""
+    host: str = ""
+    """The server's, or where there is none the one the run was begun on."""
     who: str = ""
     planned_us: int = 0
     shipped: bool = False
@@ -179,6 +181,11 @@ class RunState:
             self.blocks[block.id] = BlockState()
         for step in self.plan.steps:
             self.steps.setdefault(step.id, StepState())
+
+    @property
+    def place(self) -> str:
+        """The target as it is called, with its host where its name does not say it."""
+        return self.target if not self.host or self.host in self.target else f"{self.target} on {self.host}"
 
     @property
     def open_execution(self) -> Execution | None:

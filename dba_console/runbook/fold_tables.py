@@ -11,14 +11,20 @@ from dba_console.plans.view import Table
 
 MOST_ROWS = 200
 MOST_CHARACTERS = 200
-"""Of a cell."""
-TIMES = ("_start", "_at", "_us")
+"""Of a cell where there are many rows."""
+WHOLE_CHARACTERS = 10_000
+"""Of a cell where there are few: a statement that is to be ended is read whole before."""
+TABLE_CHARACTERS = 50_000
+"""What the cells of one column may take together."""
+NULL = "-"
+"""Of a row of the server's: there is no value, which is known."""
+TIMES = ("_start", "_at", "_us", "_change")
 """How the names of columns end that hold a time."""
 FIRST_TIME_US = 10**15
 """A number below it is no time of ours: it would lie before 2001."""
 
 
-def cell(value: Any, column: str = "") -> str:
+def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
     """A value as text, cut to what a cell holds; unknown is `?`, microseconds since 1970 are told as a time."""
     if value is None:
         return "?"
@@ -28,7 +34,7 @@ def cell(value: Any, column: str = "") -> str:
         value = _number(value)
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     text = text.strip('"') if not isinstance(value, str) else text
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:
@@ -36,7 +42,12 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table | None
     if not rows:
         return None
     columns = tuple(rows[0])
-    shown = tuple(tuple(cell(row.get(column), column) for column in columns) for row in rows[:MOST_ROWS])
+    most = min(WHOLE_CHARACTERS, max(MOST_CHARACTERS, TABLE_CHARACTERS // len(rows)))
+
+    def told(row: Mapping[str, Any], column: str) -> str:
+        return NULL if row.get(column) is None else cell(row[column], column, most=most)
+
+    shown = tuple(tuple(told(row, column) for column in columns) for row in rows[:MOST_ROWS])
     return Table(columns=columns, rows=shown, total=len(rows), title=title)
 
 

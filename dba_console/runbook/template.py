@@ -31,7 +31,8 @@ target.role == "primary"
 The rows below are what the next step acts on, and on no others.
 
 ```sql {{preview as=idle at_most=50}}
-select pid, backend_start, state_change, usename, application_name, now() - xact_start as age, left(query, 80) as query
+select pid, backend_start, state_change, usename, application_name, now() - xact_start as age,
+       left(query, 8000) as query
 from pg_stat_activity
 where state = 'idle in transaction' and now() - xact_start > make_interval(secs => %(min_age)s)
 order by xact_start

@@ -4,6 +4,7 @@ identifiers, arguments of their own, environment. Nothing is ever pasted into te
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -158,6 +159,44 @@ def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return "".join(pieces), params
 
 
+def shown(text: str, values: Mapping[str, Any], most: int | None = None) -> str:
+    """The same statement as people read it: bound values as the literals they stand for. What has no value, or none
+    that can be written or one of more than `most` characters, stays as its author wrote it.
+
+    >>> shown("select %(n)s from %(t)I where a = %(gone)s", {"n": "it's", "t": 'a"b'})
+    'select \'it\'\'s\' from "a""b" where a = %(gone)s'
+    """
+
+    def written(match: re.Match[str]) -> str:
+        name, form = match[1], match[2]
+        if name not in values:
+            return match[0]
+        try:
+            told = quoted(values[name], schema=form == "R") if form in "IR" else literal(values[name])
+        except UsageError:
+            return match[0]
+        return told if most is None or len(told) <= most else match[0]
+
+    return REFERENCE.sub(written, text)
+
+
+def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows and results go as JSON text, whose type the server infers; the rest as it is."""
+    return {name: json.dumps(value, default=str) if is_record(value) else value for name, value in values.items()}
+
+
+def is_record(value: Any) -> bool:
+    """Whether it is the result of a block, or rows."""
+    return isinstance(value, Mapping) or (
+        isinstance(value, list | tuple) and (not value or isinstance(value[0], Mapping))
+    )
+
+
+def of_rows(value: Any) -> Any:
+    """What a preview gave, as a name stands for it in SQL and settings: its rows."""
+    return value["rows"] if isinstance(value, Mapping) and isinstance(value.get("rows"), list | tuple) else value
+
+
 def quoted(name: Any, *, schema: bool = False) -> str:
     """A name as SQL takes it, always in quotes. Raises UsageError for what cannot be one.
 
@@ -179,13 +218,16 @@ def literal(value: Any) -> str:
     """
     if value is None or isinstance(value, bool):
         return "NULL" if value is None else str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"ARRAY[{', '.join(literal(one).strip() for one in value)}]"
     if isinstance(value, (int, float)):
         # A blank keeps its sign from joining the one before it to a comment.
         return f" {value!r}" if value < 0 else repr(value)
     if not isinstance(value, str) or "\0" in value:
         raise UsageError(f"{value!r} cannot be written as SQL")
     text = value.replace("'", "''")
-    return "E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
+    # As with a number's sign: E after a word would belong to it.
+    return " E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
 
 
 def environment(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:

@@ -12,12 +12,13 @@ from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.view import BlockView, Option, Question, RunView, StepState, StepView, Table, Waiting
 from dba_console.plans.view import RunState as Standing
 from dba_console.redact import redact
-from dba_console.runbook.bound import bound_preview
+from dba_console.runbook.bound import as_shown, bound_preview, for_each
 from dba_console.runbook.fold_state import BlockState, RunState
-from dba_console.runbook.fold_tables import cell, comparison, table_of
+from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, table_of
 from dba_console.runbook.requests import Ask
 from dba_console.runbook.summary import as_table, summarize
 from dba_console.runbook.usual import Usual
+from dba_console.runbook.values import REFERENCE
 
 MOST_PROSE = 20_000
 """Characters of a text of the document."""
@@ -66,6 +67,7 @@ def view(plan: Plan, state: RunState, live: Live) -> RunView:
         mode=mode,
         state=standing(state, live),
         target=clean(state.target),
+        place=clean(state.place),
         identity=line(state.identity),
         who=clean(state.who),
         driver=clean(live.driver),
@@ -178,15 +180,13 @@ def exact(plan: Plan, state: RunState, block: Block) -> str:
     sight = known.sight or _intended(state, block).get("sight") or {}
     if block.kind == "action" and sight.get("exact"):
         return lines(str(sight["exact"]), MOST_PROSE)
-    text = block.body.rstrip() or " ".join(str(word) for word in block.settings.get("argv", ()))
-    if block.kind == "action" and not text:
-        shown = {key: value for key, value in block.settings.items() if key != "rows"}
-        text = f"{block.action} " + " ".join(f"{key}={value}" for key, value in shown.items())
-    beside = [f"{name}: {_short(state.values[name])}" for name in block.uses if name in state.values]
     preview = bound_preview(plan, block)
     rows = state.blocks[preview.id].rows if preview is not None else None
+    text = as_shown(state, block)
+    left = {match[1] for match in REFERENCE.finditer(text)} if block.language == "sql" else set(block.uses)
+    beside = [f"{name}: {_short(state.values[name])}" for name in block.uses if name in state.values and name in left]
     if rows is not None:
-        each = "one after the other, " if block.settings.get("each") else ""
+        each = "one after the other, " if for_each(block) else ""
         beside.append(f"on {each}{counted(len(rows))} of {preview.id if preview else ''}")
     return lines("\n".join([text, *(f"-- {one}" for one in beside)]), MOST_PROSE)
 
@@ -268,7 +268,7 @@ def _waiting(waiting: Waiting | None) -> Waiting | None:
 def _harmless(table: Table | None) -> Table | None:
     if table is None:
         return None
-    rows = tuple(tuple(line(cell) for cell in row) for row in table.rows)
+    rows = tuple(tuple(lines(cell, WHOLE_CHARACTERS) for cell in row) for row in table.rows)
     columns = tuple(line(column) for column in table.columns)
     return Table(columns=columns, rows=rows, total=table.total, title=line(table.title))
 

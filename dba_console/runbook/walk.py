@@ -127,7 +127,7 @@ def _before_start(course: Course) -> Turn[None]:
     blocks = [block for step in course.plan.steps for block in step.blocks]
     usual = sum(block.usual_s or 0.0 for block in blocks)
     about = f", usually about {human_duration(usual)}" if usual else ""
-    on = f" on {course.state.target}" if course.state.target else ""
+    on = f" on {course.state.place}" if course.state.place else ""
     text = (
         f"Start “{course.plan.title}”{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
     )

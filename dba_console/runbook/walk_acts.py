@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from dba_console.plans.plan import Block, Confirmation
-from dba_console.runbook.bound import bound_preview, for_each, parameters
+from dba_console.runbook.bound import bound_preview, for_each, parameters, statement_shown
 from dba_console.runbook.fold_state import Execution
-from dba_console.runbook.requests import Do, Outcome, Seen, Settle
+from dba_console.runbook.fold_tables import cell
+from dba_console.runbook.requests import Do, Outcome, Record, Seen, Settle
 from dba_console.runbook.undo import Item
 from dba_console.runbook.walk_course import Course, Turn
 from dba_console.runbook.walk_give_up import give_up
@@ -138,7 +140,7 @@ def confirm(
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
     what = final + (f"Take back: {step.title}" if item else _what(course, block))
-    text = wording(what, confirmation, expects, course.state.target)
+    text = wording(what, confirmation, expects, course.state.place)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people
@@ -176,18 +178,21 @@ def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[s
     if item is not None:
         fields |= {"item": item.key}
     elif rows is not None and for_each(block):
-        fields |= {"row": rows[known.row], "row_index": known.row}
+        fields |= {"row": rows[known.row], "row_index": known.row, "row_count": len(rows)}
     elif rows is not None:
         fields |= {"rows": rows}
     if known.row:
         # Between two rows nothing else would hear of somebody who wants it to stop.
         yield from course.pause(0.0)
+    undo_of = item.undo_of if item is not None else None
+    if block.language == "sql":
+        fields["statement"] = statement_shown(course.state, block, msgspec.to_builtins(fields), undo_of)
     number = known.executions + 1
     intent = yield from course.write(
-        "block.intent", f"{block.id}: intent recorded", block=block, execution=number, **fields
+        "block.intent", f"{block.id}: {_of_row(fields)}intent recorded", block=block, execution=number, **fields
     )
-    reply = yield Do(block=block, execution=number, intent=intent, undo_of=item.undo_of if item is not None else None)
-    yield from _ended(course, "block.result", block, number, outcome_of(reply))
+    reply = yield Do(block=block, execution=number, intent=intent, undo_of=undo_of)
+    yield from _ended(course, "block.result", block, number, outcome_of(reply), intent)
 
 
 def outcome_of(reply: object) -> Outcome:
@@ -197,14 +202,22 @@ def outcome_of(reply: object) -> Outcome:
     return reply
 
 
+def _of_row(intent: Mapping[str, Any]) -> str:
+    """Which row of how many an execution was for, of a change that is executed for each."""
+    if "row_index" not in intent:
+        return ""
+    named = [f"{name} {cell(value)}" for name, value in list(intent["row"].items())[:2]]
+    return f"row {intent['row_index'] + 1} of {intent.get('row_count', '?')} ({', '.join(named)}): "
+
+
 def _ended(
-    course: Course, kind: str, block: Block, number: int, outcome: Outcome, *, who: str | None = None
+    course: Course, kind: str, block: Block, number: int, outcome: Outcome, intent: Record, *, who: str | None = None
 ) -> Turn[None]:
     # A program that went on over errors has come to its end, and that is all that is well with it.
     how = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
     yield from course.write(
         kind,
-        f"{block.id}: {how}, {outcome.text}",
+        f"{block.id}: {_of_row(intent.fields)}{how}, {outcome.text}",
         block=block,
         state=outcome.state,
         execution=number,
@@ -229,10 +242,10 @@ def settle(course: Course, execution: Execution) -> Turn[None]:
             evidence = f"done: {seen.text or block.done.text}"
             outcome = Outcome(state="ok", text="what it was for is so", evidence=evidence, machine_s=seen.machine_s)
     if outcome.state != "unknown":
-        yield from _ended(course, "block.settled", block, execution.number, outcome)
+        yield from _ended(course, "block.settled", block, execution.number, outcome, execution.intent)
         return
     if execution.state != "unknown":
-        yield from _ended(course, "block.settled", block, execution.number, outcome)
+        yield from _ended(course, "block.settled", block, execution.number, outcome, execution.intent)
     yield from _ask_end(course, block, execution, outcome)
 
 
@@ -253,4 +266,4 @@ def _ask_end(course: Course, block: Block, execution: Execution, outcome: Outcom
         settled = Outcome(
             state="ok" if option.key == "ok" else "failed", text=reason, evidence=f"the word of {answer.who}"
         )
-        yield from _ended(course, "block.settled", block, execution.number, settled, who=answer.who)
+        yield from _ended(course, "block.settled", block, execution.number, settled, execution.intent, who=answer.who)

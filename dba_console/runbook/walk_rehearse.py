@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.plans.plan import ACTS, READS, Block, Plan
-from dba_console.runbook.bound import bound_preview
+from dba_console.redact import redact
+from dba_console.runbook.bound import as_shown, bound_preview
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Seen
 from dba_console.runbook.walk_course import Course, Purpose, Turn
@@ -194,5 +195,6 @@ def _act(course: Course, block: Block) -> Turn[None]:
     preview = bound_preview(course.plan, block)
     rows = course.state.blocks[preview.id].rows if preview is not None else None
     on = f" on {len(rows)} rows" if rows is not None else ""
-    exact = block.body.strip() or " ".join(str(word) for word in block.settings.get("argv", ()))
-    yield from _told(course, block, f"would run{on}: {exact}", exact=exact)
+    exact = as_shown(course.state, block)
+    # Within a sentence a statement is no longer known as one, and its literals would not be masked.
+    yield from _told(course, block, f"would run{on}: {redact(exact)}", exact=exact)

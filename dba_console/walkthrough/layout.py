@@ -33,6 +33,8 @@ PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
 _SAYS_ABOVE = 6
 """Lines from which on one of them may be spent on saying that there is more above."""
+FEW_ROWS, MOST_ROWS = 5, 1000
+"""So many rows that do not fit are shown whole, on their side: beside the steps, and where the step has the screen."""
 _STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
 
 
@@ -92,7 +94,7 @@ def walkthrough(
 def title_line(view: RunView, showing: Showing, cells: int) -> Line:
     """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
     parts: list[Line] = [
-        line(Span(f"{clean(view.runbook)} on {clean(view.target)}", "title")),
+        line(Span(f"{clean(view.runbook)} on {clean(view.place or view.target)}", "title")),
         line(_place(view)),
         line(run_word(view)),
     ]
@@ -123,11 +125,12 @@ def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: 
     left = 0 if alone else _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
     right = width - 1 if alone else width - left - 2
     asked = asked_lines(view, right, showing)
-    told = body_lines(view, right)
+    few = MOST_ROWS if showing.pane == "whole" else FEW_ROWS
+    told = body_lines(view, right, few)
     least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" else 0
     upper = max(3, min(room - least, max(len(told) + len(asked), len(view.steps))))
     asked = asked[: max(1, upper - 1)]
-    body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right, upper - len(asked)))
+    body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right, few, upper - len(asked)))
     lines_of_step = [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]
     boxes = [Box(left + 1 if left else 0, 0, right + 1, upper, None, lines_of_step)]
     if left:
@@ -157,12 +160,12 @@ def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
     return lines
 
 
-def body_lines(view: RunView, cells: int) -> list[Line]:
+def body_lines(view: RunView, cells: int, few: int = FEW_ROWS) -> list[Line]:
     """The step in full: its title, the author's words, its blocks, and the rows they gave."""
-    return [line for part in _body_parts(view, cells) for line in part]
+    return [line for part in _body_parts(view, cells, few) for line in part]
 
 
-def _body_parts(view: RunView, cells: int) -> tuple[list[Line], list[Line]]:
+def _body_parts(view: RunView, cells: int, few: int) -> tuple[list[Line], list[Line]]:
     """Up to the end of the block under way, and what comes after."""
     step = next((step for step in view.steps if step.id == view.current), None)
     if step is None:
@@ -180,27 +183,28 @@ def _body_parts(view: RunView, cells: int) -> tuple[list[Line], list[Line]]:
         now = block.id == view.block
         (lines if before else after).extend([*([()] if now else []), *block_lines(block, cells, full=now)])
         if now:
-            lines += _tables(view, cells)
+            lines += _tables(view, cells, few)
             before = False
     if before:
-        lines += _tables(view, cells)
+        lines += _tables(view, cells, few)
     return lines, after
 
 
-def _tables(view: RunView, cells: int) -> list[Line]:
+def _tables(view: RunView, cells: int, few: int) -> list[Line]:
     lines: list[Line] = []
     measured = any(block.kind == "measure" for block in view.blocks)
-    for table in (view.table, view.measures if measured else None):
-        if table is not None:
-            lines += [(), *values_table(table, cells)]
+    if view.table is not None:
+        lines += [(), *values_table(view.table, cells, few=few)]
+    if measured and view.measures is not None:
+        lines += [(), *values_table(view.measures, cells)]
     return lines
 
 
-def _follow(view: RunView, cells: int, room: int) -> int:
+def _follow(view: RunView, cells: int, few: int, room: int) -> int:
     """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
     are seen, below their names.
     """
-    end, rows = len(_body_parts(view, cells)[0]), len(_tables(view, cells))
+    end, rows = len(_body_parts(view, cells, few)[0]), len(_tables(view, cells, few))
     return min(end, end - rows + room - 1) if rows else end
 
 

@@ -16,10 +16,10 @@ _KINDS = {"choose": "a decision", "manual": "by hand, with what shows it"}
 
 def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int) -> list[Line]:
     """Everything about it, most important first: why and when not, what it needs, inputs, steps."""
-    count = sum(1 for _ in plan.blocks())
-    acts = sum(1 for _, block in plan.blocks() if block.kind in ACTS)
-    usual = sum(block.usual_s or 0.0 for _, block in plan.blocks())
-    extent = f"{len(plan.steps)} steps, {count} blocks run, {acts} of them change something"
+    blocks = [block for step in plan.steps for block in step.blocks]  # not what would take a step back
+    acts = sum(1 for block in blocks if block.kind in ACTS)
+    usual = sum(block.usual_s or 0.0 for block in blocks)
+    extent = f"{len(plan.steps)} steps, {len(blocks)} blocks run, {acts} of them change something"
     lines = [*prose_lines(plan.prose, cells), ()]
     if plan.answers:
         lines += texts(f"answers {', '.join(plan.answers)}", cells, "dim")

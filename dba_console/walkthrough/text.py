@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut, line, width
-from dba_console.panels.tables import table_lines
+from dba_console.panels.tables import filled, fitting, table_lines
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap, wrap_line
 from dba_console.plans.view import BlockView, OutputLine, Question, StepView, Table, Waiting
@@ -57,8 +57,10 @@ def how_to_answer(question: Question) -> str:
     match question.kind:
         case "ack":
             return "Type y when you have read it."
-        case "yes" | "start":
-            return "Type yes to go on; anything else is no."
+        case "start":
+            return "Type yes to start, no to leave everything as it is."
+        case "yes":
+            return "Type yes to go on, no to stop here."
         case "type" | "second":
             return f"Type {clean(question.expects)} to run it."
         case "manual":
@@ -181,37 +183,124 @@ def trend(values: Sequence[float | None], cells: int) -> str:
 # Tables and output
 
 
-def values_table(table: Table, cells: int, most: int = 1000) -> list[Line]:
-    """Rows of a preview, of measures or of the summary; how many are not shown is said."""
+def values_table(table: Table, cells: int, most: int = 1000, *, few: int = 0) -> list[Line]:
+    """Rows of a preview, of measures or of the summary; how many are not shown is said.
+
+    Up to `few` rows that do not fit are turned on their side, so that nothing of them is cut. Else the columns of times
+    are left out before a column is cut, and those by which a row is known are cut last.
+    """
     count = len(table.columns)
-    rows = [tuple(_short_moment(clean(text)) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
-    columns = [_column(place, name, [row[place] for row in rows]) for place, name in enumerate(table.columns)]
-    shown = [Row(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(rows)]
+    rows = [tuple(_short_moment(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
     lines = [line(Span(clean(table.title), "head"))] if table.title else []
-    lines += table_lines(columns, shown, cells) if shown else [line(Span("no rows", "dim"))]
+    names = [clean(name) for name in table.columns]
+    if len(rows) <= few and not _fits(names, rows, cells):
+        lines += _on_their_side(names, rows, cells)
+    else:
+        lines += _side_by_side(names, rows, cells)
     left = max(table.total, len(table.rows)) - len(rows)
     return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
 
 
+def _side_by_side(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> list[Line]:
+    """One line for each row, under the names of the columns; which of them are not shown is said."""
+    if not rows:
+        return [line(Span("no rows", "dim"))]
+    told = [tuple(_in_one_line(text) for text in row) for row in rows]
+    spare = _SPARE if "together" in names else {}
+    columns = [
+        _column(place, name, [row[place] for row in told], spare.get(name, 0)) for place, name in enumerate(names)
+    ]
+    shown = [Row(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(told)]
+    kept = {column.id for column in fitting(*filled(columns, shown), cells)[0]}
+    blank = {column.id for column in columns} - {column.id for column in filled(columns, shown)[0]}
+    times = [column.title for column in columns if column.spare == _TIMES and column.id not in kept | blank]
+    return [
+        *table_lines(columns, shown, cells),
+        *(texts(f"not shown, for want of room: {', '.join(times)}", cells, "dim") if times else []),
+    ]
+
+
+def _on_their_side(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> list[Line]:
+    """Each row as its values after their names: short ones side by side, long ones and those of several lines whole on
+    lines of their own, times last.
+    """
+    lines: list[Line] = []
+    for number, row in enumerate(rows, 1):
+        if len(rows) > 1:
+            head = f"─ {number} of {len(rows)} "
+            lines.append(line(Span(head + "─" * max(0, min(cells, 40) - width(head)), "dim")))
+        pairs = [(name, text.strip("\n")) for name, text in zip(names, row, strict=True) if text]
+        known = [pair for pair in pairs if not _SHORT_MOMENT.fullmatch(pair[1])]
+        lines += _pairs([*known, *(pair for pair in pairs if pair not in known)], cells)
+    return lines
+
+
+def _pairs(pairs: Sequence[tuple[str, str]], cells: int) -> list[Line]:
+    lines: list[Line] = []
+    taken = 0
+    for name, text in pairs:
+        needed = width(name) + 1 + width(clean(text))
+        if "\n" in text or needed > cells:
+            head = Span(f"{name} ", "dim")
+            if "\n" in text:
+                lines += [line(head), *texts(text, cells, "", "  ")]
+            else:
+                lines += wrap_line(line(head, clean(text)), cells)
+            taken = 0
+        elif taken and taken + 3 + needed <= cells:
+            lines[-1] = (*lines[-1], *line(Span(f" · {name} ", "dim"), clean(text)))
+            taken += 3 + needed
+        else:
+            lines.append(line(Span(f"{name} ", "dim"), clean(text)))
+            taken = needed
+    return lines
+
+
+def _fits(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> bool:
+    """Whether all of every row can be seen on one line."""
+    if any("\n" in text for row in rows for text in row):
+        return False
+    widest = [max(map(width, (name, *values))) for name, *values in zip(names, *rows, strict=True) if any(values)]
+    return sum(widest) + len(widest) - 1 <= cells
+
+
+def _in_one_line(text: str) -> str:
+    return clean(" ".join(text.split()) if "\n" in text else text)
+
+
 def _short_moment(text: str) -> str:
-    """A moment with its zone as this host's clock shows it, without the year; any other text as it is."""
+    """A moment with its zone as this host's clock shows it, without the year, one of today without the date; any other
+    text as it is.
+    """
     if not _MOMENT.fullmatch(text):
         return text
     try:
-        moment = datetime.fromisoformat(text.replace(" UTC", "+00:00"))
-        return moment.astimezone().strftime("%m-%d %H:%M:%S")
+        moment = datetime.fromisoformat(text.replace(" UTC", "+00:00")).astimezone()
     except (ValueError, OverflowError, OSError):
         return text
+    today = moment.date() == datetime.now().astimezone().date()
+    return moment.strftime("%H:%M:%S" if today else "%m-%d %H:%M:%S")
 
 
+_SHORT_MOMENT = re.compile(r"(\d\d-\d\d )?\d\d:\d\d:\d\d")
+_TIMES = 9
+"""Columns of times are the first to go where there is no room."""
 _SPARE = {"rate": 4, "objects": 3, "together": 2, "size": 1}
 """Of what a dump or restore took: what goes first where there is no room for the names of its objects."""
+_KNOWN_BY = re.compile(
+    r"(?i)pid|.*name|.*role|user.*|owner|appl.*|.*slot.*|relation|table|index|schema|.*database|client.*|gid|.*path|file|object|part"
+)
+"""Names of columns by which a row is known from the others."""
 
 
-def _column(place: int, name: str, cells: Sequence[str]) -> Column:
+def _column(place: int, name: str, cells: Sequence[str], spare: int) -> Column:
     numbers = bool(cells) and all(_NUMBER.fullmatch(text.strip()) for text in cells)
     widest = max([width(name), *map(width, cells)])
-    return Column(str(place), clean(name), min(widest, 60), right=numbers, spare=_SPARE.get(name, 0))
+    times = any(cells) and all(_SHORT_MOMENT.fullmatch(text) for text in cells if text not in ("", "-"))
+    return Column(
+        str(place), name, min(widest, 60), right=numbers, spare=_TIMES if times else spare,
+        keep=_KNOWN_BY.fullmatch(name) is not None,
+    )  # fmt: skip
 
 
 _TOLD = re.compile(r"(?:pg_dump|pg_dumpall|pg_restore|pg_basebackup): (?!error|warning|detail|hint|from TOC)")

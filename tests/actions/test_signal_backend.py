@@ -61,6 +61,14 @@ def test_a_query_is_cancelled_and_its_session_stays(link: Operator, cluster: Clu
         assert there(link, pid)
 
 
+def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(link: Operator, cluster: Cluster) -> None:
+    statement = f"select 1\n  as {'long_' * 12}, '{'x' * 500}' as last"
+    with session(cluster) as one:
+        one.execute(statement)
+        [row] = look(SIGNAL, link, verb="terminate", rows=named(link, one.info.backend_pid)).rows
+    assert row["query"] == statement
+
+
 def test_a_number_given_out_again_hits_nobody_else(link: Operator, cluster: Cluster) -> None:
     with session(cluster) as later:
         pid = later.info.backend_pid

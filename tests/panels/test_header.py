@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dba_console.frames.model import Frame
 from dba_console.panels.cells import plain
 from dba_console.panels.header import Showing, header
@@ -115,3 +117,15 @@ def test_the_operators_own_name_of_a_target_stands_beside_the_clusters() -> None
 
 def test_a_server_never_reached_goes_by_the_operators_name() -> None:
     assert line(empty_frame(), Showing("live", called="shop")).startswith("shop")
+
+
+def test_the_host_stands_beside_the_server_and_is_not_what_is_cut_where_a_run_waits() -> None:
+    frame = busy_frame()
+    frame.target.name, frame.target.host = "practice", "db2"
+    showing = Showing("live", recording_s=761.0, age_s=0.2, called="shop:37229@db2", run="ANSWER WANTED: w")
+    assert line(frame, showing, 120).startswith("practice primary on db2 · shop:37229 · ")
+    for wanting in (False, True):
+        waiting = replace(showing, run_wants=wanting)
+        assert line(frame, waiting, 60).startswith("practice primary on db2 ")
+    frame.target.name = "db2"
+    assert line(frame, showing, 120).startswith("db2 primary · shop:37229")

@@ -8,11 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dba_console.agent.runs.looks import for_sql
 from dba_console.demo.cluster import Cluster
 from dba_console.plans.plan import Plan
 from dba_console.runbook.library import listed
-from dba_console.runbook.values import statement
+from dba_console.runbook.values import for_sql, statement
 from tests.clusters import FreshCluster
 from tests.requirements import lacking
 

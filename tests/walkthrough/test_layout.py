@@ -9,7 +9,7 @@ from msgspec import structs
 
 from dba_console.panels.cells import line, line_width, plain
 from dba_console.plans.view import BlockView, OutputLine, Question, RunView, StepView, Table
-from dba_console.walkthrough.layout import PANES, Showing, walkthrough
+from dba_console.walkthrough.layout import PANES, Pane, Showing, body_lines, walkthrough
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
 
@@ -61,14 +61,41 @@ def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None
     text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=checked, question=start))
     assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
     assert "Checked on this server" in text and "cached 18 GB" in text
-    assert "system identifier 7412" in text and "Type yes to go on; anything else is no." in text
+    assert "system identifier 7412" in text and "Type yes to start, no to leave everything as it is." in text
 
 
 def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:
-    rows = Table(columns=("pid", "query"), rows=(("1", "select " + "x" * 50),))
+    rows = Table(columns=("pid", "query"), rows=tuple((str(pid), "select " + "x" * 50) for pid in range(6)))
     view = structs.replace(DROP, table=rows)
     assert "x" * 50 not in shown(view) and "x" * 50 in shown(view, Showing(pane="whole"))
     assert "x" * 50 in shown(structs.replace(view, steps=DROP.steps[3:4]))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 22), (160, 48)])
+@pytest.mark.parametrize("pane", ["step", "whole"])
+def test_the_statement_of_a_session_that_is_to_be_ended_is_read_whole(width: int, height: int, pane: Pane) -> None:
+    query = "alter table public.orders\n    add column note text,\n    add column checked_by_somebody_else bigint"
+    moments = ("2026-11-20 14:51:18 UTC",) * 2
+    rows = Table(
+        columns=("pid", "backend_start", "query_start", "usename", "application_name", "query"),
+        rows=(("4242", *moments, "postgres", "nightly-migration-of-orders", query),),
+    )
+    text = " ".join(
+        shown(structs.replace(DROP, table=rows), Showing(pane=pane), width, height).replace("│", " ").split()
+    )
+    for told in (
+        "4242",
+        "postgres",
+        "nightly-migration-of-orders",
+        *(" ".join(one.split()) for one in query.split("\n")),
+    ):
+        assert told in text
+
+
+def test_many_rows_that_do_not_fit_beside_the_steps_are_whole_where_the_step_has_the_screen() -> None:
+    rows = Table(columns=("pid", "query"), rows=tuple((str(pid), "x" * 100) for pid in range(7)))
+    told = text_of(body_lines(structs.replace(DROP, table=rows), 79, 1000)).replace("\n", "")
+    assert told.replace(" ", "").count("x" * 100) == 7
 
 
 def test_all_steps_tell_what_became_of_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from dba_console.panels.cells import plain
@@ -19,7 +21,7 @@ def test_every_kind_of_question_says_what_to_type() -> None:
         return how_to_answer(Question(id=1, kind=kind, text="?", **more))  # type: ignore[arg-type]
 
     assert asked("ack") == "Type y when you have read it."
-    assert asked("start") == "Type yes to go on; anything else is no."
+    assert asked("start") == "Type yes to start, no to leave everything as it is."
     assert asked("second", expects="db2") == "Type db2 to run it."
     assert "evidence" in asked("manual")
     assert asked("input", secret=True) == "Type the value; it is neither shown nor kept."
@@ -46,6 +48,42 @@ def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:
 def test_rows_that_are_not_shown_are_counted() -> None:
     table = Table(columns=("pid", "query"), rows=(("1", "select 1"),), total=212, title="who waits")
     assert text(values_table(table, 60)) == ["who waits", "pid query", "  1 select 1", "… 211 more rows"]
+
+
+SLOTS = Table(
+    columns=("slot_name", "slot_type", "inactive_since", "restart_lsn", "retained"),
+    rows=tuple((f"old_replica_{at}", "physical", "2026-11-20 14:51:18 UTC", "0/3000148", "78.9 MB") for at in (1, 2)),
+)
+
+
+def test_few_rows_that_do_not_fit_are_turned_on_their_side_and_nothing_of_them_is_cut() -> None:
+    told = text(values_table(SLOTS, 40, few=5))
+    assert told[0].startswith("─ 1 of 2 ─")
+    assert "slot_name old_replica_1" in told and "slot_name old_replica_2" in told
+    assert not any("…" in one for one in told) and max(map(len, told)) <= 40
+
+
+def test_rows_that_fit_stay_side_by_side() -> None:
+    assert text(values_table(SLOTS, 100, few=5))[0].startswith("slot_name     slot_type inactive_since")
+
+
+def test_of_many_rows_times_are_left_out_before_what_they_are_known_by_is_cut() -> None:
+    head, first, *_, last = text(values_table(SLOTS, 46))
+    assert "inactive_since" not in head and first.startswith("old_replica_1")
+    assert last == "not shown, for want of room: inactive_since"
+
+
+def test_of_many_rows_the_statement_gives_way_before_the_names_do() -> None:
+    row = ("7", "a_role_of_some_length", "select " + "x" * 80)
+    table = Table(columns=("pid", "usename", "query"), rows=(row,) * 6)
+    assert "a_role_of_some_length" in text(values_table(table, 40))[1]
+
+
+def test_a_time_of_today_is_told_without_its_date_and_another_with_it() -> None:
+    now = datetime.now().astimezone().replace(microsecond=0)
+    table = Table(columns=("pid", "began"), rows=(("1", now.isoformat()), ("2", (now - timedelta(days=2)).isoformat())))
+    today, before = (one.split()[1:] for one in text(values_table(table, 60))[1:])
+    assert today == [f"{now:%H:%M:%S}"] and before == [f"{now - timedelta(days=2):%m-%d}", f"{now:%H:%M:%S}"]
 
 
 def test_what_a_restore_took_keeps_the_names_of_its_objects_where_there_is_little_room() -> None:

@@ -25,7 +25,7 @@ from dba_console.actions.settling import settle_mark
 from dba_console.agent.runs.commands import Attendance
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.environment import server_environment
-from dba_console.agent.runs.looks import Looks, for_sql, of_rows, plain
+from dba_console.agent.runs.looks import Looks, plain
 from dba_console.agent.runs.output import Output
 from dba_console.agent.runs.servers import Servers
 from dba_console.agent.runs.shell import environment, program, script
@@ -35,8 +35,9 @@ from dba_console.keeping.spec import Spec
 from dba_console.plans.plan import Block
 from dba_console.records import convert
 from dba_console.redact import MASK, redact
+from dba_console.runbook.bound import act_values
 from dba_console.runbook.requests import Ask, Do, Look, Outcome, Record, Seen, Settle
-from dba_console.runbook.values import arguments, filled, statement
+from dba_console.runbook.values import arguments, filled, for_sql, statement
 from dba_console.runbook.values import environment as values_environment
 from dba_console.runbook.viewing import counted
 from dba_console.session.runplaces import execution_directory
@@ -141,6 +142,8 @@ class Acts:
         self._admitted(wanted, Errand(kind="change", target=self._around.target.name, **self._confirmation(wanted)))
         query, params = statement(block.body, for_sql(self._values(wanted)))
         _refuse_masked(block, wanted.intent.fields)
+        if self._looks.statement(block, wanted.intent.fields, wanted.undo_of) != wanted.intent.fields.get("statement"):
+            raise Refused("what would be sent is not what was shown", hint="look and try again")
         lock_s = block.settings.get("lock_timeout_s")
         result = server.operator.act(
             query,
@@ -153,7 +156,9 @@ class Acts:
         rows = [plain(row) for row in result.rows[:1]]
         values = {"rows": result.count, **(rows[0] if rows and isinstance(rows[0], dict) else {})}
         warned = f"; the server warned: {'; '.join(result.warnings)}" if result.warnings else ""
-        return Outcome(state="ok", text=f"{counted(result.count)}{warned}", values=values)
+        # A tag without a number, as ALTER ROLE, is all that the server says; 0 rows would be beside the point.
+        told = result.tag if result.tag and not result.tag[-1].isdigit() else counted(result.count)
+        return Outcome(state="ok", text=f"{told}{warned}", values=values)
 
     def _do_run(self, wanted: Do) -> Outcome:
         block = wanted.block
@@ -269,11 +274,7 @@ class Acts:
 
     def _values(self, wanted: Do) -> dict[str, Any]:
         """What the names in its code mean: as the intent has them, with the secrets that are written nowhere."""
-        fields = wanted.intent.fields
-        row = fields.get("row") or {}
-        rows = {"rows": list(fields["rows"])} if "rows" in fields else {}
-        params = {name: of_rows(value) for name, value in fields.get("params", {}).items()}
-        return {**self._looks.values(wanted.block), **params, **rows, **row, **(wanted.undo_of or {})}
+        return act_values(self._looks.values(wanted.block), wanted.intent.fields, wanted.undo_of)
 
     def _action(self, block: Block) -> tuple[Action, Any]:
         name = block.action or ""

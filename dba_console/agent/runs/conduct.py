@@ -74,6 +74,7 @@ NAMES_SHOWN = frozenset(
         "block",
         "current",
         "target",
+        "place",
         "directory",
         "expects",
     )

@@ -5,7 +5,6 @@ A look that fails says so and holds nothing: an error is never taken for yes.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -21,13 +20,14 @@ from dba_console.errors import ConsoleError
 from dba_console.plans.plan import Block
 from dba_console.plans.view import Table
 from dba_console.redact import redact
+from dba_console.runbook.bound import named_values, statement_shown
 from dba_console.runbook.expr import Scope, ask, measure_lines, measured
 from dba_console.runbook.expr_lint import reads_the_world
 from dba_console.runbook.fold_state import RunState
 from dba_console.runbook.fold_tables import table_of
 from dba_console.runbook.requests import Look, Seen
 from dba_console.runbook.values import environment as values_environment
-from dba_console.runbook.values import statement
+from dba_console.runbook.values import for_sql, statement
 from dba_console.runbook.viewing import counted
 
 if TYPE_CHECKING:
@@ -70,12 +70,11 @@ class Looks:
 
     def values(self, block: Block) -> dict[str, Any]:
         """What the names of its code mean: inputs, results, and the rows of previews by their name."""
-        known = {name: of_rows(value) for name, value in {**self._state.values, **self._inputs}.items()}
-        for _, other in self._state.plan.blocks():
-            rows = self._state.blocks[other.id].rows
-            if other.kind == "preview" and rows is not None:
-                known[other.name or "rows"] = list(rows)
-        return known
+        return named_values(self._state, self._inputs)
+
+    def statement(self, block: Block, intent: Mapping[str, Any], undo_of: Mapping[str, Any] | None) -> str:
+        """What an act with this intent sends, as it is shown."""
+        return statement_shown(self._state, block, intent, undo_of)
 
     def _look(self, wanted: Look) -> Seen:
         block, test = wanted.block, wanted.test
@@ -175,22 +174,6 @@ def _lines(text: str) -> dict[str, Any]:
             except ValueError:
                 found[name.strip()] = value.strip()
     return found
-
-
-def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows and results go as JSON text, whose type the server infers; the rest as it is."""
-    return {name: json.dumps(value, default=str) if _is_record(value) else value for name, value in values.items()}
-
-
-def _is_record(value: Any) -> bool:
-    return isinstance(value, Mapping) or (
-        isinstance(value, list | tuple) and (not value or isinstance(value[0], Mapping))
-    )
-
-
-def of_rows(value: Any) -> Any:
-    """What a preview gave, as a name stands for it in SQL and settings: its rows."""
-    return value["rows"] if isinstance(value, Mapping) and isinstance(value.get("rows"), list | tuple) else value
 
 
 def _counted(value: Mapping[str, Any]) -> Mapping[str, Any]:

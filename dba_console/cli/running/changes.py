@@ -56,8 +56,8 @@ def _opening(now: RunView) -> Change:
     steps = [{"id": step.id, "title": step.title, "usual_s": step.usual_s} for step in now.steps]
     return {
         "event": "run", "run": now.run, "runbook": now.runbook, "title": now.title, "mode": now.mode,
-        "state": now.state, "target": now.target, "identity": now.identity, "who": now.who, "driver": now.driver,
-        "directory": now.directory, "text": now.prose, "steps": steps,
+        "state": now.state, "target": now.target, "place": now.place or now.target, "identity": now.identity,
+        "who": now.who, "driver": now.driver, "directory": now.directory, "text": now.prose, "steps": steps,
     }  # fmt: skip
 
 

@@ -277,7 +277,7 @@ def missing(asked: Question) -> str:
             given = f"--confirm {asked.step}=yes"
         case _:
             given = f"--confirm {asked.step}=TEXT"
-    return f"no answer was given to: {asked.text} ({given})"
+    return f"no answer was given to: {asked.text}\nhint: {given}"
 
 
 def _word(text: str) -> Tell:

@@ -23,6 +23,9 @@ from dba_console.walkthrough.text import (
     waiting_lines,
 )
 
+FEW_ROWS = 20
+"""So many rows that do not fit are told whole: lines of text can be scrolled back to."""
+
 
 def story(change: Change, at_us: int, cells: int) -> list[Line]:
     """The lines that tell of it; none for an event this version does not know."""
@@ -36,7 +39,7 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
     lines = [
         *texts(f"{what} {change['runbook']}: {change['title']}", cells, "title"),
         *texts(f"{change['run']}{by}", cells, "dim"),
-        *texts(f"on {change['target']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
+        *texts(f"on {change['place']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
         *(texts(f"kept in {change['directory']}", cells, "dim") if change["directory"] else []),
     ]
     if change["text"]:
@@ -88,7 +91,7 @@ def _block(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _table(change: Change, at_us: int, cells: int) -> list[Line]:
-    return values_table(convert(change["table"], Table), cells)
+    return values_table(convert(change["table"], Table), cells, few=FEW_ROWS)
 
 
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:

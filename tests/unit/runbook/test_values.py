@@ -139,7 +139,7 @@ def test_what_cannot_be_a_name_is_not_quoted(name: Any) -> None:
 
 def test_a_literal_cannot_end_early_nor_join_the_sign_before_it() -> None:
     assert literal("a'; drop table public.t; --") == "'a''; drop table public.t; --'"
-    assert literal("a\\'b") == "E'a\\\\''b'"
+    assert literal("a\\'b") == " E'a\\\\''b'"
     assert "x -" + literal(-1) == "x - -1"
     assert (literal(True), literal(None), literal(1.5)) == ("true", "NULL", "1.5")
 

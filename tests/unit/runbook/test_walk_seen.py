@@ -42,6 +42,26 @@ def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
     assert view(plan, fold(plan, world.records), LIVE).summary is not None
 
 
+@pytest.mark.parametrize(
+    ("known", "place"),
+    [
+        ({"server": {"role": "primary"}, "host": {"name": "vm7", "boot_id": ""}}, "db2 on vm7"),
+        ({"server": {"address": "10.0.0.5"}, "host": {"name": "vm7", "boot_id": ""}}, "db2 on 10.0.0.5"),
+        ({"host": {"name": "db2", "boot_id": ""}}, "db2"),
+    ],
+)
+def test_the_start_and_each_confirmation_name_the_host_where_the_targets_name_does_not(
+    known: dict[str, Any], place: str
+) -> None:
+    plan = plan_of(step("a", block("a/change", "change", confirm=TYPED, title="prune")))
+    _, state, world = run(plan, World(answers={"type": ["db2"]}), **known)
+    texts = [record.text for record in world.records if record.kind == "block.asked"]
+    assert any(f" on {place}? " in text for text in texts)
+    assert any(f"On {place}: type db2 " in text for text in texts)
+    assert view(plan, state, Live(now_us=0)).place == place
+    assert f"on {place} (id), by ann" in story(plan, world.records, when=str)
+
+
 def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     change = block(
         "a/change",
@@ -63,7 +83,7 @@ def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     assert (shown.state, shown.current, shown.block, shown.panels) == ("waiting", "a", "a/change", ("locks",))
     assert shown.steps[0].state == "waiting"
     assert [one.state for one in shown.blocks] == ["ok", "waiting"]
-    assert shown.blocks[1].exact == "delete from public.t where age > %(age)s\n-- age: 5\n-- on 1 row of a/preview"
+    assert shown.blocks[1].exact == "delete from public.t where age > 5\n-- on 1 row of a/preview"
     assert shown.table is not None and shown.table.rows == (("1", "x␛[2J"),)
     assert shown.question is not None and shown.question.expects == "db2"
 

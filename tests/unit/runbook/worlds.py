@@ -169,10 +169,16 @@ class World:
 
 
 def begin(
-    plan: Plan, world: World, *, mode: Literal["run", "rehearse"] = "run", inputs: dict[str, Any] | None = None
+    plan: Plan,
+    world: World,
+    *,
+    mode: Literal["run", "rehearse"] = "run",
+    inputs: dict[str, Any] | None = None,
+    **known: Any,
 ) -> RunState:
     """The state a run begins with."""
-    first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs, shipped=True)
+    known = {"shipped": True, **known}
+    first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs, **known)
     world.records.append(first)
     return fold(plan, [first])
 
