@@ -69,6 +69,8 @@ class RunningAgent:
     session: str | None
     consoles: int
     started_us: int
+    conninfo: str = ""
+    """Without secrets."""
 
 
 class Launch:
@@ -211,6 +213,15 @@ def list_agents() -> list[RunningAgent]:
         hello = client.hello
         client.close()
         found.append(
-            RunningAgent(path.stem, path, hello.pid, hello.target, hello.session, hello.consoles, hello.started_us)
+            RunningAgent(
+                key=path.stem,
+                path=path,
+                pid=hello.pid,
+                target=hello.target,
+                session=hello.session,
+                consoles=hello.consoles,
+                started_us=hello.started_us,
+                conninfo=hello.conninfo,
+            )
         )
     return sorted(found, key=lambda agent: agent.started_us, reverse=True)

@@ -67,6 +67,8 @@ class Hello(Struct, kw_only=True):
     consoles: int
     hostname: str
     runs: list[OpenRun] = []
+    conninfo: str = ""
+    """Where the agent connects to, without secrets: with it a console starts the next agent once this one is lost."""
 
 
 class Notice(Struct, kw_only=True):

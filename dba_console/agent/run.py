@@ -45,7 +45,7 @@ from dba_console.redact import redact
 from dba_console.samples.event import Event
 from dba_console.samples.own import Self
 from dba_console.samples.sample import encode_sample
-from dba_console.target import Target
+from dba_console.target import Target, without_secrets
 from dba_console.units import parse_duration
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Agent:
         self, target: Target, config: Config, recording: RecordingSide, clock: Clock, grace_s: float | None
     ) -> None:
         self._target, self._clock, self._recording = target, clock, recording
+        self._conninfo = without_secrets(target.conninfo)
         self.stop = Stop()
         self._grace = Grace(grace_s, clock.mono_us())
         self._started_us = clock.wall_us()
@@ -198,6 +199,7 @@ class Agent:
             consoles=self._listener.consoles,
             hostname=socket.gethostname(),
             runs=self._runs.open_runs(),
+            conninfo=self._conninfo,
         )
         first = [pack(EventMessage(event=event)) for event in list(self._events)]
         key = self._newest.key_sample()

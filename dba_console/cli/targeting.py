@@ -15,7 +15,7 @@ from dba_console.cli.config_file import LoadedConfig
 from dba_console.cli.config_schema import dotted
 from dba_console.config import TargetConfig
 from dba_console.errors import ConfigError, ConsoleError, UsageError
-from dba_console.target import Target, looks_like_conninfo, make_target, parse_conninfo
+from dba_console.target import Target, address_of, looks_like_conninfo, make_target, parse_conninfo
 
 
 def _to_stderr(text: str) -> None:
@@ -47,6 +47,25 @@ def resolve_target(
     if loaded.config.default_target:
         return _default(loaded.config.default_target, loaded, environ, warn)
     return make_target("", environ=environ)
+
+
+def known_target(
+    key: str, name: str, conninfo: str, loaded: LoadedConfig, *, environ: Mapping[str, str] = os.environ
+) -> Target | None:
+    """The target of that key: a configured one, else where `conninfo` leads (it was kept without its secrets).
+
+    None where neither leads there from this environment.
+    """
+    for configured in (None, *loaded.config.targets):
+        try:
+            target = resolve_target(configured, loaded, environ=environ, warn=lambda text: None)
+        except ConsoleError:
+            continue  # another target's connection string that cannot be read is no reason
+        if target.key == key:
+            return target
+    if conninfo and address_of(conninfo, environ).key == key:
+        return Target(name, key, conninfo)
+    return None
 
 
 def _named(name: str, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> Target:

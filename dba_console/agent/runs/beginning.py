@@ -29,6 +29,7 @@ from dba_console.session.runjournal import RunJournal
 from dba_console.session.runplaces import new_run_id, run_directory
 from dba_console.session.runread import RunPapers
 from dba_console.session.runrecords import RunAbout, masked_value
+from dba_console.target import without_secrets
 
 SESSION_S = 10.0
 """A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
@@ -139,6 +140,6 @@ def _about(order: Order, who: str, around: Surroundings) -> RunAbout:
     host = host_identity()
     return RunAbout(
         run="", runbook=order.plan.id, title=order.plan.title, mode=order.mode, target=around.target.name,
-        target_key=around.target.key, host=host.name, boot_id=host.boot_id, program_version=__version__, who=who,
-        source=order.source,
+        target_key=around.target.key, conninfo=without_secrets(around.target.conninfo), host=host.name,
+        boot_id=host.boot_id, program_version=__version__, who=who, source=order.source,
     )  # fmt: skip

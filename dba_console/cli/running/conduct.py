@@ -17,12 +17,11 @@ from dba_console.cli.running.party import Party
 from dba_console.cli.running.telling import teller
 from dba_console.cli.screen import open_agent
 from dba_console.config import Config
-from dba_console.errors import ConnectError, ConsoleError, ExitCode
-from dba_console.session.runread import read_run
+from dba_console.errors import ConnectError, ExitCode
+from dba_console.session.runread import last_act_refused
 from dba_console.target import Target
 
 FINDING_S = 60.0
-_ENDS = ("block.seen", "block.result", "block.settled")
 
 
 class Manner(Struct, frozen=True, kw_only=True):
@@ -52,7 +51,7 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
     """
     launch = begin(target, config)
     if manner.screen:
-        return open_agent(launch.wait, target.name, config, request)
+        return open_agent(launch.wait, lambda: begin(target, config).wait(), target.name, config, request)
     client = AgentClient.connect(launch.wait())
     party = Party(
         manner.answers,
@@ -69,7 +68,7 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
         code = follow(client, party, teller(json=manner.json), keyboard)
     finally:
         client.close()
-    if code == ExitCode.RUNBOOK_FAILED and party.view is not None and refused(Path(party.view.directory)):
+    if code == ExitCode.RUNBOOK_FAILED and party.view is not None and last_act_refused(Path(party.view.directory)):
         return ExitCode.REFUSED
     return code
 
@@ -89,15 +88,3 @@ def _until_known(client: AgentClient, run: str) -> None:
                 return
     except ConnectionLost as lost:
         raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
-
-
-def refused(directory: Path) -> bool:
-    """Whether the run failed because the gate, or an action that had looked first, said no to its last act."""
-    try:
-        records = read_run(directory).records
-    except ConsoleError:
-        return False
-    ends = [record for record in records if record.kind in _ENDS and record.state in ("ok", "failed", "refused")]
-    if not ends:
-        return False
-    return ends[-1].state == "refused" or str(ends[-1].fields.get("note", "")).startswith("refused:")
