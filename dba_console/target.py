@@ -172,6 +172,14 @@ def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> s
     return " ".join(f"{key}='{value}'" for key, value in kept.items())
 
 
+def holds_secret(conninfo: str) -> bool:
+    """Whether a connection string holds a password or another secret of its own; False where it cannot be read."""
+    try:
+        return not _SECRET.isdisjoint(parse_conninfo(conninfo))
+    except UsageError:
+        return False
+
+
 def _completed(conninfo: str, environ: Mapping[str, str]) -> dict[str, str]:
     """What a connection string says, and what the environment says of where it leads."""
     values = parse_conninfo(conninfo)

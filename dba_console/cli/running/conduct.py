@@ -11,6 +11,7 @@ from msgspec import Struct
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import begin
 from dba_console.agent.protocol import RunBegin, RunResume, RunViewMessage, RunWatch
+from dba_console.agent.replacing import useless
 from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.client import Keyboard, follow
 from dba_console.cli.running.party import Party
@@ -49,10 +50,16 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
 
     Raises ConnectError where there is no agent to be had, or it goes away.
     """
-    launch = begin(target, config)
+    launch = begin(target, config, replace=True)
     if manner.screen:
         return open_agent(launch.wait, lambda: begin(target, config).wait(), target.name, config, request)
     client = AgentClient.connect(launch.wait())
+    if useless(client.hello, target.conninfo):
+        print(
+            f"warning: PostgreSQL refuses the login of the agent that runs (pid {client.hello.pid}), which was started "
+            f"with other credentials\nhint: end it with `kill {client.hello.pid}`, then run the command again",
+            file=sys.stderr,
+        )
     party = Party(
         manner.answers,
         asks=manner.asks,
