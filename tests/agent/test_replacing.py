@@ -154,3 +154,17 @@ def test_a_console_of_the_one_that_ends_is_told_why(scram: Cluster, console: Con
                 pass
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
         Watch(client).until(lambda frame: frame.target.state == "connected", what="the connection")
+
+
+def test_a_run_is_resumed_where_the_password_has_to_be_given_again(scram: Cluster, console: Console) -> None:
+    book = console.home / "look.md"
+    book.write_text(BOOK)
+    secret = dsn(scram, password=PASSWORD)
+    left = console.run("runbook", "run", str(book), "--dsn", secret, "--plain", stdin="", timeout=LIMIT_S)
+    assert left.code == 130, left
+    (agent,) = agents(console)
+    os.kill(agent["pid"], signal.SIGKILL)
+    without = console.run("runbook", "resume", "--confirm", "start=yes", timeout=LIMIT_S)
+    assert (without.code, "--dsn" in without.out) == (3, True), without
+    given = console.run("runbook", "resume", "--dsn", secret, "--confirm", "start=yes", timeout=LIMIT_S)
+    assert given.code == 0, given

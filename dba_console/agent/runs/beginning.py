@@ -18,7 +18,7 @@ from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.environment import secrets_of
 from dba_console.agent.runs.preparing import Order, require, uses_server
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.errors import Unsupported, UsageError
+from dba_console.errors import ConnectError, ConsoleError, Unsupported, UsageError
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
 from dba_console.records import convert
@@ -99,6 +99,7 @@ def resume(
 ) -> Conduct:  # fmt: skip
     """The run of these papers, to be gone on with. Raises ConsoleError where it cannot be."""
     about = planned_of(papers.records)
+    _require_login(order.plan, around)
     secrets = secrets_of(around.target.conninfo, order.values, order.secret)
     journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
     records = list(papers.records)
@@ -107,6 +108,29 @@ def resume(
             records.append(journal.append(record))
             around.emit(journal.event(tag_of(order.plan)))
         return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
+
+
+def _require_login(plan: Plan, around: Surroundings) -> None:
+    """Raises ConnectError where the server refuses the login: a run that is resumed would fail by it.
+
+    A server that does not answer is left to the walk: it may be what the run waits for.
+    """
+    if not uses_server(plan):
+        return
+    from dba_console.actions.operator import Operator
+    from dba_console.probes.postgres.failures import ConnectFailed
+
+    operator = Operator(around.target.conninfo, clock=around.clock)
+    try:
+        operator.identity()
+    except ConnectFailed as error:
+        if error.kind == "auth":
+            hint = "a password in the connection string is not kept: give the run its --dsn, PGPASSWORD or a passfile"
+            raise ConnectError(error.message, hint=hint) from None
+    except ConsoleError:
+        pass
+    finally:
+        operator.close()
 
 
 def planned_of(records: Sequence[Record]) -> Planned:
