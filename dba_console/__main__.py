@@ -80,7 +80,7 @@ def open_console(target: Target, config: Config, *, mouse: bool | None = None) -
     require_terminal()
     from dba_console.agent.launch import begin
 
-    launch = begin(target, config)
+    launch = begin(target, config, replace=True)
     # The agent connects and reads while the screen is being loaded: both take about as long.
     import dba_console.tui.app as screen
 

@@ -23,6 +23,8 @@ _ENVIRONMENT = {
 }  # fmt: skip
 LOCAL = "local"
 """The host of an address that names none: libpq connects to a socket of this one."""
+_SECRET = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+"""Keywords of libpq whose values let somebody in (PostgreSQL documentation, "Parameter Key Words")."""
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
 
 
@@ -153,12 +155,7 @@ def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Addres
     >>> a.server == b.server, a.key == b.key
     (True, False)
     """
-    values = parse_conninfo(conninfo)
-    merged = {key: environ[variable] for key, variable in _ENVIRONMENT.items() if environ.get(variable)}
-    if "host" in values or "hostaddr" in values:
-        merged.pop("host", None)
-        merged.pop("hostaddr", None)
-    merged.update(values)
+    merged = _completed(conninfo, environ)
     service = merged.get("service", "")
     user = merged.get("user") or ("" if service else user_here())
     return Address(
@@ -168,6 +165,39 @@ def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Addres
         merged.get("dbname") or ("" if service else user),
         user,
     )
+
+
+def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> str:
+    """A connection string that leads to the same place from another environment and may be kept: it holds no secret.
+
+    Raises UsageError where `conninfo` cannot be read.
+
+    >>> without_secrets("postgresql://u:hidden@db1/app", {"PGPORT": "5433"})
+    "port='5433' user='u' host='db1' dbname='app'"
+    """
+    values = _completed(conninfo, environ)
+    if not values.get("user") and not values.get("service"):
+        values["user"] = user_here()
+    kept = {key: re.sub(r"([\\'])", r"\\\1", value) for key, value in values.items() if key not in _SECRET}
+    return " ".join(f"{key}='{value}'" for key, value in kept.items())
+
+
+def holds_secret(conninfo: str) -> bool:
+    """Whether a connection string holds a password or another secret of its own; False where it cannot be read."""
+    try:
+        return not _SECRET.isdisjoint(parse_conninfo(conninfo))
+    except UsageError:
+        return False
+
+
+def _completed(conninfo: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What a connection string says, and what the environment says of where it leads."""
+    values = parse_conninfo(conninfo)
+    merged = {key: environ[variable] for key, variable in _ENVIRONMENT.items() if environ.get(variable)}
+    if "host" in values or "hostaddr" in values:
+        merged.pop("host", None)
+        merged.pop("hostaddr", None)
+    return {**merged, **values}
 
 
 def _digest(names: tuple[str, ...]) -> str:

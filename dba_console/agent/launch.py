@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +20,7 @@ import msgspec
 from dba_console import paths
 from dba_console.agent.client import AgentClient
 from dba_console.agent.lock import TargetLock, socket_path
+from dba_console.agent.replacing import make_way
 from dba_console.config import Config
 from dba_console.errors import ConnectError, ConsoleError, ExitCode
 from dba_console.processes import python
@@ -69,15 +71,22 @@ class RunningAgent:
     session: str | None
     consoles: int
     started_us: int
+    conninfo: str = ""
+    """Without secrets."""
 
 
 class Launch:
     """An agent being started; `wait` until it listens. The console loads its screen meanwhile."""
 
-    def __init__(self, key: str, answer: int | None = None) -> None:
-        """`answer` is the pipe a new agent answers on, None where one was there already."""
+    def __init__(
+        self, key: str, answer: int | None = None, other: Callable[[Path], Launch | None] = lambda path: None
+    ) -> None:
+        """`answer` is the pipe a new agent answers on, None where one was there already. `other` starts another in
+        place of the one that listens, or returns None where that one serves.
+        """
         self._key = key
         self._answer = answer
+        self._other = other
         self.path = socket_path(key)
 
     def wait(self) -> Path:
@@ -86,7 +95,8 @@ class Launch:
             answer, self._answer = self._answer, None
             _hear(answer)
         self._until_it_listens()
-        return self.path
+        other = self._other(self.path)
+        return self.path if other is None else other.wait()
 
     def _until_it_listens(self) -> None:
         """Another console may have started the agent a moment ago: it holds the lock before it has its socket."""
@@ -143,10 +153,20 @@ def find_agent(target: Target) -> Path | None:
     return socket_path(target.key) if TargetLock(target.key).holder() is not None else None
 
 
-def begin(target: Target, config: Config) -> Launch:
-    """Start an agent for the target unless one runs; returns at once."""
+def begin(target: Target, config: Config, *, replace: bool = False) -> Launch:
+    """Start an agent for the target unless one runs; returns at once.
+
+    `replace`: one that PostgreSQL has never let in is replaced where this process has other credentials. For consoles
+    that come, not for those that come back: two that are refused would take turns for ever.
+    """
     if find_agent(target) is not None:
-        return Launch(target.key)
+        if not replace:
+            return Launch(target.key)
+
+        def other(path: Path) -> Launch | None:
+            return begin(target, config) if make_way(path, target.key, target.conninfo) else None
+
+        return Launch(target.key, other=other)
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     request, answer = _memory_file(msgspec.json.encode(_request(target, config))), os.pipe()
     try:
@@ -211,6 +231,15 @@ def list_agents() -> list[RunningAgent]:
         hello = client.hello
         client.close()
         found.append(
-            RunningAgent(path.stem, path, hello.pid, hello.target, hello.session, hello.consoles, hello.started_us)
+            RunningAgent(
+                key=path.stem,
+                path=path,
+                pid=hello.pid,
+                target=hello.target,
+                session=hello.session,
+                consoles=hello.consoles,
+                started_us=hello.started_us,
+                conninfo=hello.conninfo,
+            )
         )
     return sorted(found, key=lambda agent: agent.started_us, reverse=True)

@@ -67,6 +67,10 @@ class Hello(Struct, kw_only=True):
     consoles: int
     hostname: str
     runs: list[OpenRun] = []
+    conninfo: str = ""
+    """Where the agent connects to, without secrets: with it a console starts the next agent once this one is lost."""
+    refused: str = ""
+    """Why the server has refused every login of this agent so far; empty once it was let in, and before it tried."""
 
 
 class Notice(Struct, kw_only=True):
@@ -109,6 +113,13 @@ class Silence(Struct, kw_only=True):
     finding: str
     seconds: float
     note: str = ""
+
+
+class EndIfRefused(Struct, kw_only=True):
+    """End, if the server has refused every login so far: the caller has other credentials and starts the next agent.
+
+    Answered by the end of the connection, or by a Notice `refused`.
+    """
 
 
 class RunBegin(Struct, kw_only=True):
@@ -217,7 +228,7 @@ RunRequest = RunBegin | RunAnswer | RunControl | RunResume | RunWatch
 RunWord = RunViewMessage | RunLines | RunRefused
 """What the agent says of runs."""
 
-Request = Mark | Note | Acknowledge | Silence | RunRequest
+Request = Mark | Note | Acknowledge | Silence | EndIfRefused | RunRequest
 """What a console may ask of the agent."""
 
 Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage | RunWord
@@ -231,6 +242,7 @@ _LETTERS: dict[type[Any], bytes] = {
     Note: b"n",
     Acknowledge: b"a",
     Silence: b"q",
+    EndIfRefused: b"e",
     EventMessage: b"E",
     RunBegin: b"b",
     RunAnswer: b"w",

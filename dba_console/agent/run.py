@@ -24,6 +24,7 @@ from dba_console.agent.peer import Peer
 from dba_console.agent.protocol import (
     PROTOCOL,
     Acknowledge,
+    EndIfRefused,
     EventMessage,
     Hello,
     Mark,
@@ -45,7 +46,7 @@ from dba_console.redact import redact
 from dba_console.samples.event import Event
 from dba_console.samples.own import Self
 from dba_console.samples.sample import encode_sample
-from dba_console.target import Target
+from dba_console.target import Target, without_secrets
 from dba_console.units import parse_duration
 
 if TYPE_CHECKING:
@@ -65,10 +66,13 @@ class Agent:
     """Runs the ticks and carries what they give to the recording and to the consoles."""
 
     def __init__(
-        self, target: Target, config: Config, recording: RecordingSide, clock: Clock, grace_s: float | None
-    ) -> None:
+        self, target: Target, config: Config, recording: RecordingSide, clock: Clock, grace_s: float | None,
+        *, foreground: bool = False,
+    ) -> None:  # fmt: skip
         self._target, self._clock, self._recording = target, clock, recording
+        self._conninfo = without_secrets(target.conninfo)
         self.stop = Stop()
+        self._foreground = foreground
         self._grace = Grace(grace_s, clock.mono_us())
         self._started_us = clock.wall_us()
         self._collector = Collector(target, config, clock=clock)
@@ -198,6 +202,8 @@ class Agent:
             consoles=self._listener.consoles,
             hostname=socket.gethostname(),
             runs=self._runs.open_runs(),
+            conninfo=self._conninfo,
+            refused=self._collector.server.refused,
         )
         first = [pack(EventMessage(event=event)) for event in list(self._events)]
         key = self._newest.key_sample()
@@ -222,6 +228,19 @@ class Agent:
                 peer.push(pack(Notice(kind="refused", text=answer)), sample=False)
             else:
                 self._emit(answer)
+        elif isinstance(message, EndIfRefused):
+            if (why_not := self._why_not_replaced()) is not None:
+                peer.push(pack(Notice(kind="refused", text=why_not)), sample=False)
+            else:
+                self.stop.ask("PostgreSQL refused its login, and an agent with other credentials takes its place")
+
+    def _why_not_replaced(self) -> str | None:
+        """Why this agent stays, though a caller with other credentials asks it to end; None where it goes."""
+        if not self._collector.server.refused:
+            return "it is connected, or was"
+        if self._foreground:
+            return "it was started on purpose by `dba-console record`"
+        return "a run is under way" if self._runs.busy else None
 
     def _left(self, peer: Peer) -> None:
         self._runs.left(peer)
@@ -274,7 +293,7 @@ def _run_locked(
     grace_s = None if foreground or grace_text == "forever" else parse_duration(grace_text)
     directory = sessions or (Path(config.recording.directory) if config.recording.directory else paths.sessions_dir())
     recording = RecordingSide(directory, target, config.recording, parse_duration(config.agent.interval), clock)
-    agent = Agent(target, config, recording, clock, grace_s)
+    agent = Agent(target, config, recording, clock, grace_s, foreground=foreground)
     agent.stop.on_signals(ignore_hangup=not foreground)
     if ready is not None:
         ready()

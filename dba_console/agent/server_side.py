@@ -57,6 +57,7 @@ class ServerSide:
         self._attempts = 0
         self._next_attempt_us = 0
         self._owed: set[str] = set()
+        self._was_let_in = False
         self.outage: Outage | None = Outage("new", "not connected yet", clock.mono_us())
         self.server: Server | None = None
         self.sessions: Sessions | None = None
@@ -70,6 +71,12 @@ class ServerSide:
     @property
     def connected(self) -> bool:
         return self.outage is None
+
+    @property
+    def refused(self) -> str:
+        """Why the server has refused every login so far; empty once one succeeded, or where that is not why."""
+        outage = self.outage
+        return outage.text if outage is not None and outage.kind == "auth" and not self._was_let_in else ""
 
     def attempted(self, until_us: int) -> bool:
         """Whether no attempt to connect is under way any more, at monotonic `until_us` at the latest."""
@@ -142,7 +149,7 @@ class ServerSide:
                 pass
 
     def _succeeded(self, parts: Sequence[Part]) -> None:
-        self._attempts = 0
+        self._attempts, self._was_let_in = 0, True
         self.outage = self._silence(parts)
         for part in parts:
             self._owed.discard(part.name)

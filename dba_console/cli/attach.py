@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dba_console.agent.launch import RunningAgent, list_agents
+from dba_console.agent.launch import RunningAgent, begin, list_agents
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.output import columns, put_json
 from dba_console.cli.screen import open_agent
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.targeting import known_target, resolve_target
 from dba_console.errors import ConnectError, ExitCode, UsageError
 from dba_console.target import looks_like_conninfo
 from dba_console.units import human_duration
@@ -41,7 +42,18 @@ def attach(
         return _list(agents, as_json=json)
     loaded = load_config()
     chosen = choose(agents, agent, loaded, ask=_ask if sys.stdin.isatty() else None)
-    return open_agent(lambda: chosen.path, chosen.target, loaded.config)
+    return open_agent(lambda: chosen.path, lambda: _again(chosen, loaded), chosen.target, loaded.config)
+
+
+def _again(agent: RunningAgent, loaded: LoadedConfig) -> Path:
+    """The socket of the next agent of the same target. Raises ConnectError where none can be started from here."""
+    target = known_target(agent.key, agent.target, agent.conninfo, loaded)
+    if target is None:
+        raise ConnectError(
+            "no agent runs, and from this environment (PGHOST, PGSERVICE, …) its server cannot be reached",
+            hint="`dba-console DSN` starts one",
+        )
+    return begin(target, loaded.config).wait()
 
 
 def choose(

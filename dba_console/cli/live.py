@@ -18,6 +18,7 @@ from msgspec import structs
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, SampleMessage
+from dba_console.agent.replacing import useless
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
 from dba_console.errors import ConnectError, ConsoleError
@@ -92,11 +93,19 @@ def _complete(picture: Picture) -> bool:
 def _attached(target: Target) -> _AgentLive | None:
     try:
         path = find_agent(target)
-        return None if path is None else _AgentLive(path)
+        return None if path is None else _usable(_AgentLive(path), target)
     except ConsoleError:
         # It may be ending or stopped, or its directory be somebody else's: what can be read without it is still
         # worth reading.
         return None
+
+
+def _usable(agent: _AgentLive, target: Target) -> _AgentLive | None:
+    """None for an agent that was never let in, where this command may be."""
+    if not useless(agent.hello, target.conninfo):
+        return agent
+    agent.close()
+    return None
 
 
 class _AgentLive:
@@ -104,8 +113,9 @@ class _AgentLive:
 
     def __init__(self, path: Path) -> None:
         self._client = AgentClient.connect(path, role="show")
-        self.session = self._client.hello.session
-        self.source = f"the running agent (pid {self._client.hello.pid})"
+        self.hello = self._client.hello
+        self.session = self.hello.session
+        self.source = f"the running agent (pid {self.hello.pid})"
         self._picture = Picture()
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
 

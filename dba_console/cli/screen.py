@@ -13,14 +13,21 @@ from dba_console.tui.terminal import ScreenOptions, require_terminal
 RunRequest = RunBegin | RunResume | RunWatch
 
 
-def open_agent(path: Callable[[], Path], name: str, config: Config, ask: RunRequest | None = None) -> int:
-    """The console on the agent whose socket `path` gives, asked again each time the agent is lost. `ask`: a run that
-    is asked for at once, and shown.
+def open_agent(
+    first: Callable[[], Path],
+    again: Callable[[], Path],
+    name: str,
+    config: Config,
+    ask: RunRequest | None = None,
+) -> int:
+    """The console on the agent whose socket `first` waits for. `again` finds or starts one each time it was lost.
+
+    `ask`: a run that is asked for at once, and shown.
     """
     require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
 
-    return screen.run_console(screen.live_feed(path, path, name), replace(_options(config, None), ask=ask))
+    return screen.run_console(screen.live_feed(first, again, name), replace(_options(config, None), ask=ask))
 
 
 def open_session(directory: Path, name: str, at: str | None, config: Config) -> int:

@@ -15,7 +15,7 @@ from dba_console.cli.config_file import LoadedConfig
 from dba_console.cli.config_schema import dotted
 from dba_console.config import TargetConfig
 from dba_console.errors import ConfigError, ConsoleError, UsageError
-from dba_console.target import Target, looks_like_conninfo, make_target, parse_conninfo
+from dba_console.target import Target, address_of, holds_secret, looks_like_conninfo, make_target
 
 
 def _to_stderr(text: str) -> None:
@@ -36,7 +36,7 @@ def resolve_target(
     a connection string that cannot be read, ConfigError where the configuration's own cannot.
     """
     if dsn_or_name and looks_like_conninfo(dsn_or_name):
-        if _has_password(dsn_or_name):
+        if holds_secret(dsn_or_name):
             warn(
                 "warning: the password in the connection string can be read by every user of this host (ps)\n"
                 "hint: put it into ~/.pgpass (mode 0600) or into a service file"
@@ -47,6 +47,25 @@ def resolve_target(
     if loaded.config.default_target:
         return _default(loaded.config.default_target, loaded, environ, warn)
     return make_target("", environ=environ)
+
+
+def known_target(
+    key: str, name: str, conninfo: str, loaded: LoadedConfig, *, environ: Mapping[str, str] = os.environ
+) -> Target | None:
+    """The target of that key: a configured one, else where `conninfo` leads (it was kept without its secrets).
+
+    None where neither leads there from this environment.
+    """
+    for configured in (None, *loaded.config.targets):
+        try:
+            target = resolve_target(configured, loaded, environ=environ, warn=lambda text: None)
+        except ConsoleError:
+            continue  # another target's connection string that cannot be read is no reason
+        if target.key == key:
+            return target
+    if conninfo and address_of(conninfo, environ).key == key:
+        return Target(name, key, conninfo)
+    return None
 
 
 def _named(name: str, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> Target:
@@ -61,7 +80,7 @@ def _configured(
 ) -> Target:
     place = loaded.origin(dotted(("targets", name, "dsn")))
     try:
-        if _has_password(found.dsn):
+        if holds_secret(found.dsn):
             warn(f"warning: {place}: targets.{name}.dsn holds a password\nhint: move it into ~/.pgpass (mode 0600)")
         return make_target(found.dsn, name=name, host_panels=found.host_panels, environ=environ)
     except UsageError as error:
@@ -85,11 +104,3 @@ def _name_hint(name: str, loaded: LoadedConfig) -> str:
         return f"did you mean {close[0]}?"
     listed = f"known: {', '.join(known)}; " if known else ""
     return f"{listed}for a database of that name write 'dbname={name}'"
-
-
-def _has_password(conninfo: str) -> bool:
-    try:
-        values = parse_conninfo(conninfo)
-    except ConsoleError:
-        return False
-    return any(key in values for key in ("password", "sslpassword"))

@@ -32,6 +32,7 @@ from dba_console.session.runrecords import (
     first_hash,
 )
 
+_ACT_ENDS = ("block.seen", "block.result", "block.settled")
 LIMIT = 256 << 20
 """Bytes of a journal that are read: more than a run can write in a week."""
 
@@ -140,6 +141,19 @@ def read_run(directory: Path) -> RunPapers:
         in_memory=in_memory,
         live=is_open(directory),
     )
+
+
+def last_act_refused(directory: Path) -> bool:
+    """Whether the last act of a run was refused, by the gate or by an action that had checked first.
+
+    False where its records cannot be read.
+    """
+    try:
+        records = read_run(directory).records
+    except SessionError:
+        return False
+    ends = [one for one in records if one.kind in _ACT_ENDS and one.state in ("ok", "failed", "refused")]
+    return bool(ends) and (ends[-1].state == "refused" or str(ends[-1].fields.get("note", "")).startswith("refused:"))
 
 
 def is_finished(directory: Path) -> bool:

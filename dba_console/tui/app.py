@@ -12,7 +12,6 @@ from pathlib import Path
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.lean import loaded
 from dba_console.tui.feed import Feed
-from dba_console.tui.runs import KnownRun
 from dba_console.tui.terminal import ScreenOptions, prepare, require_terminal
 
 
@@ -58,29 +57,12 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
         return _crashed(app.failure)
     if guard.signal is not None or guard.hung_up:
         return int(ExitCode.INTERRUPTED)
-    return _left(feed, code, app.navigator.runs.foremost, lost=app.navigator.link == "lost")
+    if code:
+        return code
+    from dba_console.tui.leaving import leave
 
-
-def _left(feed: Feed, code: int | None, run: KnownRun | None, *, lost: bool) -> int:
-    if run is not None and not run.ended and (lost or run.told.state == "interrupted"):
-        print(f"The run of {run.told.runbook} has no agent that is known of; it is left as it is.", file=sys.stderr)
-        print("`dba-console attach` or `dba-console runbook resume` takes it up again.", file=sys.stderr)
-    elif run is not None and not run.ended:
-        print(
-            f"The run of {run.told.runbook} goes on until it needs an answer, and then waits for it.", file=sys.stderr
-        )
-        print("So does the agent; `dba-console attach` shows both again.", file=sys.stderr)
-    elif feed.has_present and not lost:
-        grace_s = feed.session.grace_s
-        how_long = "until it is told to stop" if grace_s is None else f"for {_duration(grace_s)}"
-        print(f"The agent goes on recording {how_long}; `dba-console attach` shows it again.", file=sys.stderr)
-    return code or 0
-
-
-def _duration(seconds: float) -> str:
-    from dba_console.units import human_duration
-
-    return human_duration(seconds)
+    navigator = app.navigator
+    return leave(feed.session if feed.has_present else None, navigator.runs, options.ask, lost=navigator.link == "lost")
 
 
 def _crashed(error: BaseException) -> int:

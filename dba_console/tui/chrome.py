@@ -31,6 +31,12 @@ def trouble(navigator: Navigator, interval_s: float) -> str | None:
     return None
 
 
+def age_of(navigator: Navigator) -> str | None:
+    """How old what is shown is while no agent sends anything: the header says it, and it grows without a key press."""
+    silent_s = navigator.silent_s
+    return human_duration(silent_s) if navigator.link == "lost" and silent_s is not None else None
+
+
 def footer_line(hints: Sequence[str], where: Where, cursor: Cursor, cells: int) -> Line:
     """As many of the hinted keys as fit whole; help and quit always do."""
     items = [item for hint in hints if (item := _item(hint, where, cursor)) is not None]

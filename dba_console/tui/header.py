@@ -13,7 +13,7 @@ from dba_console.tui.navigator import Navigator
 def screen_header(navigator: Navigator, session: Session, width: int) -> Line:
     """The first line, in exactly `width` cells; before the first sample it names what is being opened."""
     frame = navigator.frame()
-    run, wants = navigator.runs.sign()
+    run, wants = navigator.runs.sign(lost=navigator.link == "lost")
     if frame is None:
         return fit_line(line(Span(session.name, "title"), f"  {navigator.label}", Span(f"  {run}", "warn")), width)
     told = replace(showing(navigator, session), called=session.name, run=run, run_wants=wants)

@@ -97,6 +97,10 @@ class Runs:
         self.changed = 0
         self.refusal: RunRefused | None = None
         """The newest refusal, until the screen has said it."""
+        self.refused: int | None = None
+        """Exit code of the newest refusal to begin or resume a run."""
+        self.begun: str | None = None
+        """The first run that this console has begun."""
         self._expected = False
         self._opened: str | None = None
 
@@ -125,7 +129,7 @@ class Runs:
                 if (known := self._known.get(word.run)) is not None:
                     known.hear(word)
             case RunRefused():
-                self.refusal = word
+                self.refusal, self.refused = word, word.code
                 self._expected = self._expected and bool(word.reply_to)
 
     def happened(self, event: Event) -> None:
@@ -143,6 +147,7 @@ class Runs:
             known = self._known[view.run] = self._recalled(told)
             if self._expected and message.yours:
                 self._expected, self._opened = False, view.run
+                self.begun = self.begun or view.run
         known.see(message)
         ended = [name for name, one in self._known.items() if one.ended]
         for name in ended[:-ENDED_KEPT]:
@@ -184,11 +189,16 @@ class Runs:
         """The run to look at first, None where none is known."""
         return next(iter(self.all), None)
 
-    def sign(self) -> tuple[str, bool]:
-        """What the header says of runs, and whether something is wanted: nothing where no run is open."""
+    def sign(self, *, lost: bool = False) -> tuple[str, bool]:
+        """What the header says of runs, and whether something is wanted: nothing where no run is open.
+
+        `lost`: no agent is attached, so nothing can be said of what the run does now.
+        """
         one = self.foremost
         if one is None or one.ended:
             return "", False
+        if lost:
+            return f"{one.told.runbook}: NO AGENT", True
         if one.asks_me:
             return "ANSWER WANTED: w", True
         if one.told.state == "interrupted":

@@ -8,7 +8,7 @@ from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
 from dba_console.tui.backends import PANELS as OF_BACKENDS
 from dba_console.tui.backends import BackendsView
-from dba_console.tui.chrome import footer_line, notice_lines, trouble
+from dba_console.tui.chrome import age_of, footer_line, notice_lines, trouble
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import EvidenceView, FindingsView
@@ -134,7 +134,7 @@ class Stage:
         navigator = self._navigator
         return (
             navigator.label, navigator.notice, navigator.link, trouble(navigator, self._feed.session.interval_s),
-            navigator.runs.changed, navigator.books, navigator.past,
+            age_of(navigator), navigator.runs.changed, navigator.books, navigator.past,
         )  # fmt: skip
 
     def _scene(self) -> Scene:

@@ -265,15 +265,38 @@ def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster:
     assert console.run("session", "verify", "last", timeout=WAIT_S).code == 0
 
 
+def test_a_run_knows_its_server_and_is_resumed_without_naming_it(console: Console, cluster: Cluster) -> None:
+    ground = Ground(console, cluster.dsn(), "")
+    with console.watching(cluster.dsn(password="not-looked-at")) as agent:
+        assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
+        agent.process.kill()
+        agent.process.wait(WAIT_S)
+    confirmed = ("--confirm", f"say-it={agent.target}", "--yes")
+    elsewhere = console.run("runbook", "resume", "last", *confirmed, timeout=WAIT_S, PGSERVICE="another")
+    assert (elsewhere.code, "name its connection with --dsn" in elsewhere.err) == (2, True), elsewhere
+    try:
+        back = console.run("runbook", "resume", "last", *confirmed, timeout=WAIT_S)
+        assert back.code == 0, back
+    finally:
+        end_agents(console)
+    for path in console.sessions.rglob("journal.jsonl"):
+        assert "not-looked-at" not in path.read_text()
+
+
 def test_where_no_agent_watches_the_run_begins_one(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
     try:
         done = ground.runbook("rehearse", ground.book(), "--yes")
         assert done.code == 0, done
     finally:
-        for agent in console.run("attach", "--list", "--json", timeout=WAIT_S).objects():
-            os.kill(agent["pid"], signal.SIGTERM)
-            wait_until(lambda pid=agent["pid"]: ended(pid), WAIT_S)  # type: ignore[misc]
+        end_agents(console)
+
+
+def end_agents(console: Console) -> None:
+    """End what was started beside the commands."""
+    for agent in console.run("attach", "--list", "--json", timeout=WAIT_S).objects():
+        os.kill(agent["pid"], signal.SIGTERM)
+        wait_until(lambda pid=agent["pid"]: ended(pid), WAIT_S)  # type: ignore[misc]
 
 
 def ended(pid: int) -> bool:

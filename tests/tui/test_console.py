@@ -12,13 +12,15 @@ from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_fro
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
+from dba_console.clock import SYSTEM, Clock
 from dba_console.frames.past_jobs import Past
 from dba_console.panels.cells import plain
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
-from dba_console.tui.feed import EventArrived
+from dba_console.tui.feed import EventArrived, LinkChanged
 from dba_console.tui.shelf import Book, BooksArrived
 from dba_console.tui.terminal import ScreenOptions
+from tests.clocks import HeldClock
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 
 
@@ -104,11 +106,12 @@ async def screen(
     options: ScreenOptions | None = None,
     books: Sequence[Book] | Callable[[], Sequence[Book]] = (),
     history: Callable[[], Past] = Past,
+    clock: Clock = SYSTEM,
 ) -> AsyncIterator[Screen]:
     feed = HandFeed(past, has_present=has_present)
     app = ConsoleApp(
         feed, options or ScreenOptions(), "16", history=history,
-        books=lambda: BooksArrived(tuple(books() if callable(books) else books)),
+        books=lambda: BooksArrived(tuple(books() if callable(books) else books)), clock=clock,
     )  # fmt: skip
     feed.start()
     async with app.run_test(size=size) as pilot:
@@ -127,6 +130,19 @@ async def test_the_overview_shows_every_arriving_sample() -> None:
         await shown.give(0)
         await shown.give(1, sessions=7)
         assert "active 7" in shown.text
+
+
+async def test_without_an_agent_the_header_says_how_old_the_data_are_and_no_key_is_needed() -> None:
+    clock = HeldClock()
+    async with screen(clock=clock) as shown:
+        await shown.give(0, 1)
+        shown.feed.mailbox.put(LinkChanged("lost", "the agent is gone"))
+        await shown.settled()
+        clock.advance(12)
+        await shown.until("data 12s old")
+        clock.advance(35)
+        await shown.until("data 47s old")
+        assert "NOT LIVE" in shown.lines[0] and "agent lost" in shown.lines[-1]
 
 
 async def test_only_lines_that_changed_are_painted_again() -> None:

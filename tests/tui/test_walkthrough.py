@@ -287,6 +287,14 @@ async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> N
         assert "RUN INTERRUPTED" in screen.lines[0] and "r resumes it" in screen.text
 
 
+async def test_nothing_is_said_of_what_a_run_does_while_no_agent_is_there() -> None:
+    async with walking() as screen:
+        assert "ANSWER WANTED" in screen.lines[0]
+        screen.feed.mailbox.put(LinkChanged("lost", "the agent is gone"))
+        await screen.until("cache-drop: NO AGENT")
+        assert "ANSWER WANTED" not in screen.text
+
+
 async def test_the_list_shows_runs_first_and_opens_them() -> None:
     async with opened() as screen:
         await tell(screen, structs.replace(DROP, started_us=START_US))

@@ -18,7 +18,7 @@ from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.environment import secrets_of
 from dba_console.agent.runs.preparing import Order, require, uses_server
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.errors import Unsupported, UsageError
+from dba_console.errors import ConnectError, ConsoleError, Unsupported, UsageError
 from dba_console.plans.plan import Plan
 from dba_console.plans.record import Record
 from dba_console.records import convert
@@ -30,6 +30,7 @@ from dba_console.session.runjournal import RunJournal
 from dba_console.session.runplaces import new_run_id, run_directory
 from dba_console.session.runread import RunPapers
 from dba_console.session.runrecords import RunAbout, masked_value
+from dba_console.target import without_secrets
 
 SESSION_S = 10.0
 """A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
@@ -100,6 +101,7 @@ def resume(
 ) -> Conduct:  # fmt: skip
     """The run of these papers, to be gone on with. Raises ConsoleError where it cannot be."""
     about = planned_of(papers.records)
+    _require_login(order.plan, around)
     secrets = secrets_of(around.target.conninfo, order.values, order.secret)
     journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
     records = list(papers.records)
@@ -108,6 +110,29 @@ def resume(
             records.append(journal.append(record))
             around.emit(journal.event(tag_of(order.plan)))
         return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
+
+
+def _require_login(plan: Plan, around: Surroundings) -> None:
+    """Raises ConnectError where the server refuses the login: a run that is resumed would fail by it.
+
+    A server that does not answer is left to the walk: it may be what the run waits for.
+    """
+    if not uses_server(plan):
+        return
+    from dba_console.actions.operator import Operator
+    from dba_console.probes.postgres.failures import ConnectFailed
+
+    operator = Operator(around.target.conninfo, clock=around.clock)
+    try:
+        operator.identity()
+    except ConnectFailed as error:
+        if error.kind == "auth":
+            hint = "a password in the connection string is not kept: give the run its --dsn, PGPASSWORD or a passfile"
+            raise ConnectError(error.message, hint=hint) from None
+    except ConsoleError:
+        pass
+    finally:
+        operator.close()
 
 
 def planned_of(records: Sequence[Record]) -> Planned:
@@ -141,6 +166,6 @@ def _about(order: Order, who: str, around: Surroundings) -> RunAbout:
     host = host_identity()
     return RunAbout(
         run="", runbook=order.plan.id, title=order.plan.title, mode=order.mode, target=around.target.name,
-        target_key=around.target.key, host=host.name, boot_id=host.boot_id, program_version=__version__, who=who,
-        source=order.source,
+        target_key=around.target.key, conninfo=without_secrets(around.target.conninfo), host=host.name,
+        boot_id=host.boot_id, program_version=__version__, who=who, source=order.source,
     )  # fmt: skip

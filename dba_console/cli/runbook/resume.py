@@ -15,11 +15,12 @@ from dba_console.cli.runbook.run import Confirm, Plain, RunDsn, Yes
 from dba_console.cli.running.answers import Answers, confirmations
 from dba_console.cli.running.conduct import Manner, conduct
 from dba_console.cli.running.inputs import gather
-from dba_console.cli.targeting import resolve_target
-from dba_console.errors import ConsoleError, SessionError, UsageError
+from dba_console.cli.targeting import known_target, resolve_target
+from dba_console.errors import SessionError, UsageError
 from dba_console.session.runlisting import resolve_run
 from dba_console.session.runread import RunPapers, read_run
 from dba_console.target import Target
+from dba_console.trust import foreign
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning or its last four signs, or last.")]
 
@@ -57,7 +58,10 @@ def resume(
 
 
 def target_of(papers: RunPapers, dsn: str | None, loaded: LoadedConfig) -> Target:
-    """The target the run was begun on. Raises UsageError where that one is not meant, or cannot be told."""
+    """The target the run was begun on: as `dsn` names it, as configured, or as the run's journal kept it.
+
+    Raises UsageError where `dsn` names another one, and where none is known.
+    """
     wanted = papers.about.target_key
     if dsn is not None:
         target = resolve_target(dsn, loaded)
@@ -67,13 +71,12 @@ def target_of(papers: RunPapers, dsn: str | None, loaded: LoadedConfig) -> Targe
                 hint="name the connection it was begun with",
             )
         return target
-    for name in (None, *loaded.config.targets):
-        try:
-            target = resolve_target(name, loaded, warn=lambda text: None)
-        except ConsoleError:
-            continue  # another target's connection string that cannot be read is no reason
-        if target.key == wanted:
-            return target
-    raise UsageError(
-        f"the run {papers.about.run} was begun on {papers.about.target}", hint="name its connection with --dsn"
-    )
+    # A journal that others may write could lead this user's password to a server of theirs.
+    kept = papers.about.conninfo if foreign(papers.directory) is None else ""
+    known = known_target(wanted, papers.about.target, kept, loaded)
+    if known is None:
+        raise UsageError(
+            f"the run {papers.about.run} was begun on {papers.about.target}, which is not known here",
+            hint="name its connection with --dsn",
+        )
+    return known

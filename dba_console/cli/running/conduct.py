@@ -11,18 +11,18 @@ from msgspec import Struct
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import begin
 from dba_console.agent.protocol import RunBegin, RunResume, RunViewMessage, RunWatch
+from dba_console.agent.replacing import useless
 from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.client import Keyboard, follow
 from dba_console.cli.running.party import Party
 from dba_console.cli.running.telling import teller
 from dba_console.cli.screen import open_agent
 from dba_console.config import Config
-from dba_console.errors import ConnectError, ConsoleError, ExitCode
-from dba_console.session.runread import read_run
+from dba_console.errors import ConnectError, ExitCode
+from dba_console.session.runread import last_act_refused
 from dba_console.target import Target
 
 FINDING_S = 60.0
-_ENDS = ("block.seen", "block.result", "block.settled")
 
 
 class Manner(Struct, frozen=True, kw_only=True):
@@ -50,10 +50,16 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
 
     Raises ConnectError where there is no agent to be had, or it goes away.
     """
-    launch = begin(target, config)
+    launch = begin(target, config, replace=True)
     if manner.screen:
-        return open_agent(launch.wait, target.name, config, request)
+        return open_agent(launch.wait, lambda: begin(target, config).wait(), target.name, config, request)
     client = AgentClient.connect(launch.wait())
+    if useless(client.hello, target.conninfo):
+        print(
+            f"warning: PostgreSQL refuses the login of the agent that runs (pid {client.hello.pid}), which was started "
+            f"with other credentials\nhint: end it with `kill {client.hello.pid}`, then run the command again",
+            file=sys.stderr,
+        )
     party = Party(
         manner.answers,
         asks=manner.asks,
@@ -69,7 +75,7 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
         code = follow(client, party, teller(json=manner.json), keyboard)
     finally:
         client.close()
-    if code == ExitCode.RUNBOOK_FAILED and party.view is not None and refused(Path(party.view.directory)):
+    if code == ExitCode.RUNBOOK_FAILED and party.view is not None and last_act_refused(Path(party.view.directory)):
         return ExitCode.REFUSED
     return code
 
@@ -89,15 +95,3 @@ def _until_known(client: AgentClient, run: str) -> None:
                 return
     except ConnectionLost as lost:
         raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
-
-
-def refused(directory: Path) -> bool:
-    """Whether the run failed because the gate, or an action that had looked first, said no to its last act."""
-    try:
-        records = read_run(directory).records
-    except ConsoleError:
-        return False
-    ends = [record for record in records if record.kind in _ENDS and record.state in ("ok", "failed", "refused")]
-    if not ends:
-        return False
-    return ends[-1].state == "refused" or str(ends[-1].fields.get("note", "")).startswith("refused:")
