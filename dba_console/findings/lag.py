@@ -9,22 +9,28 @@ from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
 from dba_console.findings.standby_names import Name, logical_readers, named, subject_of
 from dba_console.findings.unread import kept_while_unread
-from dba_console.frames.replication import behind
+from dba_console.frames.replication import apply_delay_s, behind
 from dba_console.frames.times import age_s
 from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
 from dba_console.units import human_bytes, human_duration
 
 CLEAR_SHARE = 0.7
+DELAY_POINTS = 60
+"""Positions remembered over the delay of a standby: so exactly is it known since when WAL waits."""
 
 
 def replication_lag(s: Situation) -> Iterator[Signal]:
     """A standby or subscriber is behind: a warning from a minute or a gigabyte, critical from ten minutes; told where
     between sending, writing and replaying it is stuck.
 
-    On a primary each by what it reports; on a standby itself, by what it received and replayed, and whether replay is
-    paused. Without a stream the age of the last commit is all that is known, which grows on an idle primary for no
-    reason: that is told, and a warning only where a stream was seen before.
+    On a primary each by what it reports; what it says itself to have lasted is raised at once. On a standby itself, by
+    what it received and replayed. Without a stream the age of the last commit is all that is known, which grows on an
+    idle primary for no reason: that is told, and a warning only where a stream was seen before.
+
+    A standby with recovery_min_apply_delay is meant to be behind: on itself only what was received longer ago than that
+    delay and is still not replayed counts, from when the console saw it received. The primary does not know the delay;
+    silence the finding there.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None:
@@ -63,6 +69,7 @@ def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.S
             "sync_state": row.sync_state,
         },
         series=("replication.lag_bytes", "replication.lag_s", "replication.wal_bytes_per_s"),
+        lasted_s=lag_s or 0.0,
         advice=_LAG_ADVICE[where],
     )
 
@@ -70,7 +77,8 @@ def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.S
 _LAG_ADVICE = {
     "not sent": "Look at the network to the standby, and at the CPU of its walsender.",
     "not flushed": "Look at the standby's disk: it receives faster than it writes.",
-    "not replayed": "Look at the standby: a query that conflicts with replay, replay paused, or a disk that is slow.",
+    "not replayed": "Look at the standby: a query that conflicts with replay, replay paused, recovery_min_apply_delay, "
+    "or a disk that is slow.",
 }
 
 
@@ -89,18 +97,24 @@ def _own_lag(s: Situation, now: postgres.Replication) -> Iterator[Signal]:
     memo = s.memo("replication-lag")
     memo["streamed"] = streaming or memo.get("streamed", False)
     lag_bytes = behind(now.receive_lsn, now.lsn)
+    delay_s = apply_delay_s(s.facts)
+    overdue_s = None if delay_s is None else _overdue_s(s, now, delay_s)
     if streaming and lag_bytes == 0:
         return
     lag_s = age_s(now.now_us, now.replay_at)
-    if not _is_behind(s, lag_s, lag_bytes if streaming else None, ""):
+    if delay_s is not None and streaming:
+        if _is_behind(s, overdue_s, None, ""):
+            yield _overdue(s, now, overdue_s or 0.0, delay_s)
         return
-    paused = ", replay is paused" if now.replay_paused else ""
+    beyond_s = None if lag_s is None else lag_s - (delay_s or 0.0)
+    if not _is_behind(s, beyond_s, lag_bytes if streaming else None, ""):
+        return
     size = f", {human_bytes(lag_bytes)} received and not replayed" if lag_bytes else ""
     stream = "" if streaming else ", no WAL is streaming in"
-    severity: Severity = _lag_severity(s, lag_s) if streaming else "warning"
+    severity: Severity = _lag_severity(s, beyond_s) if streaming else "warning"
     yield Signal(
         severity=severity if streaming or memo["streamed"] else "info",
-        text=f"This standby shows what was committed {human_duration(lag_s)} ago{size}{paused}{stream}",
+        text=f"This standby shows what was committed {human_duration(lag_s)} ago{size}{stream}",
         evidence={
             "lag_s": lag_s,
             "lag_bytes": lag_bytes,
@@ -108,7 +122,35 @@ def _own_lag(s: Situation, now: postgres.Replication) -> Iterator[Signal]:
             "receiver_status": now.receiver_status,
         },
         series=("replication.lag_bytes", "replication.lag_s"),
-        advice="SELECT pg_wal_replay_resume() lets it go on." if now.replay_paused else None,
+    )
+
+
+def _overdue_s(s: Situation, now: postgres.Replication, delay_s: float) -> float | None:
+    """Seconds by which the oldest WAL not replayed is beyond the delay, by when it was seen received; else None.
+
+    The age of the last commit replayed tells nothing here: after an hour in which nobody commits, the next commit waits
+    for the whole delay, and meanwhile the last one is that hour old.
+    """
+    memo = s.memo("replication-lag")
+    received: list[tuple[int, int]] = memo.setdefault("received", [])
+    if now.lsn is None or now.receive_lsn is None:
+        return None
+    every_us = max(delay_s, s.limits.wal.lag_warn_s) * 1e6 / DELAY_POINTS
+    if not received or (now.receive_lsn > received[-1][1] and s.mono_us - received[-1][0] >= every_us):
+        received.append((s.mono_us, now.receive_lsn))
+    received[:] = [point for point in received if point[1] > now.lsn]
+    late_s = (s.mono_us - received[0][0]) / 1e6 - delay_s if received else 0.0
+    return late_s if late_s > 0 else None
+
+
+def _overdue(s: Situation, now: postgres.Replication, overdue_s: float, delay_s: float) -> Signal:
+    lag_bytes = behind(now.receive_lsn, now.lsn)
+    return Signal(
+        severity=_lag_severity(s, overdue_s),
+        text=f"This standby is behind by {human_duration(overdue_s)} more than its recovery_min_apply_delay of "
+        f"{human_duration(delay_s)}, {human_bytes(lag_bytes)} received and not replayed",
+        evidence={"overdue_s": overdue_s, "apply_delay_s": delay_s, "lag_bytes": lag_bytes},
+        series=("replication.lag_bytes", "replication.lag_s"),
     )
 
 
@@ -128,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         title="A standby is behind, by time or by bytes",
         parts=("pg.replication",),
         look=kept_while_unread("pg.replication", replication_lag),
-        raise_after_s=10.0,
+        raise_after_s=6.0,
         clear_after_s=15.0,
         settings=("wal.lag_warn_s", "wal.lag_critical_s", "wal.lag_bytes"),
         source="pg_stat_replication.replay_lag; repmgr replication_lag_warning 300, replication_lag_critical 600",

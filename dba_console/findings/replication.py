@@ -1,8 +1,8 @@
-"""Rules about standbys: how far behind, and whether they are still there."""
+"""Rules about standbys: how far behind, whether they are still there, whether this one receives and replays."""
 
 from __future__ import annotations
 
-from dba_console.findings import lag, standbys
+from dba_console.findings import lag, standby_recovery, standbys
 from dba_console.findings.rule import Rule
 
-RULES: tuple[Rule, ...] = (*lag.RULES, *standbys.RULES)
+RULES: tuple[Rule, ...] = (*lag.RULES, *standbys.RULES, *standby_recovery.RULES)

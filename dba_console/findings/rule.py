@@ -23,7 +23,7 @@ class Rule:
     parts: tuple[str, ...]
     look: Callable[[Situation], Iterable[Signal]]
     raise_after_s: float = 0.0
-    """It must have been seen for so long, without a gap, before it is raised."""
+    """It must have been seen for so long, without a gap, before it is raised; `Signal.lasted_s` counts."""
     clear_after_s: float = 10.0
     """It must not have been seen for so long before it is cleared."""
     settings: tuple[str, ...] = ()

@@ -32,6 +32,8 @@ class Signal:
     series: tuple[str, ...] = ()
     """Chart values (frames/points.py) that show it."""
     since_us: int | None = None
+    lasted_s: float = 0.0
+    """For how long it is known to have been so, where the server itself says: it need not be watched for that time."""
     runbook: str | None = None
     advice: str | None = None
     """One sentence: what to do first, or where to look."""

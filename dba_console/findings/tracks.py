@@ -21,7 +21,7 @@ class Track:
     since_us: int
     """Wall time it began: what the signal says, else when it was first seen."""
     first_us: int
-    """Monotonic times it was first and last seen."""
+    """Monotonic times it was first and last seen; the first is earlier where the server says since when it lasts."""
     last_us: int
     at_us: int
     """Wall time of the numbers."""
@@ -71,6 +71,7 @@ class Tracks:
             track.signal, track.last_us, track.at_us, track.seen = signal, mono_us, wall_us, True
             if signal.since_us is not None:
                 track.since_us = min(signal.since_us, wall_us)
+            track.first_us = min(track.first_us, mono_us - int(signal.lasted_s * 1e6))
             track.raised = track.raised or mono_us - track.first_us >= rule.raise_after_s * 1e6
         for key in [key for key, track in self._tracks.items() if track.rule is rule and key not in seen]:
             self._not_seen(key, mono_us)

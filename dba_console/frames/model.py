@@ -288,6 +288,10 @@ class Replication(PanelFrame, kw_only=True):
     replay_paused: bool | None = None
     receiver_status: str | None = None
     receiver_host: str | None = None
+    receiver_pid: int | None = None
+    """Standby: the WAL receiver; its status and host are hidden from a role without pg_read_all_stats."""
+    apply_delay_s: float | None = None
+    """Standby: recovery_min_apply_delay, by which it is meant to be behind; null where that is 0 or not known."""
     standbys: list[StandbyRow] = []
     slots: list[SlotRow] = []
     wal_bytes_per_s: float | None = None

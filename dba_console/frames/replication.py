@@ -24,6 +24,7 @@ def derive_replication(facts: Facts) -> Replication:
         panel.wal_bytes_per_s = _wal_rate(facts)
         if now.in_recovery:
             _lag_of_this(panel, now)
+            panel.apply_delay_s = apply_delay_s(facts)
         else:
             _lag_of_others(panel)
     _archiver(panel, facts)
@@ -83,10 +84,17 @@ def _lag_of_this(panel: Replication, now: postgres.Replication) -> None:
     """
     panel.replay_paused = now.replay_paused
     panel.receiver_status, panel.receiver_host = now.receiver_status, now.receiver_host
+    panel.receiver_pid = now.receiver_pid
     # Of a primary that nobody hears, it is not known how far it is ahead.
-    panel.lag_bytes = behind(now.receive_lsn, now.lsn) if now.receiver_status is not None else None
+    panel.lag_bytes = behind(now.receive_lsn, now.lsn) if now.has_receiver else None
     streaming = now.receiver_status == "streaming"
     panel.lag_s = 0.0 if streaming and panel.lag_bytes == 0 else age_s(now.now_us, now.replay_at)
+
+
+def apply_delay_s(facts: Facts) -> float | None:
+    """Seconds by which this standby is to stay behind (recovery_min_apply_delay); None where 0 or not known."""
+    delay_ms = facts.number("recovery_min_apply_delay")
+    return delay_ms / 1000 if delay_ms else None
 
 
 def _slot(slot: postgres.Slot, now: postgres.Replication, facts: Facts) -> SlotRow:

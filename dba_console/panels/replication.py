@@ -44,15 +44,21 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
 
 def _lag(panel: Replication) -> Line:
     time = "" if panel.lag_s is None else f" {human_duration(panel.lag_s)}"
-    return fact("lag", human_bytes(panel.lag_bytes) + time, level(panel.lag_s, *LAG_S) if time else "")
+    beyond_s = None if panel.lag_s is None else panel.lag_s - (panel.apply_delay_s or 0.0)
+    return fact("lag", human_bytes(panel.lag_bytes) + time, level(beyond_s, *LAG_S) if time else "")
+
+
+def _delay(seconds: float) -> Line:
+    return fact("recovery_min_apply_delay", human_duration(seconds))
 
 
 def _standing(panel: Replication, width: int) -> Line:
     if panel.role == "standby":
-        receiver = panel.receiver_status or "no receiver"
+        receiver = panel.receiver_status or ("no receiver" if panel.receiver_pid is None else "receiver ?")
         host = f" from {name_of(panel.receiver_host, 20)}" if panel.receiver_host else ""
         paused = [said("replay paused", "warn")] if panel.replay_paused else []
-        return join_fitting(width, [*paused, _lag(panel), said(f"{name_of(receiver, 20)}{host}")])
+        delay = [] if panel.apply_delay_s is None else [_delay(panel.apply_delay_s)]
+        return join_fitting(width, [*paused, _lag(panel), *delay, said(f"{name_of(receiver, 20)}{host}")])
     count = sum(replays(row) for row in panel.standbys)
     wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))
     facts = [_lag(panel), fact("standbys", str(count)), wal] if count else [wal, said("no standby", "dim")]

@@ -217,6 +217,17 @@ class Replication(Struct, array_like=True, frozen=True):
     timeline: int | None
     standbys: list[Standby]
     slots: list[Slot]
+    receiver_pid: int | None = None
+    """Standby: the WAL receiver, which every role may see; its status and host take pg_read_all_stats."""
+    primary_conninfo_set: bool | None = None
+    """Standby: it is to receive WAL from a primary. None without pg_read_all_settings."""
+    restore_command_set: bool | None = None
+    """Standby: it may take WAL from an archive."""
+
+    @property
+    def has_receiver(self) -> bool:
+        """Whether a WAL receiver runs and is known to the server; one that cannot connect ends before it is."""
+        return self.receiver_pid is not None or self.receiver_status is not None
 
 
 class Archiver(Struct, array_like=True, frozen=True):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster, scratch_directory
+from dba_console.frames.facts import Facts
+from dba_console.frames.replication import derive_replication
 from dba_console.limits import Limits
 from dba_console.limits.wal import WalLimits
 from tests.agent.test_standby import standby_of
@@ -23,6 +25,8 @@ from tests.sql import query, wait_for
 QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, standby_known_s=5.0))
 
 
+RECOVERY = ("wal-receiver-down", "replay-paused")
+NO_RECEIVER = "select not exists (select from pg_stat_wal_receiver)"
 STREAMING = "select 1 from pg_stat_replication where state = 'streaming'"
 REPLAYED = "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication"
 RECEIVED = f"select pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) >= {32 * MB}"
@@ -68,6 +72,101 @@ def test_a_standby_that_pauses_is_behind_on_either_side(replicated: Replicated) 
     assert found.evidence["lag_bytes"] >= 32 * MB
     assert found.text.endswith("most of it not replayed")
     assert "replay is paused" in own.text
+
+
+def test_a_replay_paused_before_any_commit_was_replayed_is_told_by_the_first_reading(replicated: Replicated) -> None:
+    _, standby = replicated(None)
+    standby.restart()
+    query(standby, "select pg_wal_replay_pause()")
+    wait_for(standby, "select pg_get_wal_replay_pause_state() = 'paused'", what="replay to pause")
+    with eyes(standby.dsn(), *RECOVERY, calm_s=1) as seen:
+        [found] = seen.open("replay-paused")
+        query(standby, "select pg_wal_replay_resume()")
+        seen.until_gone("replay-paused", within_s=6)
+    assert found.severity == "warning"
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_standby_whose_receiver_cannot_connect_is_told_by_a_console_started_later(
+    major: int, replicated: Replicated
+) -> None:
+    primary, standby = replicated(major)
+    wait_for(primary, REPLAYED, what="a standby that has caught up")
+    with eyes(standby.dsn(), *RECOVERY) as before, conninfo(standby, "host=/nowhere"):
+        wait_for(standby, NO_RECEIVER, what="the receiver to end")
+        before.tick(20)
+        assert before.rows == [], "a primary that restarts takes as long"
+        before.until("wal-receiver-down", within_s=40)
+        standby.restart()
+        with eyes(standby.dsn(), *RECOVERY) as later:
+            found = later.until("wal-receiver-down", within_s=60)
+            standby.reload({"primary_conninfo": primary.dsn()})
+            wait_for(primary, STREAMING)
+            later.until_gone("wal-receiver-down", within_s=30)
+    assert found.text.startswith("This standby receives no WAL: no WAL receiver is streaming, none since the server")
+
+
+def test_a_restart_of_the_primary_is_no_standby_that_receives_nothing(replicated: Replicated) -> None:
+    primary, standby = replicated(None)
+    with eyes(standby.dsn(), *RECOVERY) as seen:
+        seen.tick(4)
+        primary.stop()
+        wait_for(standby, NO_RECEIVER, what="the receiver to end")
+        seen.tick(20)
+        primary.start()
+        wait_for(primary, STREAMING)
+        seen.tick(30)
+        assert seen.changes == []
+
+
+def test_a_standby_of_an_archive_alone_is_meant_to_have_no_receiver(replicated: Replicated) -> None:
+    _, standby = replicated(None)
+    with conninfo(standby, ""):
+        standby.restart({"restore_command": "false"})
+        with eyes(standby.dsn(), *RECOVERY) as seen:
+            seen.tick(80)
+            assert seen.changes == []
+    standby.restart({"restore_command": ""})
+
+
+def test_a_role_without_rights_is_told_nothing_of_what_it_may_not_see(replicated: Replicated) -> None:
+    primary, standby = replicated(None)
+    query(primary, "drop role if exists bare")
+    query(primary, "create role bare login")
+    wait_for(standby, "select 1 from pg_roles where rolname = 'bare'", what="the role on the standby")
+    with eyes(standby.dsn(user="bare"), *RECOVERY) as seen:
+        seen.tick(10)
+        now = seen.picture.current["pg.replication"].value()
+        assert (now.has_receiver, now.receiver_status, now.primary_conninfo_set) == (True, None, None)
+        assert seen.changes == []
+
+
+def test_a_delayed_standby_is_meant_to_be_behind(replicated: Replicated) -> None:
+    primary, standby = replicated(None)
+    standby.reload({"recovery_min_apply_delay": "1h"})
+    wait_for(standby, "select 1 from pg_settings where name = 'recovery_min_apply_delay' and setting <> '0'")
+    with eyes(standby.dsn(), *WAL, limits=QUICK) as seen:
+        query(primary, "create table delayed ()")  # a commit is what waits, and all that follows it
+        write(primary, 34)
+        try:
+            wait_for(standby, RECEIVED, 30, what="the standby to receive it")
+            seen.tick(40)
+        finally:
+            standby.reload({"recovery_min_apply_delay": "0"})
+        panel = derive_replication(Facts(seen.picture, seen.history))
+    assert (seen.changes, panel.apply_delay_s) == ([], 3600.0)
+    assert (panel.lag_bytes or 0) >= 32 * MB
+
+
+@contextmanager
+def conninfo(standby: Cluster, value: str) -> Iterator[None]:
+    """The standby's primary_conninfo, as it was again after the block."""
+    before = query(standby, "show primary_conninfo")
+    standby.reload({"primary_conninfo": value})
+    try:
+        yield
+    finally:
+        standby.reload({"primary_conninfo": str(before)})
 
 
 @pytest.mark.parametrize("major", [14, 18])

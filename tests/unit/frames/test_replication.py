@@ -92,6 +92,12 @@ def test_a_standby_whose_stream_is_lost_is_as_old_as_its_last_commit() -> None:
     assert panel.lag_s == 9.0
 
 
+def test_a_receiver_whose_status_is_hidden_still_says_how_far_it_is() -> None:
+    hidden = standby(receiver_status=None, receiver_pid=7, lsn=90 * MB)
+    assert replication(series({"pg.replication": [hidden]})).lag_bytes == 10 * MB
+    assert replication(series({"pg.replication": [standby(receiver_status=None, lsn=90 * MB)]})).lag_bytes is None
+
+
 def test_wal_per_second_is_what_was_written() -> None:
     panel = replication(series({"pg.replication": [primary(), primary(lsn=106 * MB)]}, step_s=2))
     assert panel.wal_bytes_per_s == 3.0 * MB

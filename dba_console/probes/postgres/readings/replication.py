@@ -14,7 +14,8 @@ def replication_of(
     positions: Sequence[Row], standbys: Sequence[Row], slots: Sequence[Row], names: Names
 ) -> Replication:
     """`positions` is one row; the other two are empty where there are none, or where they could not be read."""
-    (now, in_recovery, at, received, replay_at, paused, status, host, latest_end, received_tli, own_tli) = positions[0]
+    (now, in_recovery, at, received, replay_at, paused, status, host, latest_end, received_tli, own_tli,
+     receiver_pid, conninfo_set, restore_set) = positions[0]  # fmt: skip
     return Replication(
         now_us=wall_us(now) or 0,
         in_recovery=in_recovery,
@@ -28,6 +29,9 @@ def replication_of(
         timeline=received_tli if in_recovery else own_tli,
         standbys=[_standby(row, names) for row in standbys],
         slots=[_slot(row, names) for row in slots],
+        receiver_pid=receiver_pid,
+        primary_conninfo_set=conninfo_set,
+        restore_command_set=restore_set,
     )
 
 

@@ -8,6 +8,11 @@ SELECT pg_catalog.clock_timestamp(),
        w.status, w.sender_host, w.latest_end_lsn, w.received_tli,
        CASE WHEN NOT r.in_recovery
             THEN ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
-       END
+       END,
+       w.pid,
+       -- Whether they are set, and never their text: it may hold a password.
+       CASE WHEN r.in_recovery AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')
+            THEN pg_catalog.current_setting('primary_conninfo') <> '' END,
+       CASE WHEN r.in_recovery THEN pg_catalog.current_setting('restore_command') <> '' END
   FROM (SELECT pg_catalog.pg_is_in_recovery() AS in_recovery) r
   LEFT JOIN pg_catalog.pg_stat_wal_receiver w ON true

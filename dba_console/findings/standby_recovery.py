@@ -1,0 +1,182 @@
+"""Recovery of this standby itself: it receives no WAL, or its replay is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dba_console.findings.rule import Rule
+from dba_console.findings.signal import Signal
+from dba_console.findings.situation import Situation
+from dba_console.findings.unread import kept_while_unread
+from dba_console.frames.replication import apply_delay_s, behind
+from dba_console.frames.times import age_s
+from dba_console.samples import postgres
+from dba_console.units import human_bytes, human_duration
+
+RECEIVER_S = 30.0
+"""A primary that restarts is back by then, and the receiver five seconds later (wal_retrieve_retry_interval)."""
+QUIET_S = 60.0
+"""The last commit replayed is older than this: it stopped long ago, or nobody commits on the primary."""
+AGAIN_S = 6.0
+"""Then it is raised after so long: one attempt to connect again, and a little more."""
+
+TARGETS = (
+    "recovery_target", "recovery_target_lsn", "recovery_target_name", "recovery_target_time", "recovery_target_xid",
+)  # fmt: skip
+
+
+def wal_receiver_down(s: Situation) -> Iterator[Signal]:
+    """This standby has primary_conninfo set and no WAL receiver that streams, and replays nothing from an archive.
+
+    Raised at once where the server itself dates it: it has received nothing since it started, half a minute ago or
+    more, and has no archive to restore from. After eight seconds where the console did not see it stream and the last
+    transaction replayed was committed more than a minute ago; the server does not say since when it receives nothing,
+    and on an idle primary that age says little. Else after half a minute, which is longer than a primary restarts.
+
+    Since a restart, a standby with recovery_min_apply_delay starts its receiver only when it has replayed what it had:
+    a remark until that time is over.
+
+    A standby that only restores from an archive has no primary_conninfo, and is meant to be so; one whose replay
+    continues without a receiver reads from its archive or from pg_wal. Where the role may not see primary_conninfo,
+    nothing is said.
+    """
+    now = s.picture.now("pg.replication", postgres.Replication)
+    if now is None:
+        return
+    memo = s.memo("wal-receiver-down")
+    before, memo["lsn"] = memo.get("lsn"), now.lsn
+    if not now.in_recovery or receives(now):
+        memo["streamed"] = now.in_recovery
+        memo.pop("begun_us", None)
+        return
+    if not now.primary_conninfo_set or now.lsn != before:
+        return
+    commit_s, up_s = age_s(now.now_us, now.replay_at), _up_s(s, now)
+    never = _received_nothing(now) and not memo.get("streamed")
+    lasted_s, text = 0.0, "This standby receives no WAL: no WAL receiver is streaming"
+    if never and up_s is not None:
+        text += f", none since the server started {human_duration(up_s)} ago"
+    elif commit_s is not None:
+        text += f"; the last transaction replayed was committed {human_duration(commit_s)} ago"
+    if never and up_s is not None:
+        lasted_s = up_s
+    elif not memo.get("streamed") and commit_s is not None and commit_s >= QUIET_S:
+        lasted_s = RECEIVER_S - AGAIN_S
+    yield Signal(
+        severity="info" if never and up_s is not None and up_s < (apply_delay_s(s.facts) or 0.0) else "warning",
+        text=text + _waits(s),
+        cause="this standby receives no WAL",
+        evidence={
+            "receiver_status": now.receiver_status,
+            "last_commit_age_s": commit_s,
+            "uptime_s": up_s,
+            "replay_paused": now.replay_paused,
+            "apply_delay_s": apply_delay_s(s.facts),
+        },
+        series=("replication.lag_s", "replication.wal_bytes_per_s"),
+        since_us=_since(s, memo, up_s if never else None),
+        lasted_s=lasted_s,
+        advice=_RECEIVER_ADVICE,
+    )
+
+
+_RECEIVER_ADVICE = (
+    "The log of this server says why the receiver ends (no connection, no such slot, WAL segment already removed). "
+    "Check that the primary runs and lets it in: primary_conninfo, pg_hba.conf, max_wal_senders."
+)
+
+
+def receives(now: postgres.Replication) -> bool:
+    """Whether a WAL receiver streams; one whose status this role may not see is taken to."""
+    return now.receiver_status == "streaming" or (now.has_receiver and now.receiver_status is None)
+
+
+def _received_nothing(now: postgres.Replication) -> bool:
+    """Whether no WAL was received since the server started: what it replayed was in pg_wal before.
+
+    A receiver asks from the beginning of a segment, and its position says so before anything has come
+    (RequestXLogStreaming in walreceiverfuncs.c). What an archive gave may lie beyond what was received.
+    """
+    if now.restore_command_set:
+        return False
+    return now.receive_lsn is None or (now.lsn is not None and now.receive_lsn < now.lsn)
+
+
+def _since(s: Situation, memo: dict[str, Any], up_s: float | None) -> int:
+    begun_us: int = memo.setdefault("begun_us", s.now_us)
+    return begun_us if up_s is None else s.now_us - int(up_s * 1e6)
+
+
+def _up_s(s: Situation, now: postgres.Replication) -> float | None:
+    server = s.facts.server
+    return None if server is None else age_s(now.now_us, server.start_us)
+
+
+def _waits(s: Situation) -> str:
+    """Why the server does not even try: it starts a receiver when replay comes to the end of the WAL it has."""
+    delay_s = apply_delay_s(s.facts)
+    if delay_s is None:
+        return ""
+    return (
+        f"; replay may wait for recovery_min_apply_delay ({human_duration(delay_s)}), "
+        "and a receiver starts only when replay needs more WAL"
+    )
+
+
+def replay_paused(s: Situation) -> Iterator[Signal]:
+    """Replay on this standby is paused: queries see older data by the minute, and WAL piles up.
+
+    Told from the first reading. A remark where a recovery target is set: recovery pauses when it reaches one.
+    """
+    now = s.picture.now("pg.replication", postgres.Replication)
+    if now is None or not now.in_recovery or not now.replay_paused:
+        return
+    waiting, commit_s = behind(now.receive_lsn, now.lsn), age_s(now.now_us, now.replay_at)
+    text = "Replay on this standby is paused"
+    if waiting:
+        text += f": {human_bytes(waiting)} of WAL received and not replayed"
+    target = next((name for name in TARGETS if s.facts.setting(name)), None)
+    yield Signal(
+        severity="warning" if target is None else "info",
+        text=text if target is None else f"{text}, with {target} set",
+        effect="replay on this standby is paused",
+        cause="replay is paused",
+        evidence={
+            "replay_paused": True,
+            "lag_bytes": waiting,
+            "last_commit_age_s": commit_s,
+            "recovery_target": target,
+        },
+        series=("replication.lag_bytes", "replication.lag_s"),
+        advice=_PAUSE_ADVICE if target is None else _TARGET_ADVICE,
+    )
+
+
+_PAUSE_ADVICE = (
+    "SELECT pg_wal_replay_resume() continues it. Look in the server log first: where it paused because a setting is "
+    "lower than on the primary, resuming shuts this server down."
+)
+_TARGET_ADVICE = (
+    "Check that the data is what you want. At a target that was reached, SELECT pg_wal_replay_resume() ends recovery: "
+    "the server becomes a primary."
+)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="wal-receiver-down",
+        title="This standby receives no WAL",
+        parts=("pg.replication",),
+        look=kept_while_unread("pg.replication", wal_receiver_down),
+        raise_after_s=RECEIVER_S,
+        source="pg_stat_wal_receiver, primary_conninfo, pg_last_wal_receive_lsn; wal_retrieve_retry_interval 5 s",
+    ),
+    Rule(
+        name="replay-paused",
+        title="Replay on this standby is paused",
+        parts=("pg.replication",),
+        look=kept_while_unread("pg.replication", replay_paused),
+        clear_after_s=0.0,
+        source="pg_is_wal_replay_paused; PostgreSQL: Recovery Control Functions (9.28.4), Hot Standby (26.4)",
+    ),
+)
