@@ -19,6 +19,7 @@ from dba_console.cli.targeting import resolve_target
 from dba_console.errors import ConsoleError, SessionError, UsageError
 from dba_console.session.runlisting import resolve_run
 from dba_console.session.runread import RunPapers, read_run
+from dba_console.session.runverify import against_sessions
 from dba_console.target import Target
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning or its last four signs, or last.")]
@@ -39,11 +40,14 @@ def resume(
     """
     loaded = load_config()
     papers = read_run(resolve_run(run, sessions_directory(loaded.config)))
+    if not papers.live:
+        papers = against_sessions(papers)
     if papers.ended is not None:
         raise SessionError(f"the run {papers.about.run} has ended: {papers.ended.text}")
     if papers.damage is not None:
         raise SessionError(
-            f"the run {papers.about.run} cannot go on: {papers.damage}", hint="`dba-console runbook runs` tells of it"
+            f"the run {papers.about.run} cannot go on: {papers.damage}",
+            hint="find out what was done (`dba-console session show` has the events), then begin a new run",
         )
     target = target_of(papers, dsn, loaded)
     answers = Answers(confirmations(confirm or (), papers.plan), yes=yes)
