@@ -12,7 +12,7 @@ from bench.measure import measure, side_by_side
 
 NAMES = (
     "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
-    "watching", "many_tables", "restore", "eta", "sweep", "quiet",
+    "long_queries", "watching", "many_tables", "restore", "eta", "sweep", "quiet",
 )  # fmt: skip
 LONG = ("quiet",)
 """Takes an hour: measured when it is named, not with all."""

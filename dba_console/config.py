@@ -34,6 +34,8 @@ class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True)
     """For each query of the monitor connection."""
     lock_timeout: str = "100ms"
     connect_timeout: str = "3s"
+    query_texts: str = "full"
+    """What is read of queries: `full` (secrets masked), `normalised` (no literals, numbers, comments), `none`."""
 
 
 class RecordingConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -108,10 +108,11 @@ _SQL = re.compile(
 """How a text begins that is SQL."""
 _TOKEN = re.compile(
     r"""(?six)
-    (?P<comment> --[^\n]* | /\*.*?(?:\*/|$) )
+    (?P<comment> --[^\n]* | /\* )
     | (?P<literal> (?:\b e '(?:[^'\\]|\\.|'')*(?:'|$)) | (?:\b (?:u&|b|x|n))? '(?:[^']|'')*(?:'|$) )
     | (?P<dollar> \$(?P<tag>(?:[a-z_]\w*)?)\$ (?P<body>.*?) (?:\$(?P=tag)\$|$) )
     | (?P<name> "(?:[^"]|"")*(?:"|$) | [^\W\d][\w$]* )
+    | (?P<number> (?<![\w$])\d[\w.]* )
     | (?P<end> ; )
     """
 )
@@ -119,8 +120,26 @@ _DEEPEST = 3
 """Dollar quotes within dollar quotes that are looked into; what lies deeper is masked whole."""
 
 
-def redact(text: str) -> str:
+_SECRET_SETTING = re.compile(rf"(?i)(?:{_NAMED}|(?:^|[._-])key)(?:_command)?$")
+
+
+def names_secret(parameter: str) -> bool:
+    """Whether a configuration parameter holds a secret by its name: `my.token`, `ssl_passphrase_command`.
+
+    >>> [names_secret(name) for name in ("my.token", "app.api_key", "password_encryption", "ssl_key_file")]
+    [True, True, False, False]
+    """
+    return _SECRET_SETTING.search(parameter) is not None
+
+
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+
+
+def redact(text: str, *, cut: bool = False) -> str:
     """`text` with every password, URI userinfo secret and stored verifier replaced by eight asterisks.
+
+    `cut`: it is the beginning of a statement. The word that makes a literal a secret may stand in the rest, so the
+    last statement in it loses all its literals.
 
     >>> redact("host=db password=s3cret user=app"), redact("postgresql://app:s3cret@db/x")
     ('host=db password=******** user=app', 'postgresql://app:********@db/x')
@@ -130,9 +149,11 @@ def redact(text: str) -> str:
     "insert into users (name, password) values ('********', '********'); select 'seen'"
     """
     lowered = text.lower()
+    if cut:
+        text = _without_literals(text, cut=True)
     if not any(one in lowered for one in _HINTS):
         return text
-    if any(one in lowered for one in _STATEMENTS) and _SQL.match(text):
+    if not cut and any(one in lowered for one in _STATEMENTS) and _SQL.match(text):
         text = _without_literals(text)
     for hints, pattern, replacement in _PATTERNS:
         if any(one in lowered for one in hints):
@@ -140,8 +161,40 @@ def redact(text: str) -> str:
     return text
 
 
-def _without_literals(text: str, depth: int = 0) -> str:
-    """The literals of each statement masked that carries a secret; what stands in dollar quotes may be SQL itself."""
+def normalise(text: str) -> str:
+    """A statement without its data: `?` for each literal and number, nothing for a comment. Names stay.
+
+    >>> normalise("select 'a''b', E'c', $$d$$, -1.5e3 /* e */ from t1 where id = $1")
+    'select ?, ?, ?, -?   from t1 where id = $1'
+    """
+    parts: list[str] = []
+    at = 0
+    while (token := _TOKEN.search(text, at)) is not None:
+        kind, body, end = token.lastgroup, token[0], _end(token)
+        shown = {"comment": " ", "literal": "?", "dollar": "?", "number": "?"}.get(kind or "", body)
+        parts += [text[at : token.start()], shown]
+        at = end
+        if kind == "literal" and body[0] not in "eE" and "\\'" in body:
+            # Where backslashes escape, this literal goes on; only the server knows.
+            return "".join([*parts, " …"])
+    return "".join([*parts, text[at:]])
+
+
+def _end(token: re.Match[str]) -> int:
+    """Where a token ends; comments nest."""
+    if token[0] != "/*":
+        return token.end()
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(token.string, token.start()):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(token.string)
+
+
+def _without_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
+    """The literals of each statement masked that carries a secret, and, of a text that was cut, of the last one. What
+    stands in dollar quotes may be SQL itself."""
     parts: list[str] = []
     literals: list[int] = []
     at, carries = 0, False
@@ -151,19 +204,21 @@ def _without_literals(text: str, depth: int = 0) -> str:
             parts[place] = _MASKED
         literals.clear()
 
-    for token in _TOKEN.finditer(text):
-        kind, body = token.lastgroup, token[0]
+    while (token := _TOKEN.search(text, at)) is not None:
+        kind, end = token.lastgroup, _end(token)
+        body = text[token.start() : end]
         if kind == "name":
             lowered = body.lower()
             carries = carries or any(one in lowered for one in _STATEMENTS)
         elif kind == "dollar" and (inner := token["body"]):
             body = _MASKED if depth == _DEEPEST else body.replace(inner, _without_literals(inner, depth + 1), 1)
         parts += [text[at : token.start()], body]
-        at = token.end()
+        at = end
         if kind in ("literal", "dollar"):
             literals.append(len(parts) - 1)
         elif kind == "end":
             end_statement()
             carries = False
+    carries = carries or cut
     end_statement()
     return "".join([*parts, text[at:]])

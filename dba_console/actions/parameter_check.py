@@ -8,7 +8,7 @@ from typing import Any
 from dba_console.actions.link import ServerLink
 from dba_console.actions.parameter_sql import Spot, broken_file, stored
 from dba_console.actions.parameter_values import LIST_QUOTED, elements
-from dba_console.redact import redact
+from dba_console.redact import MASK, names_secret, redact
 
 Refusal = tuple[str | None, str | None]
 """A sentence and a hint; (None, None) where it may be set."""
@@ -22,7 +22,7 @@ def refusal_of(spot: Spot, wanted: str | None, now: Mapping[str, Any], link: Ser
     if wanted is not None and spot.parameter.lower() in LIST_QUOTED and not elements(wanted):
         return f"the server cannot be told an empty {spot.parameter}", "reset = true takes it out"
     old = stored(link, spot)
-    if any(value is not None and redact(value) != value for value in (wanted, old)):
+    if names_secret(spot.parameter) or any(shown(spot.parameter, value) != value for value in (wanted, old)):
         return (
             f"{spot.parameter} holds a secret, which is written down nowhere here: it could not be put back",
             "set it by hand, in a file that only the server reads",
@@ -30,6 +30,13 @@ def refusal_of(spot: Spot, wanted: str | None, now: Mapping[str, Any], link: Ser
     if spot.scope == "system" and (line := broken_file(link)):
         return f"the configuration cannot be read, so a reload would apply nothing: {line}", "mend that file first"
     return None, None
+
+
+def shown(parameter: str, value: str | None) -> str | None:
+    """The value of a parameter as it may leave this process."""
+    if value is None or names_secret(parameter):
+        return None if value is None else MASK
+    return redact(value)
 
 
 def _place(spot: Spot) -> Refusal:

@@ -17,7 +17,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import ServerLink, server
 from dba_console.actions.owing import owe, refuse_owed, strike_returned
 from dba_console.actions.parameter_apply import Change, apply, counts, tell
-from dba_console.actions.parameter_check import refusal_of
+from dba_console.actions.parameter_check import refusal_of, shown
 from dba_console.actions.parameter_risk import remarks, risk_of, risky
 from dba_console.actions.parameter_sql import Scope, Spot, missing, names, setting, statement, stored
 from dba_console.actions.parameter_values import same, text_of
@@ -80,7 +80,8 @@ class SetParameter:
         spot, wanted = named(settings.spot, now), settings.wanted
         refusal, hint = _refusal(settings, now, link, spot, world)
         if refusal is not None:
-            return Sight(text=f"{now['name']} is {now['shown']}.", exact="", refusal=refusal, hint=hint)
+            text = f"{now['name']} is {shown(now['name'], now['shown'])}."
+            return Sight(text=text, exact="", refusal=refusal, hint=hint)
         old = stored(link, spot)
         more = "".join(f" {one[0].upper()}{one[1:]}." for one in remarks(link, {spot.parameter: wanted}))
         return Sight(

@@ -14,4 +14,5 @@ def monitor_options(config: AgentConfig, host_panels: bool | None) -> MonitorOpt
         lock_timeout_s=parse_duration(config.lock_timeout),
         connect_timeout_s=parse_duration(config.connect_timeout),
         host_panels=host_panels,
+        query_texts=config.query_texts,
     )

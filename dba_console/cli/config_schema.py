@@ -111,9 +111,12 @@ def _grace(text: str) -> None:
         parse_duration(text)
 
 
-def _colours(text: str) -> None:
-    if text not in COLOURS:
-        raise UsageError(f"{text!r} is none of {', '.join(COLOURS)}", hint=_nearest(text, COLOURS))
+def _one_of(*known: str) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if text not in known:
+            raise UsageError(f"{text!r} is none of {', '.join(known)}", hint=_nearest(text, known))
+
+    return check
 
 
 def _deny(names: list[str]) -> None:
@@ -133,9 +136,10 @@ _MEANINGS: dict[str, Callable[[Any], object]] = {
     "agent.statement_timeout": _positive,
     "agent.lock_timeout": _positive,
     "agent.connect_timeout": _positive,
+    "agent.query_texts": _one_of("full", "normalised", "none"),
     "recording.keep": _positive,
     "recording.max_size": parse_size,
-    "screen.colours": _colours,
+    "screen.colours": _one_of(*COLOURS),
     "jobs.window": _positive,
     "jobs.windows": _windows,
     "findings.off": check_off,

@@ -12,7 +12,7 @@ from dba_console.frames.connections import IN_TRANSACTION
 from dba_console.frames.jobs import find_jobs
 from dba_console.frames.times import age_s
 from dba_console.harmless import clean
-from dba_console.samples.postgres import Activity, Horizon
+from dba_console.samples.postgres import WITHHELD, Activity, Horizon
 from dba_console.units import human_duration
 
 LONGEST_QUERY = 80
@@ -32,14 +32,14 @@ def name(text: str | None) -> str:
 
 
 def statement(query: str) -> str:
-    """A query on one line, cut at 80 signs; nothing where this role may not see it.
+    """A query on one line, cut at 80 signs; nothing where this role may not see it, or it is not to be read.
 
     >>> statement("update t\\n   set a = 1;"), len(statement("select " + "x" * 100))
     ('update t set a = 1', 80)
     >>> statement("<insufficient privilege>")
     ''
     """
-    if query == _HIDDEN:
+    if query in (_HIDDEN, WITHHELD):
         return ""
     text = clean(" ".join(query[: 4 * LONGEST_QUERY].split()).rstrip("; "))
     return text if len(text) <= LONGEST_QUERY else text[: LONGEST_QUERY - 1] + "…"

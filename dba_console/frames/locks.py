@@ -70,6 +70,7 @@ def _node(pid: int, facts: Facts) -> LockNode:
         state=row.state,
         xact_s=age_s(facts.server_time_us("pg.activity"), row.xact_start),
         query=row.query,
+        query_bytes=row.query_bytes,
     )
 
 

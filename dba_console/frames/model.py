@@ -236,6 +236,8 @@ class LockNode(Struct, kw_only=True):
     wait_s: float | None = None
     xact_s: float | None = None
     query: str | None = None
+    query_bytes: int | None = None
+    """Length of the whole query where `query` is its beginning."""
     waiters: list[LockNode] = []
     behind: int = 0
     """Sessions below it in the tree, all levels."""
@@ -368,6 +370,8 @@ class SessionRow(Struct, kw_only=True):
     rss_bytes: int | None = None
     process_state: str | None = None
     query: str | None = None
+    query_bytes: int | None = None
+    """Length of the whole query where `query` is its beginning."""
 
 
 class Sessions(PanelFrame, kw_only=True):

@@ -117,6 +117,7 @@ def _of_session(made: ProgressRow, session: postgres.Activity | None, facts: Fac
     if session is None:
         return
     made.user, made.query, made.wait = session.user, session.query, wait_text(session)
+    made.query_bytes = session.query_bytes
     made.database = made.database or session.database
     made.started = rfc3339(session.query_start)
     made.elapsed_s = age_s(facts.server_time_us("pg.activity"), session.query_start)
@@ -144,6 +145,7 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         phase=job_phase(job),
         user=leader.user,
         query=busiest.query,
+        query_bytes=busiest.query_bytes,
         wait=wait_text(busiest),
         blocks=facts.behind(pids),
         backends=sorted(pids),

@@ -93,6 +93,8 @@ class ProgressRow(Struct, kw_only=True):
     wait: str | None = None
     """Wait event where nothing else tells how far it is."""
     query: str | None = None
+    query_bytes: int | None = None
+    """Length of the whole query where `query` is its beginning."""
     # What follows is known of dumps and restores alone, as far as their programs run on this host.
     scope: str = "phase"
     """phase, whole: of what pct is the share and eta_s the end. With `whole`, done and total are of the whole too."""

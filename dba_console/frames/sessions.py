@@ -67,6 +67,7 @@ def _row(
         leader_pid=row.leader_pid,
         blocked_by=blocked_by or [],
         query=row.query,
+        query_bytes=row.query_bytes,
     )
     if process is not None:
         session.rss_bytes, session.process_state = process.rss, process.state

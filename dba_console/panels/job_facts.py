@@ -34,9 +34,14 @@ def fact_lines(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
         ("disk", _disk(row)),
         ("horizon", _horizon(row)),
         ("waits for", said(name_of(row.wait, 60)) if row.wait and not row.phases else ()),
-        ("query", said(clean(row.query[:600])) if row.query and not is_job(row) else ()),
+        ("query", _query(row) if row.query and not is_job(row) else ()),
     ]
     return [line for label, value in known if value for line in labelled(label, value, cells)]
+
+
+def _query(row: ProgressRow) -> Line:
+    whole = "" if row.query_bytes is None else f" … ({human_bytes(row.query_bytes)} in all)"
+    return said(clean((row.query or "")[:600]) + whole)
 
 
 def labelled(label: str, value: Line, cells: int) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from dba_console.frames.history import History
 from dba_console.frames.model import Frame, LockNode
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table
-from dba_console.panels.phrases import fact, integer, join, level, name_of, said, statement, wrap
+from dba_console.panels.phrases import fact, integer, join, level, name_of, query_lines, said, statement
 from dba_console.panels.session_table import state_of
 from dba_console.panels.tables import cell_number
 from dba_console.panels.times import moment_of
@@ -208,4 +208,4 @@ def _more(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
         lines.append(said("also blocks " + pids(others), "warn"))
     if node.also_blocked_by:
         lines.append(said("also blocked by " + pids(node.also_blocked_by), "warn"))
-    return [*lines, *((Span(text),) for text in wrap(node.query or "", 200))]
+    return [*lines, *query_lines(node.query, node.query_bytes)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dba_console.panels.cells import Line, Span, Style, clean, cut, line_width, width
+from dba_console.samples.postgres import QUERY_BYTES
 from dba_console.units import UNKNOWN, human_bytes, human_count, human_duration
 
 BETWEEN = Span(" · ", "dim")
@@ -41,6 +42,16 @@ def statement(query: str | None, signs: int = 300) -> str:
     if beginning.isascii() and beginning.isprintable():
         return beginning
     return clean(" ".join(beginning.split()))
+
+
+def query_lines(query: str | None, whole_bytes: int | None) -> list[Line]:
+    """A query as lines of 200 signs, and, where it was cut, how much of it this is."""
+    lines: list[Line] = [(Span(text),) for text in wrap(query or "", 200)]
+    if whole_bytes is not None:
+        lines.append(
+            said(f"the first {human_bytes(QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim")
+        )
+    return lines
 
 
 def join(facts: Iterable[Line], between: Span | str = BETWEEN) -> Line:

@@ -11,7 +11,7 @@ from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, fit, line_width
 from dba_console.panels.cells import width as len_of
-from dba_console.panels.phrases import bar, join, level, name_of, said, wrap
+from dba_console.panels.phrases import bar, join, level, name_of, query_lines, said, wrap
 from dba_console.panels.progress_words import (
     amount,
     is_job,
@@ -210,4 +210,6 @@ def _more(row: ProgressRow) -> tuple[Line, ...]:
             *([] if row.late_s is None else [said(f"late by {human_duration(row.late_s)}", "warn")]),
         ]
     )
-    return (facts, *((Span(text),) for text in wrap(row.command or row.query or "", 200)))
+    if row.command:
+        return (facts, *((Span(text),) for text in wrap(row.command, 200)))
+    return (facts, *query_lines(row.query, row.query_bytes))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dba_console.frames.model import SessionRow
-from dba_console.panels.cells import Cell, Column, Line, Lines, Row, Span, Style, Table, clean
-from dba_console.panels.phrases import fact, join, name_of, statement, wrap
+from dba_console.panels.cells import Cell, Column, Line, Lines, Row, Style, Table, clean
+from dba_console.panels.phrases import fact, join, name_of, query_lines, statement
 from dba_console.panels.times import moment_of
 from dba_console.units import human_bytes, human_count, human_duration
 
@@ -158,4 +158,4 @@ def _more(row: SessionRow) -> list[Line]:
             fact("process state", name_of(row.process_state)),
         ]
     )
-    return [who, host, *((Span(text),) for text in wrap(row.query or "", 200))]
+    return [who, host, *query_lines(row.query, row.query_bytes)]

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+QUERY_BYTES = 4096
+"""Of a longer query this much is read (activity.sql)."""
+WITHHELD = '<not read: agent.query_texts = "none">'
+"""Stands in the place of a query's text."""
+
 
 class Setting(Struct, array_like=True, frozen=True):
     """A row of pg_settings that the console uses: value as text in the base unit."""
@@ -97,7 +102,10 @@ class Activity(Struct, array_like=True, frozen=True, gc=False):
     leader_pid: int | None
     query_id: int | None
     query: str
-    """Decoded by its own database's encoding, what does not decode as \\xNN; redacted."""
+    """At most its first 4 kB. Decoded by its own database's encoding, what does not decode as \\xNN; redacted, or what
+    `agent.query_texts` leaves of it."""
+    query_bytes: int | None = None
+    """How long it is where `query` is cut, as far as track_activity_query_size kept it; None: it is not cut."""
 
 
 class Sessions(Struct, array_like=True, frozen=True):

@@ -126,7 +126,7 @@ class RunJournal:
         if papers.damage is not None:
             raise SessionError(
                 f"the run {directory.name} cannot go on: {papers.damage}",
-                hint=f"`dba-console runbook runs {directory.name}` tells what is known of it",
+                hint="find out what was done (`dba-console session show` has the events), then begin a new run",
             )
         if papers.ended is not None:
             raise SessionError(f"the run {directory.name} has ended: {papers.ended.text}")

@@ -6,16 +6,19 @@ made anew from some record on, does not fit the session it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.errors import SessionError
 from dba_console.samples.event import Event
+from dba_console.session.layout import parse_name, session_directories
+from dba_console.session.recording import Recording
 from dba_console.session.runlisting import all_run_directories
 from dba_console.session.runplaces import RUNS
-from dba_console.session.runread import read_run
+from dba_console.session.runread import RunPapers, read_run
 
 
 class RunVerification(Struct, frozen=True):
@@ -62,6 +65,58 @@ def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]
         else:
             found.append(RunVerification(name, False, 0, "the directory of this run is missing", [], None))
     return sorted(found, key=lambda one: one.run)
+
+
+def against_sessions(papers: RunPapers) -> RunPapers:
+    """The papers of a run that no agent has open, damaged where a session knows records the journal does not have.
+
+    A journal that knows more than the session is sound: each record is on the disk before the session hears of it.
+    """
+    home = papers.directory.parent.parent
+    known = {number: event for event in _events_of(papers.directory) if (number := _number(event)) is not None}
+    told = {number: str(event.details.get("hash")) for number, event in known.items()}
+    have = len(papers.lines)
+    if papers.damage is not None or _unlike([_hash_of(raw) for raw in papers.lines], told, None) is None:
+        return papers
+    newest = max(known)
+    if newest > have:
+        text = (
+            f"its journal ends with record {have}, and the session {home.name} knows of {newest}: the end was cut off. "
+            f"Missing: {_first(known[number].text for number in sorted(known) if number > have)}"
+        )
+    else:
+        text = f"its journal is not the one that the session {home.name} speaks of"
+    return replace(papers, damage=text)
+
+
+def _first(texts: Iterable[str]) -> str:
+    found = list(texts)
+    return "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+def _events_of(directory: Path) -> Iterator[Event]:
+    """What sessions say of the run: its own, and those of agents that went on with it. One that cannot be read says
+    nothing."""
+    home = directory.parent.parent
+    began = parse_name(home.name)
+    for session in session_directories(home.parent):
+        named = parse_name(session.name)
+        if session != home and (began is None or named is None or named.start_us < began.start_us):
+            continue
+        try:
+            recording = Recording.open(session)
+        except SessionError:
+            continue
+        try:
+            yield from (event for event in recording.events() if event.details.get("run") == directory.name)
+        finally:
+            recording.close()
+
+
+def _number(event: Event) -> int | None:
+    """Which record of the run an event tells of."""
+    number, digest = event.details.get("seq"), event.details.get("hash")
+    return number if isinstance(number, int) and isinstance(digest, str) else None
 
 
 def _unlike(hashes: list[str], told: Mapping[int, str], damage: str | None) -> str | None:

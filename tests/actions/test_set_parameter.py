@@ -97,6 +97,7 @@ def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Opera
         ({"parameter": "work_mem"}, "what to set"),
         ({"parameter": "work_mem", "value": "1MB", "reset": True}, "not both"),
         ({"parameter": "primary_conninfo", "value": "host=db1 password=s3cret"}, "holds a secret"),
+        ({"parameter": "ssl_passphrase_command", "value": "echo s3cret"}, "holds a secret"),
     ],
 )
 def test_what_cannot_be_meant_or_taken_back_is_refused(one: Operator, settings: dict[str, object], said: str) -> None:

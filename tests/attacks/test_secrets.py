@@ -10,6 +10,7 @@ import pytest
 
 from dba_console.redact import redact
 from dba_console.session.recording import Recording
+from tests.agent.runs.books import book
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
 
@@ -194,6 +195,27 @@ def test_none_of_them_is_in_a_recording_of_a_server_that_was_asked_them(
         recording.close()
     assert sessions_seen.count("********") >= len(asked) / 2
     assert S not in sessions_seen
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert S.encode() not in written
+
+
+def test_a_setting_that_holds_a_secret_by_its_name_is_in_no_recording_and_no_journal(
+    reused_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    secrets = {"my.token": S, "ext.api_key": S, "primary_conninfo": f"host=db1 password={S}",
+               "ssl_passphrase_command": f"echo {S}"}  # fmt: skip
+    cluster, console = reused_cluster({"logging_collector": "off", **secrets}), Console(tmp_path)
+    listing = tmp_path / "settings.md"
+    names = ", ".join(f"'{name}'" for name in (*secrets, "work_mem"))
+    listing.write_text(
+        book("settings", f"## Look\n\n```sql {{preview}}\nselect name, setting, boot_val from pg_settings\n"
+             f"where name in ({names})\n```\n\n```sql {{preview title=\"files\"}}\nselect name, setting\n"
+             f"from pg_file_settings where name in ({names})\n```\n")
+    )  # fmt: skip
+    with console.watching(cluster.dsn()):
+        done = console.run("runbook", "rehearse", str(listing), "--dsn", cluster.dsn(), "--plain", timeout=LIMIT_S)
+    assert done.code == 0 and "my.token" in done.out and "4096" in done.out, done
+    assert S not in done.out + done.err
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert S.encode() not in written
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dba_console.frames.model import Io, PanelFrame
 from dba_console.panels.cells import Lines, Span, fit, plain, width
-from dba_console.panels.phrases import ahead, bar, change, first_fitting, join, join_fitting, reflow, said, wrap
+from dba_console.panels.phrases import (
+    ahead,
+    bar,
+    change,
+    first_fitting,
+    join,
+    join_fitting,
+    query_lines,
+    reflow,
+    said,
+    wrap,
+)
 from dba_console.panels.states import body, state_words
 from dba_console.panels.times import from_rfc3339, stopwatch
 
@@ -92,3 +103,11 @@ def test_a_pause_longer_than_an_hour_has_hours() -> None:
 def test_facts_that_do_not_fit_on_one_line_go_on_in_the_next() -> None:
     lines = reflow(join([said("one"), said("two"), said("three")]), 9)
     assert [plain(one) for one in lines] == ["one · two", "three"]
+
+
+def test_a_query_that_was_cut_says_how_much_of_it_is_shown() -> None:
+    def shown(whole: int | None) -> list[str]:
+        return ["".join(span.text for span in line) for line in query_lines("select 1", whole)]
+
+    assert shown(940 << 10) == ["select 1", "the first 4.0 kB of 940 kB; the rest is not read"]
+    assert shown(None) == ["select 1"]

@@ -19,7 +19,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError
 from dba_console.plans.plan import Block
 from dba_console.plans.view import Table
-from dba_console.redact import redact
+from dba_console.redact import MASK, names_secret, redact
 from dba_console.runbook.bound import named_values, statement_shown
 from dba_console.runbook.expr import Scope, ask, measure_lines, measured
 from dba_console.runbook.expr_lint import reads_the_world
@@ -176,6 +176,10 @@ def _lines(text: str) -> dict[str, Any]:
     return found
 
 
+_VALUES = frozenset(("setting", "reset_val", "boot_val", "now", "after_it", "value"))
+"""Columns with the value of a parameter, as its views call them, and our own runbooks."""
+
+
 def _counted(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a preview gave, as an expression sees it: `NAME.rows` is their number."""
     rows = value.get("rows")
@@ -184,7 +188,10 @@ def _counted(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON can hold it, exactly: a time as RFC 3339, an interval in seconds, bytes in hexadecimal."""
-    return {name: plain(value) for name, value in row.items()}
+    parameter = row.get("name")
+    # A row of pg_settings or pg_file_settings whose parameter holds a secret by its name.
+    hidden = _VALUES if isinstance(parameter, str) and names_secret(parameter) else ()
+    return {name: MASK if name in hidden and value else plain(value) for name, value in row.items()}
 
 
 def plain(value: Any) -> Any:

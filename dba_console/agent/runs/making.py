@@ -15,6 +15,7 @@ from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.agent.runs.under_way import Make
 from dba_console.session.loglines import LogLine
 from dba_console.session.runread import read_run
+from dba_console.session.runverify import against_sessions
 
 PutLines = Callable[[Sequence[LogLine]], None]
 
@@ -34,7 +35,7 @@ def going_on(
     """The run in that directory; `made` is called once it is under way again."""
 
     def make(audience: Audience, desk: Desk, controls: Controls) -> Conduct:
-        papers = read_run(directory)
+        papers = against_sessions(read_run(directory))
         conduct = resume(papers, order_again(papers, asked.inputs), who, around, audience, put_lines, desk, controls)
         made()
         return conduct

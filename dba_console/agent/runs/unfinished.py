@@ -18,6 +18,7 @@ from dba_console.samples.event import Event
 from dba_console.session.runlisting import unfinished_runs
 from dba_console.session.runplaces import execution_directory
 from dba_console.session.runread import RunPapers
+from dba_console.session.runverify import against_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Unfinished:
 
 def find(sessions: Path, target_key: str) -> Iterator[Unfinished]:
     """Those of a target, oldest first."""
-    for papers in unfinished_runs(sessions, target_key):
+    for papers in map(against_sessions, unfinished_runs(sessions, target_key)):
         try:
             one = _of(papers)
         except Exception as error:  # of another version, or a defect: it is told, and hides none of the others

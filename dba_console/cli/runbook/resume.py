@@ -19,6 +19,7 @@ from dba_console.cli.targeting import known_target, resolve_target
 from dba_console.errors import SessionError, UsageError
 from dba_console.session.runlisting import resolve_run
 from dba_console.session.runread import RunPapers, read_run
+from dba_console.session.runverify import against_sessions
 from dba_console.target import Target
 from dba_console.trust import foreign
 
@@ -40,11 +41,14 @@ def resume(
     """
     loaded = load_config()
     papers = read_run(resolve_run(run, sessions_directory(loaded.config)))
+    if not papers.live:
+        papers = against_sessions(papers)
     if papers.ended is not None:
         raise SessionError(f"the run {papers.about.run} has ended: {papers.ended.text}")
     if papers.damage is not None:
         raise SessionError(
-            f"the run {papers.about.run} cannot go on: {papers.damage}", hint="`dba-console runbook runs` tells of it"
+            f"the run {papers.about.run} cannot go on: {papers.damage}",
+            hint="find out what was done (`dba-console session show` has the events), then begin a new run",
         )
     target = target_of(papers, dsn, loaded)
     answers = Answers(confirmations(confirm or (), papers.plan), yes=yes)

@@ -27,10 +27,10 @@ Rows = Mapping[str, list[Row]]
 class Builder:
     """Makes parts for one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, query_texts: str) -> None:
         self._connection = connection
         names = connection.names
-        activity = ActivityReading(names)
+        activity = ActivityReading(names, query_texts)
         self._clock_rows: list[Row] = []
         self._read: dict[str, Callable[[Rows], Any]] = {
             "pg.activity": lambda rows: activity.build(rows["activity"], self._clock_rows[0][0]),

@@ -37,3 +37,12 @@ def decode(raw: bytes | memoryview, codec: str = "utf-8") -> str:
     ('café', 'caf\\xe9', 'café')
     """
     return codecs.decode(bytes(raw), codec, "backslashreplace")
+
+
+def decode_beginning(raw: bytes, codec: str = "utf-8") -> str:
+    r"""The same of text that was cut between two bytes: half a character at its end is left out.
+
+    >>> decode_beginning("caf\xe9".encode()[:4]), decode_beginning(b"caf\xff"), decode_beginning(b"caf\xe9", "latin1")
+    ('caf', 'caf\\xff', 'café')
+    """
+    return codecs.getincrementaldecoder(codec)("backslashreplace").decode(raw)

@@ -28,3 +28,6 @@ class MonitorOptions:
     in the server's log."""
     host_panels: bool | None = None
     """True: the server runs on this host although it cannot be proven; False: it does not; None: find out."""
+    query_texts: str = "full"
+    """full (with secrets masked), normalised (no literals, numbers and comments), none: the configuration's
+    `agent.query_texts`."""

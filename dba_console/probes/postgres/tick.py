@@ -38,7 +38,7 @@ class Ticks:
         self._options = options
         self._clock = clock
         self._asker = Asker(connection, options, clock)
-        self._builder = Builder(connection)
+        self._builder = Builder(connection, options.query_texts)
         self._open: list[str] = []
         self._built: dict[str, tuple[int, Part]] = {}
         self._sizes: SizeRound | None = None

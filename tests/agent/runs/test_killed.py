@@ -5,6 +5,8 @@ That this holds at every record of any run is shown without processes in tests/u
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +14,15 @@ import pytest
 
 from dba_console.agent.client import ConnectionLost
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError
+from dba_console.errors import ConnectError, ExitCode
 from dba_console.plans.view import ENDED
+from dba_console.session.recording import Recording
 from dba_console.session.runread import RunPapers, read_run
-from tests.agent.running import agent
+from tests.agent.running import agent, environment
 from tests.agent.runs.books import COUNTED
 from tests.agent.runs.mortal import DIES
 from tests.agent.runs.operator import NoWord, Operator, answers
+from tests.background import wait_until
 
 MORTAL = "tests.agent.runs.mortal"
 WILLING = answers({"start": "yes", "failed": "retry", "*": "="})
@@ -125,3 +129,45 @@ def test_a_run_whose_inputs_were_not_recorded_is_not_resumed(counted: Cluster, t
     with pytest.raises(NoWord, match="its agent ended before its inputs were recorded"):
         story.life()
     assert [record.kind for record in story.papers().records] == ["journal.began"]
+
+
+def test_a_run_whose_journal_lost_its_end_is_refused_with_what_its_session_knows(
+    counted: Cluster, tmp_path: Path
+) -> None:
+    """Killed after the first act was recorded as done; who cut the journal off would have it done a second time."""
+    story = Story(counted, tmp_path / "story")
+    with agent(counted.dsn(), story.place) as running:
+        operator = Operator.of(running)
+        operator.begin(COUNTED, {"file": str(story.file)})
+
+        while not (asked := operator.question()).block.startswith("count-in-a-file"):
+            operator.answer(asked, WILLING(asked) or "")
+        have = len(story.papers().lines)
+        wait_until(lambda: _known(running.session()) >= have, 120.0, what="the session knowing all of the run")
+        running.process.kill()
+    [journal] = story.runs
+    lines = journal.read_bytes().splitlines(keepends=True)
+    kinds = [record.kind for record in story.papers().records]
+    journal.write_bytes(b"".join(lines[: kinds.index("block.intent")]))
+    with pytest.raises(NoWord, match=r"its journal ends with record .* the end was cut off"):
+        story.life()
+    assert counted.psql("select count(*) from public.counted").strip() == "1"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(story.place).items():
+            patch.setenv(name, value)
+        done = subprocess.run(
+            [sys.executable, "-m", "dba_console", "runbook", "resume", "--plain", "--dsn", counted.dsn()],
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    assert done.returncode == ExitCode.SESSION, done
+    assert f"ends with record {kinds.index('block.intent')}, and" in done.stderr and "INSERT" not in done.stdout
+    assert "hint: find out what was done" in done.stderr
+
+
+def _known(session: Path) -> int:
+    """Records of a run that are in the session's events on the disk."""
+    recording = Recording.open(session)
+    try:
+        return max((int(event.details.get("seq", 0)) for event in recording.events()), default=0)
+    finally:
+        recording.close()

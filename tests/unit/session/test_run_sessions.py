@@ -13,8 +13,11 @@ from dba_console.plans.record import Record
 from dba_console.session.listing import row_of as session_row
 from dba_console.session.meta import SessionMeta
 from dba_console.session.retention import candidates, remove
+from dba_console.session.runjournal import RunJournal
 from dba_console.session.runlisting import list_runs, resolve_run, row_of, unfinished_runs
 from dba_console.session.runplaces import run_directory
+from dba_console.session.runread import read_run
+from dba_console.session.runverify import against_sessions
 from dba_console.session.verify import verify
 from tests.build import NOW_US
 from tests.unit.session.making import meta, put, recorder, ticks
@@ -108,6 +111,54 @@ def test_a_run_cut_at_its_end_does_not_fit_its_session(tmp_path: Path) -> None:
     assert found.first_bad == f"run {RUN}: record 3: missing; the session knows of 4"
 
 
+def _cut(directory: Path, records: int) -> Path:
+    journal = run_directory(directory, RUN) / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:records]))
+    return journal.parent
+
+
+def test_a_run_is_not_gone_on_with_whose_session_knows_more_of_it(tmp_path: Path) -> None:
+    there = _cut(_session(tmp_path, INTENT, RESULT), 2)
+    papers = against_sessions(read_run(there))
+    told = f"ends with record 2, and the session {there.parent.parent.name} knows of 3: the end was cut off. Missing: "
+    assert papers.damage is not None and told in papers.damage and RESULT.text in papers.damage
+    with pytest.raises(SessionError, match="cannot go on"):
+        RunJournal.reopen(papers)
+
+
+def test_what_a_later_session_knows_of_a_run_counts_too(tmp_path: Path) -> None:
+    home = _session(tmp_path, INTENT)
+    journal = RunJournal.reopen(read_run(run_directory(home, RUN)))
+    later = recorder(tmp_path)
+    journal.append(RESULT)
+    later.put_event(journal.event("CACHEDROP"))
+    journal.close()
+    later.close("done")
+    assert against_sessions(read_run(journal.directory)).damage is None
+    assert "ends with record 2, and" in (against_sessions(read_run(_cut(home, 2))).damage or "")
+
+
+def test_a_journal_that_knows_more_than_its_session_can_be_gone_on_with(tmp_path: Path) -> None:
+    there = run_directory(_session(tmp_path, INTENT), RUN)
+    journal = RunJournal.reopen(read_run(there))
+    journal.append(RESULT)  # and its agent is killed before the session hears of it
+    journal.close()
+    assert against_sessions(read_run(there)).damage is None
+
+
+def test_a_journal_written_anew_is_not_gone_on_with(tmp_path: Path) -> None:
+    there = run_directory(_session(tmp_path, INTENT, RESULT), RUN)
+    other = run_directory(_session(tmp_path / "other", RESULT, RESULT, RESULT), RUN)
+    (there / "journal.jsonl").write_bytes((other / "journal.jsonl").read_bytes())
+    assert "not the one that the session" in (against_sessions(read_run(there)).damage or "")
+
+
+def test_a_run_whose_session_cannot_be_read_is_judged_by_its_journal_alone(tmp_path: Path) -> None:
+    directory = _session(tmp_path, INTENT, RESULT)
+    (directory / "session.db").unlink()
+    assert against_sessions(read_run(run_directory(directory, RUN))).damage is None
+
+
 def test_a_run_that_is_missing_is_named(tmp_path: Path) -> None:
     directory = _session(tmp_path, ENDED)
     run_directory(directory, RUN).rename(tmp_path / "away")
@@ -118,7 +169,6 @@ def test_a_run_told_by_a_later_session_is_checked_where_it_lies(tmp_path: Path) 
     home = _session(tmp_path, INTENT, ENDED)
     there = run_directory(home, RUN)
     later = recorder(tmp_path)
-    from dba_console.session.runread import read_run
     from dba_console.session.runrecords import check, event_of, first_hash
 
     papers = read_run(there)

@@ -1,0 +1,90 @@
+"""What long queries cost the agent: 40 sessions with statements of 0.94 MB, kept whole by the server.
+
+Each session begins another statement every second, of digits drawn at random: no reading is the one before, and
+compression has little to take hold of.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from bench.console import own_directories, recording_agent
+from bench.figure import Figure
+from dba_console.demo.cluster import Cluster
+from dba_console.session.recording import Recording
+
+SESSIONS = 40
+QUERY_BYTES = 940 << 10
+GOAL_MB = 96.0
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    sessions, seconds = (4, 4.0) if smoke else (SESSIONS, 30.0)
+    settings: dict[str, str | int] = {"track_activity_query_size": "1MB", "max_connections": SESSIONS + 20}
+    with Cluster(settings=settings, durable=False) as cluster, own_directories(), _long_queries(cluster, sessions):
+        with recording_agent(cluster.dsn()) as agent:
+            time.sleep(seconds)
+            peak = _peak_mb(agent.pid)
+        session = Path(agent.session or "")
+        kept = sum(path.stat().st_size for path in session.rglob("*") if path.is_file())
+        samples, silence_s = _answered(session)
+    load = f"{sessions} sessions, a new statement of 0.94 MB in each every second, {seconds:g} s"
+    return [
+        Figure("agent resident at its peak, 40 queries of 0.94 MB", peak, "MB", GOAL_MB, load),
+        Figure("the same: recording, per sample", kept / max(1, samples) / 1024, "kB", 128.0, f"{samples} samples"),
+        Figure("the same: longest time without an answer about sessions", silence_s, "s", 5.0, ""),
+    ]
+
+
+def _peak_mb(pid: int) -> float:
+    """Most memory ever resident, MB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def _answered(session: Path) -> tuple[int, float]:
+    """Samples in the recording, and the longest time in it between two readings of the sessions, or before the end."""
+    recording = Recording.open(session)
+    samples, read, longest_us = 0, recording.first_us, 0
+    try:
+        at: int | None = recording.first_us
+        while at is not None:
+            picture = recording.picture_at(at)
+            sessions = None if picture is None else picture.latest.get("pg.activity")
+            samples += 1
+            longest_us = max(longest_us, at - read)
+            if sessions is not None and sessions.part.status == "ok":
+                read = at
+            at = recording.step(at, +1)
+    finally:
+        recording.close()
+    return samples, longest_us / 1e6
+
+
+@contextmanager
+def _long_queries(cluster: Cluster, sessions: int) -> Iterator[None]:
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        with psycopg.connect(cluster.dsn(application_name="long"), autocommit=True) as connection:
+            drawn = random.Random(number)
+            while not stop.is_set():
+                digits = drawn.randbytes(QUERY_BYTES // 2).hex()
+                connection.pgconn.exec_(f"select pg_sleep(1), '{digits}'".encode())
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(sessions)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(20)

@@ -1,0 +1,153 @@
+"""Queries as long as clients like, and what the configuration leaves of their texts."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.model import Frame
+from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.redact import normalise, redact
+from dba_console.samples.postgres import QUERY_BYTES, WITHHELD, Activity, Sessions
+from tests.background import session
+from tests.cli.console import Console
+from tests.clusters import FreshCluster
+from tests.postgres.probing import PATIENT, probing, reading
+
+S = "Zq7hunter2x"
+MB = 1 << 20
+LIMIT_S = 120.0
+LONG: dict[str, str | int] = {"track_activity_query_size": "1MB", "logging_collector": "off"}
+
+
+def _seen(cluster: Cluster, raw: bytes, options: MonitorOptions = PATIENT, dbname: str = "postgres") -> Activity:
+    """A session as the probe reads it that ran `raw`, byte for byte; the probe is in the database postgres."""
+    with session(cluster, dbname=dbname, name="speaker") as speaker, probing(cluster, options=options) as probe:
+        speaker.pgconn.exec_(raw)
+        sessions: Sessions = reading(probe, "pg.activity")
+        return next(row for row in sessions.rows if row.pid == speaker.info.backend_pid)
+
+
+def test_of_a_long_query_the_beginning_is_read_with_the_length_of_the_whole(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(LONG)
+    raw = f"select {'1 + ' * 200_000} 1".encode()
+    row = _seen(cluster, raw)
+    assert (row.query.encode(), row.query_bytes) == (raw[:QUERY_BYTES], len(raw))
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_only_what_is_longer_is_called_cut(reused_cluster: FreshCluster, longer: int) -> None:
+    raw = b"select 1 --".ljust(QUERY_BYTES + longer, b"x")
+    row = _seen(reused_cluster(LONG), raw)
+    assert (len(row.query), row.query_bytes) == (QUERY_BYTES, len(raw) if longer else None)
+
+
+def test_no_half_character_is_left_where_it_was_cut(reused_cluster: FreshCluster) -> None:
+    row = _seen(reused_cluster(LONG), ("select 1 -- " + "漢" * 2_000).encode())
+    assert row.query == "select 1 -- " + "漢" * ((QUERY_BYTES - 12) // 3)
+
+
+def test_bytes_that_are_no_text_of_our_database_do_not_cost_the_reading(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(LONG)
+    with session(cluster) as other:
+        other.execute("create database bytes template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'")
+        try:
+            row = _seen(cluster, b"select '" + b"\xff\xe6\xbc" * 2_000, dbname="bytes")
+        finally:
+            other.execute("drop database bytes with (force)")
+    assert row.query == f"select '{'*' * 8}'" and row.query_bytes == 6_008
+
+
+def test_a_secret_is_masked_whose_name_stands_in_the_part_that_is_not_read(reused_cluster: FreshCluster) -> None:
+    late = f"select '{S}', {'1, ' * 2_000} 2 as password"
+    row = _seen(reused_cluster(LONG), late.encode())
+    assert S not in row.query and row.query.startswith("select '********', 1, 1,")
+
+
+def test_an_agent_stays_small_and_its_recording_too_beside_long_queries(
+    reused_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    """Twenty texts of 1 MB in each sample; what of them is recorded is a few kB each."""
+    cluster, console = reused_cluster(LONG), Console(tmp_path)
+
+    def all_read(frame: Frame) -> bool:
+        return sum(row.application == "long" and bool(row.query_bytes) for row in frame.sessions.rows) == 20
+
+    with ExitStack() as sessions:
+        for number in range(20):
+            speaker = sessions.enter_context(session(cluster, name="long"))
+            speaker.pgconn.exec_(f"select {number}, {'1 + ' * (MB // 4 - 100)} 1".encode())
+        with console.watching(cluster.dsn()) as agent:
+            frame = agent.until(all_read, "twenty long queries")
+            status = Path(f"/proc/{agent.process.pid}/status").read_text()
+            agent.end()
+    assert all(len(row.query or "") <= QUERY_BYTES for row in frame.sessions.rows)
+    peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    assert peak_kb < 96 << 10
+    (directory,) = console.sessions.iterdir()
+    assert sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) < 2 * MB
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        ("full", "select 'seen', 4711 -- why"),
+        ("normalised", "select ?, ?  "),
+        ("none", WITHHELD),
+    ],
+)
+def test_the_configuration_says_what_of_a_query_leaves_the_agent(
+    cluster: Cluster, tmp_path: Path, texts: str, shown: str
+) -> None:
+    console = Console(tmp_path)
+    console.environment["DBA_CONSOLE_AGENT_QUERY_TEXTS"] = texts
+    with session(cluster, name="speaker") as speaker, console.watching(cluster.dsn()) as agent:
+        speaker.pgconn.exec_(b"select 'seen', 4711 -- why")
+        pid = speaker.info.backend_pid
+        agent.until(lambda frame: any((row.pid, row.query) == (pid, shown) for row in frame.sessions.rows), shown)
+        agent.end()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert texts == "full" or b"4711" not in written
+
+
+def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    console = Console(tmp_path)
+    console.environment["DBA_CONSOLE_AGENT_QUERY_TEXTS"] = "normalized"
+    done = console.run("record", "host=/nowhere", "--for", "1s", timeout=LIMIT_S)
+    assert done.code == 2 and "did you mean normalised?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("select $$a$$, $x$ b $x$, E'c\\'d', U&'e', B'01', x'1f', 'f''g'", "select ?, ?, ?, ?, ?, ?, ?"),
+        ("select 1.5e3, 0x1f, 1_000, .5 from t1 where id = $1", "select ?, ?, ?, .? from t1 where id = $1"),
+        ("select /* a /* b */ 4711 */ 1 -- c\n, \"a 1\"", "select   ?  \n, \"a 1\""),
+        ("select 'cut by the serv", "select ?"),
+        ("select $$cut by the serv", "select ?"),
+        ("select 1 /* cut by the serv", "select ?  "),
+        ("select 'where backslashes escape \\'hidden' || 'x'", "select ? …"),
+    ],
+)  # fmt: skip
+def test_of_a_normalised_statement_no_literal_number_or_comment_is_left(text: str, shown: str) -> None:
+    assert normalise(text) == shown
+
+
+def test_a_literal_after_a_comment_within_a_comment_is_masked() -> None:
+    assert S not in redact(f"/* a /* ' */ ' */ alter role a password '{S}'")
+
+
+def test_of_a_cut_text_the_statement_that_was_whole_keeps_its_literals() -> None:
+    assert redact("select 'seen'; insert into t values ('x', 'y", cut=True) == (
+        "select 'seen'; insert into t values ('********', '********'"
+    )
+
+
+def test_a_session_that_has_run_nothing_is_not_said_to_withhold_something(cluster: Cluster) -> None:
+    with probing(cluster, options=replace(PATIENT, query_texts="none")) as probe:
+        rows = reading(probe, "pg.activity").rows
+    assert {row.query for row in rows if row.backend_type == "checkpointer"} == {""}
