@@ -201,7 +201,10 @@ def _ended(
     course: Course, kind: str, block: Block, number: int, outcome: Outcome, *, who: str | None = None
 ) -> Turn[None]:
     # A program that went on over errors has come to its end, and that is all that is well with it.
-    how = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
+    how: str = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
+    if outcome.again:
+        how = "not finished, goes on"
+    more: dict[str, Any] = {"again": True} if outcome.again else {}
     yield from course.write(
         kind,
         f"{block.id}: {how}, {outcome.text}",
@@ -215,6 +218,7 @@ def _ended(
         evidence=outcome.evidence,
         machine_s=outcome.machine_s,
         **({} if outcome.table is None else {"table": msgspec.to_builtins(outcome.table)}),
+        **more,
     )
 
 
@@ -228,6 +232,9 @@ def settle(course: Course, execution: Execution) -> Turn[None]:
         if seen.holds and not seen.error:
             evidence = f"done: {seen.text or block.done.text}"
             outcome = Outcome(state="ok", text="what it was for is so", evidence=evidence, machine_s=seen.machine_s)
+    if execution.state == "unknown":
+        # What went wrong with this agent alive may go wrong again and again: a person decides.
+        outcome = msgspec.structs.replace(outcome, again=False)
     if outcome.state != "unknown":
         yield from _ended(course, "block.settled", block, execution.number, outcome)
         return

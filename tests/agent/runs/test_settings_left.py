@@ -169,12 +169,39 @@ def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tm
 
 
 def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path) -> None:
-    """Killed after the debts were written and before anything was set."""
+    """Killed after the debts were written and before anything was set: no finding says otherwise, and the run sets it
+    when it goes on, without a person who decides about a failure."""
     die(one, tmp_path, TUNED, "before:block.mark")
     assert one.psql(AUTO) == "0" and len(owed(tmp_path)) == 2
     with agent(one.dsn(), tmp_path) as running:
-        assert "as it was again" in running.watch().event("setting.returned", PATIENCE_S).text
-    assert owed(tmp_path) == []
+        watch = running.watch()
+        assert "as it was again" in watch.event("setting.returned", PATIENCE_S).text
+        cleared(running)
+        assert [event.text for event in watch.events if RULE in event.text or event.details.get("rule") == RULE] == []
+        assert owed(tmp_path) == []
+        operator = Operator.of(running)
+        gone_on_with(operator)
+        operator.answer(operator.question("ack"), "y")
+        work = operator.question()
+        assert (work.kind, one.psql("show maintenance_work_mem")) == ("manual", "77MB")
+        assert any("not finished, goes on" in event.text for event in operator.events)
+        assert operator.walk(answers({"manual": "done", "ack": "y"})).state == "done"
+    assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+
+
+def test_settings_of_which_one_was_set_are_gone_on_with(one: Cluster, tmp_path: Path) -> None:
+    """Killed between the two."""
+    die(one, tmp_path, TUNED, "before:block.mark:set:2")
+    assert one.psql("select count(*) from pg_file_settings where sourcefile like '%auto.conf'") == "1"
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        gone_on_with(operator)
+        operator.answer(operator.question("ack"), "y")
+        assert operator.question().kind == "manual"
+        assert (one.psql("show maintenance_work_mem"), one.psql("show max_wal_size")) == ("77MB", "2GB")
+        operator.control("abort", reason="enough")
+        operator.walk({})
+    assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
 def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_finding(
