@@ -119,6 +119,8 @@ class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Measured after, same names as in Sight where they mean the same."""
     undo: dict[str, Any] | None = None
     """What is needed to take it back; None where that is not possible (any more)."""
+    again: bool = False
+    """Of an act that was settled: it was not begun, or a part of it was done, and doing it again goes on from there."""
 
 
 class Action(Protocol):

@@ -71,16 +71,21 @@ class PutBack:
         link = server(world)
         try:
             owed, damaged = _owed(settings, world, link)
+            used = _used(settings, world, link)
         except OSError as error:
             why = f"what is to be put back cannot be read: {error}"
             return Sight(text=f"{why}.", exact="", refusal=why)
+        if used and not owed:
+            why, runs = _told_used(used), sorted({debt.run for debt in used})
+            hint = f"to have them back now, end it: dba-console runbook resume {runs[0]}, then /abort"
+            return Sight(text=f"{why}.", exact="", refusal=why, hint=hint)
         if damaged and not owed:
             return Sight(text="; ".join(damaged), exact="", refusal="; ".join(damaged), hint="read those files")
         changes = _changes(owed)
         texts = [statement(change.spot, change.value).strip() for change in ordered(changes)]
         reload = any(one.debt.scope == "system" and one.now.state in ("changed", "unread") for one in owed)
         return Sight(
-            text=" ".join(_sentences(owed, link, settings, damaged)),
+            text=" ".join([*_sentences(owed, link, settings, damaged), *([f"{_told_used(used)}."] if used else [])]),
             exact="; ".join([*texts, *(["SELECT pg_reload_conf()"] if reload else [])]) or "nothing is set",
             values={"owed": len(owed), "to_set": len(changes)},
             count=len(owed),
@@ -151,6 +156,19 @@ def _owed(settings: PutBackSettings, world: World, link: ServerLink) -> tuple[li
     else:
         mine = [debt for debt in debts if debt.run == world.run or not under_way(debt)]
     return [Owed(debt, standing(link, debt)) for debt in reversed(mine)], found.damaged
+
+
+def _used(settings: PutBackSettings, world: World, link: ServerLink) -> list[Debt]:
+    """What other runs that are under way have set on this server: it is left to them. Raises OSError."""
+    if settings.of == "run":
+        return []
+    debts = of_server(find(directory_of(world)).debts, link.identity(), world.target_key)
+    return [debt for debt in debts if debt.run != world.run and under_way(debt)]
+
+
+def _told_used(used: Sequence[Debt]) -> str:
+    names, runs = ", ".join(debt.parameter for debt in used), ", ".join(sorted({debt.run for debt in used}))
+    return f"{names} set by run {runs}, which is under way and puts it back itself when it ends"
 
 
 def _changes(owed: Sequence[Owed]) -> list[Change]:

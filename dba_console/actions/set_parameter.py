@@ -116,7 +116,7 @@ class SetParameter:
         if same(spot.parameter, found, old, *kind):
             if settings.temporary:
                 strike_returned(world, link, [spot])
-            return Done(state="failed", text=f"{tell(spot, found)}, as before", values=values)
+            return Done(state="failed", text=f"{tell(spot, found)}, as before", values=values, again=True)
         return Done(state="unknown", text=f"{tell(spot, found)}: neither as before nor as it was to be", values=values)
 
     def undo(self, settings: ParameterSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:

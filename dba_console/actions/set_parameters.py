@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import ServerLink, server
@@ -100,7 +100,10 @@ class SetParameters:
         became = [_found(link, change, old) for change, old in pairs]
         if settings.temporary:
             strike_returned(world, link, [change.spot for change, _ in pairs])
-        return _done(became, pairs)
+        done = _done(became, pairs)
+        left = [one for one in became if one.state == "failed"]
+        again = done.state == "failed" and all(not one.written for one in left)
+        return replace(done, again=again)
 
     def undo(self, settings: ParametersSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         link = server(world)

@@ -96,14 +96,14 @@ class ShrinkFile:
             return Done(state="ok", text=f"{readable(path)} is gone")
         name, status = next(iter(ours.items()))
         if name == path:
-            return Done(state="failed", text=f"{readable(path)} is there as it was: nothing was done")
+            return Done(state="failed", text=f"{readable(path)} is there as it was: nothing was done", again=True)
         if status.st_size == size and settings.stage == "aside":
             return Done(state="ok", text=f"renamed to {readable(name)}", undo=dict(row))
         if status.st_size == size:
-            text = f"renamed to {readable(name)}, nothing was cut: begin again to go on"
-            return Done(state="stopped", text=text, undo=dict(row))
-        text = f"{status.st_size} of {size} bytes of {readable(name)} are left: begin again to go on"
-        return Done(state="stopped", text=text, values={"left_bytes": status.st_size})
+            text = f"renamed to {readable(name)}, nothing was cut yet"
+            return Done(state="stopped", text=text, undo=dict(row), again=True)
+        text = f"{status.st_size} of {size} bytes of {readable(name)} are left"
+        return Done(state="stopped", text=text, values={"left_bytes": status.st_size}, again=True)
 
     def undo(self, settings: ShrinkFileSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         """Gives the file its name back, while nothing of it is cut."""

@@ -28,6 +28,9 @@ FIRST_US = 1_500_000
 """The first tick waits so long for what is on record, as it does for the server."""
 AGAIN_US = 10_000_000
 """A server that did not say how things stand is asked again so soon."""
+HOLD_US = 5_000_000
+"""An agent says nothing of what is on record until it has asked the server, for so long at most: what was never set is
+struck out by then."""
 SLOW_US = 60_000_000
 """A look that takes longer is given up: its disk or its server does not answer."""
 
@@ -63,7 +66,7 @@ class DebtSide:
         self._directory = directory or paths.state_dir() / DEBTS
         self._lane = Lane(PART, clock)
         self._job: Pending[Reading | None] | None = None
-        self._begun_us = self._read_us = self._told_us = 0
+        self._begun_us = self._read_us = self._told_us = self._first_us = 0
         self._reading: Reading | None = None
         self._events: list[Event] = []
         self.strikes = False
@@ -74,7 +77,8 @@ class DebtSide:
 
     def tick(self) -> list[Part]:
         """Look, where it is time to; the part, where it is due or something changed. The first time what is on record
-        is waited for, without asking the server: also a command that looks only once tells of it.
+        is waited for, and what the server says of it where that is connected: also a command that looks only once tells
+        of it.
         """
         now_us = self._clock.mono_us()
         changed = self._take(now_us)
@@ -82,12 +86,26 @@ class DebtSide:
             first = self._begun_us == 0
             self._begin(now_us, asks=not first)
             changed = (first and self._take(now_us, FIRST_US)) or changed
+        if self._unasked(now_us):
+            if self._job is None and self._server.connected:
+                self._begin(now_us, asks=True)
+                changed = self._take(now_us, FIRST_US) or changed
+            if self.strikes and self._unasked(now_us):
+                return []
         reading = self._reading
         if reading is None or not (changed or now_us - self._told_us >= PARTS[PART].every_s * 1_000_000):
             return []
         self._told_us = now_us
         told = DebtsNow(self._clock.wall_us(), reading.debts)
         return [make_part(PART, told, at_us=now_us, note=reading.trouble)]
+
+    def _unasked(self, now_us: int) -> bool:
+        """Whether the server is still to be asked for the first time about something that is on record."""
+        self._first_us = self._first_us or now_us
+        reading = self._reading
+        if reading is None or self._told_us or now_us - self._first_us >= HOLD_US:
+            return False
+        return any(debt.state == "unknown" and not debt.under_way for debt in reading.debts)
 
     def events(self) -> list[Event]:
         """What happened since last asked."""

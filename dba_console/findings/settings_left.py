@@ -34,7 +34,8 @@ def settings_left(s: Situation) -> Iterator[Signal]:
 
     Critical where fsync or full_page_writes is off by it, or was while the server crashed. While the run goes on only
     these two are told, as a remark. Each parameter is told until it has been seen to be as it was, or a person has
-    decided about it; what was put back by hand is noticed within half a minute.
+    decided about it; what was put back by hand is noticed within half a minute. While the server does not answer it is
+    told that this is not known.
     """
     reading = s.picture.now("debts", DebtsNow)
     if reading is None:
@@ -86,6 +87,9 @@ def _going(debts: Sequence[DebtNow]) -> Signal:
 def _words(debts: Sequence[DebtNow], runs: Sequence[str]) -> str:
     """What is wrong, the gravest there is: not as before; written and not in force; in force and not finished."""
     run = f"run {', '.join(runs)}, which is over"
+    if all(debt.state == "unknown" for debt in debts):
+        are = "is" if len(debts) == 1 else "are"
+        return f"Whether {_named(debts)} {are} still set by {run}, is not known: the server has not answered"
     if still := [debt for debt in debts if debt.state not in ("back", "pending", "unread")]:
         return f"{_named(still)} {'is' if len(still) == 1 else 'are'} not as before {run}"
     if pending := [debt for debt in debts if debt.state != "back"]:

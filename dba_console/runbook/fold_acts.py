@@ -39,6 +39,9 @@ def came_to(state: RunState, record: Record) -> None:
     if record.state == "unknown":
         block.status = "unknown"
         return
+    if given.get("again") and not execution.item:
+        block.status = "pending"
+        return
     if record.state != "ok":
         block.status, state.failure = "failed", Failure(record.block, execution.item, acted=True)
         return

@@ -129,6 +129,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     machine_s: float = 0.0
     table: Table | None = None
     """What it did, where that is more than a sentence; shown until something else is looked at, and kept."""
+    again: bool = False
+    """Of an act that was settled: it was not begun, or a part of it was done, and doing it again goes on from there.
+    Where its agent was killed it is looked at, confirmed and done, without a decision of a person about a failure."""
 
 
 class Passed(Struct, frozen=True, kw_only=True):

@@ -214,7 +214,10 @@ def _ended(
     course: Course, kind: str, block: Block, number: int, outcome: Outcome, intent: Record, *, who: str | None = None
 ) -> Turn[None]:
     # A program that went on over errors has come to its end, and that is all that is well with it.
-    how = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
+    how: str = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
+    if outcome.again:
+        how = "not finished, goes on"
+    more: dict[str, Any] = {"again": True} if outcome.again else {}
     yield from course.write(
         kind,
         f"{block.id}: {_of_row(intent.fields)}{how}, {outcome.text}",
@@ -228,6 +231,7 @@ def _ended(
         evidence=outcome.evidence,
         machine_s=outcome.machine_s,
         **({} if outcome.table is None else {"table": msgspec.to_builtins(outcome.table)}),
+        **more,
     )
 
 
@@ -241,6 +245,9 @@ def settle(course: Course, execution: Execution) -> Turn[None]:
         if seen.holds and not seen.error:
             evidence = f"done: {seen.text or block.done.text}"
             outcome = Outcome(state="ok", text="what it was for is so", evidence=evidence, machine_s=seen.machine_s)
+    if execution.state == "unknown":
+        # What went wrong with this agent alive may go wrong again and again: a person decides.
+        outcome = msgspec.structs.replace(outcome, again=False)
     if outcome.state != "unknown":
         yield from _ended(course, "block.settled", block, execution.number, outcome, execution.intent)
         return

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dba_console.actions.shrink.candidate import SUFFIX
+from dba_console.agent.client import ConnectionLost
 from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConnectError
 from dba_console.plans.view import Question
 from dba_console.runbook.library import SHIPPED
 from tests.actions.shrinking import big_file
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator, Says, answers
+from tests.background import wait_until
 from tests.requirements import require_root
 
 TEXT = (SHIPPED / "remove-backup.md").read_text()
@@ -82,6 +87,39 @@ def test_before_the_cut_the_name_is_given_back(running: RunningAgent, tmp_path: 
     assert operator.view.state == "failed"
     assert path.exists()
     assert not path.with_name(path.name + SUFFIX).exists()
+
+
+def test_a_run_killed_in_the_middle_of_the_cut_goes_on_with_it(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody is there to decide about a failure: it is confirmed as at first, and the rest goes."""
+    require_root()
+    path, place = big_file(tmp_path, 96), tmp_path / "agent"
+    place.mkdir()
+    rest = path.with_name(path.name + SUFFIX)
+    with agent(cluster.dsn(), place) as one:
+        operator = Operator.of(one)
+        operator.begin(TEXT, {"file": str(path)})
+        with suppress(ConnectionLost, ConnectError):
+            operator.walk(lambda asked: killed_when_less(asked, one, rest))
+    assert 0 < rest.stat().st_size < 96 << 20
+    with agent(cluster.dsn(), place) as one:
+        operator = Operator.of(one)
+        operator.resume(operator.until(lambda: operator.view is not None, "the interrupted run").run)
+        operator.walk(lambda asked: None if asked.kind == "failed" else WILLING(asked))
+        assert operator.view is not None and operator.view.state == "done", operator.view
+    assert not path.exists() and not rest.exists()
+
+
+def killed_when_less(asked: Question, running: RunningAgent, rest: Path) -> str | None:
+    """Confirms, and has the agent killed once something is cut."""
+    if asked.block.startswith("cut-it/"):
+        whole = rest.stat().st_size
+
+        def kill() -> None:
+            wait_until(lambda: rest.stat().st_size < whole, what="the first cut")
+            running.process.kill()
+
+        threading.Thread(target=kill).start()
+    return WILLING(asked)
 
 
 def test_what_an_earlier_run_left_is_gone_on_with(running: RunningAgent, tmp_path: Path) -> None:

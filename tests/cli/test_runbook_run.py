@@ -165,6 +165,17 @@ def test_a_run_that_was_left_waits_and_is_come_back_to(ground: Ground) -> None:
     assert back.code == 0, back
 
 
+def test_a_run_that_waits_at_a_failure_is_ended_by_who_comes_back_with_answers_and_nobody_to_ask(
+    ground: Ground,
+) -> None:
+    left = ground.runbook("run", ground.book("false"), "--plain", stdin=f"yes\n{ground.target}\ny\n")
+    assert left.code == 130, left
+    back = ground.runbook("resume", "last", "--plain", "--confirm", "measure/check=abort", stdin="")
+    assert back.code == 7, back
+    last = back.out.splitlines()[-1]
+    assert last == "run failed: measure/check: does not hold: ?column? false (nobody could be asked what to do)"
+
+
 def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
     command = ground.console.command("runbook", "run", ground.book(), "--plain", "--dsn", ground.dsn)
     with subprocess.Popen(

@@ -254,6 +254,8 @@ class Acts:
     def _settle(self, wanted: Settle) -> Outcome:
         block = wanted.block
         if block.kind == "action":
+            if wanted.intent.fields.get("item"):
+                return Outcome(state="unknown", text="how taking it back ended is not on record")
             acting, settings = self._action(block)
             world = self._world(block, acting, wanted.execution)
             shown = _sight(wanted.intent.fields) or Sight(text="", exact="")
@@ -362,10 +364,10 @@ _WRITES = re.compile(
 def _never_marked(block: Block) -> Outcome:
     """No transaction id is on record, and it is recorded before COMMIT is sent."""
     if not block.transaction:
-        return Outcome(state="failed", text="it was never sent", evidence="no mark of it is on record")
+        return Outcome(state="failed", text="it was never sent", evidence="no mark of it is on record", again=True)
     if _WRITES.match(block.body):
         evidence = "no transaction id is on record, and one is recorded before COMMIT"
-        return Outcome(state="failed", text="nothing was committed", evidence=evidence)
+        return Outcome(state="failed", text="nothing was committed", evidence=evidence, again=True)
     text = "it committed nothing; what the functions it calls did outside of its transaction is not known"
     return Outcome(state="unknown", text=text)
 
@@ -390,7 +392,7 @@ def _sight(fields: Mapping[str, Any]) -> Sight | None:
 def _outcome(done: Done) -> Outcome:
     state = done.state if done.state in ("ok", "failed", "stopped", "unknown") else "unknown"
     # The line above holds the state to the four an Outcome knows, which a type checker does not see.
-    return Outcome(state=state, text=done.text, values=plain(done.values), undo=done.undo)  # type: ignore[arg-type]
+    return Outcome(state=state, text=done.text, values=plain(done.values), undo=done.undo, again=done.again)  # type: ignore[arg-type]
 
 
 def _told(error: BaseException) -> str:

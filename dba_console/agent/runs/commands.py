@@ -111,7 +111,8 @@ class Attendance:
         except OSError as error:
             return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
         if standing is None:
-            return Outcome(state="failed", text="it was never started", evidence="no keeper ever wrote of it")
+            evidence = "no keeper ever wrote of it"
+            return Outcome(state="failed", text="it was never started", evidence=evidence, again=True)
         return self.attend()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from dba_console.actions.link import ServerLink
 from dba_console.actions.registry import ACTIONS
 from dba_console.agent.protocol import RunBegin
 from dba_console.errors import PermissionDenied, Refused, RunbookError, SessionError, Unsupported, UsageError
-from dba_console.plans.plan import Block, Plan
+from dba_console.plans.plan import ACTS, Block, Plan
 from dba_console.records import from_json
 from dba_console.runbook.adhoc import signal_plan
 from dba_console.runbook.compile import compile_text
@@ -25,6 +25,7 @@ from dba_console.session.runread import RunPapers
 
 ADHOC = "signal-backend"
 """The one action a screen may ask for without a document."""
+PUT_BACK = "put-back"
 SERVER_NEEDS = ("server", "superuser")
 _PREDEFINED = re.compile(
     r"pg_(monitor|read_|write_|signal_|stat_|execute_|use_|create_|checkpoint$|maintain$|database_owner$).*"
@@ -76,6 +77,13 @@ def order_again(papers: RunPapers, given: dict[str, str]) -> Order:
             )
     mode: Literal["run", "rehearse"] = "rehearse" if papers.about.mode == "rehearse" else "run"
     return Order(plan, papers.text, papers.about.source, known, _secret(plan), mode)
+
+
+def refuse_beside(plan: Plan, beside: str) -> None:
+    """Raises Refused where a run is under way, and this one does more than put settings back: that is never put off."""
+    acts = [block for _, block in plan.blocks() if block.kind in ACTS]
+    if beside and not (acts and all(block.action == PUT_BACK for block in acts)):
+        raise Refused(f"a run is under way: {beside}", hint="one at a time: attach to it, or wait for its end")
 
 
 def adhoc_plan(data: bytes) -> Plan:

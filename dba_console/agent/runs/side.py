@@ -64,10 +64,11 @@ class RunSide:
         self._sessions, self._session, self._frame, self._here = sessions, session, frame, here
         self._emit, self._put_lines, self._each = emit, put_lines, each
         self._people: dict[Peer, Person] = {}
-        self._current: UnderWay | None = None
+        self._runs: list[UnderWay] = []
+        """Those under way, and the last that ended. More than one only where the others put settings back."""
         self._unfinished: dict[str, Unfinished] = {}
-        self._next: Callable[[], None] | None = None
-        """What comes once the run there is has been given up."""
+        self._next: tuple[UnderWay, Callable[[], None]] | None = None
+        """A run that is being given up, and what comes after it."""
         self._lock = threading.Lock()
         self._searched = False
         self._early: list[tuple[Peer, RunResume]] = []
@@ -78,7 +79,7 @@ class RunSide:
     @property
     def busy(self) -> bool:
         """A run is under way, or a command of one: the agent does not end for want of consoles."""
-        return (self._current is not None and self._current.alive) or self._attended > 0
+        return any(one.alive for one in self._runs) or self._attended > 0
 
     def look_for_unfinished(self) -> None:
         """See what an agent before this one left, in a thread of its own: the disk may take its time."""
@@ -86,9 +87,8 @@ class RunSide:
 
     def open_runs(self) -> list[OpenRun]:
         """For a console that attaches."""
-        current = self._current.open_run() if self._current is not None else None
-        left = [one.open_run() for one in list(self._unfinished.values())]
-        return [*([current] if current is not None else []), *left]
+        current = [told for one in self._runs if (told := one.open_run()) is not None]
+        return [*current, *(one.open_run() for one in list(self._unfinished.values()))]
 
     def welcome(self, peer: Peer) -> list[bytes]:
         """What a console that attaches starts with."""
@@ -97,14 +97,12 @@ class RunSide:
         if peer.greeting is None or peer.greeting.role != "console":
             return []
         words = [pack(RunViewMessage(view=one.view)) for one in list(self._unfinished.values())]
-        if self._current is not None and self._current.shown is not None:
-            # One that has ended too: whoever lost the line in its middle learns how.
-            words.append(self._word(peer, self._current))
-        return words
+        # One that has ended too: whoever lost the line in its middle learns how.
+        return [*words, *(self._word(peer, one) for one in self._runs if one.shown is not None)]
 
     def left(self, peer: Peer) -> None:
-        if self._current is not None:
-            self._current.left(peer)
+        for one in self._runs:
+            one.left(peer)
         self._people.pop(peer, None)
 
     def request(self, peer: Peer, message: Message) -> bool:
@@ -114,43 +112,40 @@ class RunSide:
         elif isinstance(message, RunResume):
             self._resume(peer, message)
         elif isinstance(message, RunAnswer | RunControl | RunWatch):
-            self._of_current(peer, message)
+            self._of_one(peer, message)
         else:
             return False
         return True
 
     def close(self) -> None:
         """The agent ends. Commands go on with their keepers; the run is left to the next agent."""
-        if self._current is not None:
-            self._current.leave()
+        for one in self._runs:
+            one.leave()
 
     # -- beginning -----------------------------------------------------------------------------------------------
 
     def _begin(self, peer: Peer, asked: RunBegin) -> None:
-        if (refused := self._taken("")) is not None:
-            if self._current is not None and self._current.give_up(peer, self._people[peer]):
-                self._next = lambda: self._each(lambda one: self._begin(one, asked) if one is peer else None)
-            else:
-                self.refuse(peer, refused)
+        taken = self._taken()
+        if taken is not None and taken.give_up(peer, self._people[peer]):
+            follows = lambda: self._each(lambda one: self._begin(one, asked) if one is peer else None)  # noqa: E731
+            self._next = (taken, follows)
             return
         from dba_console.agent.runs.making import beginning
 
         person, around = self._people[peer], self._surroundings()
-        self._start(beginning(asked, person.name, around, self._put_lines), peer, person, around, "")
+        make = beginning(asked, person.name, around, self._put_lines, _name(taken))
+        self._start(make, peer, person, around, "", beside=taken is not None)
 
     def _resume(self, peer: Peer, asked: RunResume) -> None:
         with self._lock:
             if not self._searched and asked.run not in self._unfinished:
                 self._early.append((peer, asked))
                 return
-        refused = self._taken(asked.run)
+        taken = self._taken()
         known = self._unfinished.get(asked.run)
-        if refused is None and known is None:
+        if known is None:
             text = f"there is no interrupted run {asked.run!r} of {self._target.name}"
-            refused = RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=asked.run)
-        if refused is not None or known is None:
-            if refused is not None:
-                self.refuse(peer, refused)
+            self.refuse(peer, RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=asked.run))
             return
         from dba_console.agent.runs.making import going_on
 
@@ -159,27 +154,21 @@ class RunSide:
         def made() -> None:
             self._unfinished.pop(asked.run, None)
 
-        make = going_on(known.directory, asked, person.name, around, self._put_lines, made)
-        self._start(make, peer, person, around, asked.run)
+        make = going_on(known.directory, asked, person.name, around, self._put_lines, made, _name(taken))
+        self._start(make, peer, person, around, asked.run, beside=taken is not None)
 
-    def _taken(self, reply_to: str) -> RunRefused | None:
-        """Why no run can begin now: there is one already."""
-        current = self._current
-        if current is None or not current.alive:
-            return None
-        name = f"{current.shown.title} ({current.run})" if current.shown is not None else "another"
-        return RunRefused(
-            text=f"a run is under way: {name}, driven by {current.person.name}",
-            hint="one at a time: attach to it, or wait for its end",
-            code=int(ExitCode.REFUSED),
-            reply_to=reply_to,
-        )
+    def _taken(self) -> UnderWay | None:
+        """The run beside which only one that puts settings back may begin."""
+        return next((one for one in self._runs if one.alive and not one.beside), None)
 
-    def _start(self, make: Make, peer: Peer, person: Person, around: Surroundings, reply_to: str) -> None:
+    def _start(
+        self, make: Make, peer: Peer, person: Person, around: Surroundings, reply_to: str, *, beside: bool
+    ) -> None:
         from dba_console.agent.runs.under_way import UnderWay
 
-        self._current = UnderWay(make, peer, person, around, self, self._sessions, reply_to)
-        self._current.start()
+        made = UnderWay(make, peer, person, around, self, self._sessions, reply_to, beside=beside)
+        self._runs = [*(one for one in self._runs if one.alive), made]
+        made.start()
 
     def _surroundings(self) -> Surroundings:
         from dba_console.agent.runs.surroundings import Surroundings
@@ -189,11 +178,12 @@ class RunSide:
             here=self._here, emit=self._emit,
         )  # fmt: skip
 
-    # -- the run there is ----------------------------------------------------------------------------------------
+    # -- a run under way -----------------------------------------------------------------------------------------
 
-    def _of_current(self, peer: Peer, message: RunAnswer | RunControl | RunWatch) -> None:
-        current, person = self._current, self._people[peer]
-        if current is None or current.shown is None or current.run != message.run:
+    def _of_one(self, peer: Peer, message: RunAnswer | RunControl | RunWatch) -> None:
+        person = self._people[peer]
+        current = next((one for one in self._runs if one.shown is not None and one.run == message.run), None)
+        if current is None:
             text = f"no run {message.run!r} is under way"
             if message.run in self._unfinished:
                 text = f"the run {message.run} is interrupted; `dba-console runbook resume` goes on with it"
@@ -256,8 +246,8 @@ class RunSide:
             from dba_console.agent.runs.unfinished import Unfinished
 
             self._unfinished[conduct.run] = Unfinished(conduct.directory, under_way.shown, ())
-        follows, self._next = self._next, None
-        if follows is not None:
+        if self._next is not None and self._next[0] is under_way:
+            (_, follows), self._next = self._next, None
             follows()
 
     # -- what was left -------------------------------------------------------------------------------------------
@@ -306,6 +296,14 @@ class RunSide:
 
 def _watches(peer: Peer) -> bool:
     return peer.greeting is not None and peer.greeting.role == "console"
+
+
+def _name(taken: UnderWay | None) -> str:
+    """A run as who asks for another one is told of it; empty where there is none."""
+    if taken is None:
+        return ""
+    name = f"{taken.shown.title} ({taken.run})" if taken.shown is not None else "another"
+    return f"{name}, driven by {taken.person.name}"
 
 
 def _driven(shown: RunView, current: UnderWay) -> RunView:

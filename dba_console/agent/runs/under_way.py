@@ -60,10 +60,12 @@ class UnderWay:
 
     def __init__(
         self, make: Make, peer: Peer, person: Person, around: Surroundings, telling: Telling, sessions: Path,
-        reply_to: str,
+        reply_to: str, *, beside: bool = False,
     ) -> None:  # fmt: skip
         self._make, self._around, self._telling, self._sessions = make, around, telling, sessions
         self._reply_to = reply_to
+        self.beside = beside
+        """Begun while another one was under way: it puts settings back, or is refused once its document is read."""
         self.driver: Peer | None = peer
         self.person = person
         """Who drives, or did last."""

@@ -80,6 +80,8 @@ class Party:
         """Why this client ended the run; the exit code that stands for it."""
         self._answers, self._asks, self._every = answers, asks, every
         self._others = frozenset(others)
+        self._came = bool(run)
+        """It was there before this client."""
         self._may_answer = False
         self._yours = False
         self._answered = 0
@@ -134,13 +136,16 @@ class Party:
         if view.run != self.run:
             return []
         before, self.view = self.view, view
+        could_answer = self._may_answer
         self._may_answer, self._yours = message.may_answer, message.yours
         out: list[Out] = [Tell(change) for change in changes(before, view) if self._is_due(change, at_us)]
         if before is None:
             out[1:1] = [Tell(record(event)) for event in self._early if event.details["run"] == self.run]
             self._early.clear()
         asked = view.question
-        if asked is not None and (before is None or before.question != asked):
+        # The view a console is welcomed with comes before it drives: what it asks is for us only once it is ours.
+        may_now = self._may_answer and not could_answer and asked is not None and asked.id != self._answered
+        if asked is not None and (before is None or before.question != asked or may_now):
             out += self._asked(asked, message.why_not)
         if over(view):
             out.append(Leave(self._end_code(view)))
@@ -165,6 +170,8 @@ class Party:
         if not self._may_answer:
             # The second of two people is somebody else, at another console: that is waited for.
             who = self.view.driver if self.view is not None else ""
+            if self._came and not self._asks and asked.kind != "second":
+                return self._take_or_leave(who)
             other = (
                 "a second person answers this" if asked.kind == "second" else f"{who or 'another console'} answers it"
             )
@@ -181,6 +188,12 @@ class Party:
         if self._asks:
             return []
         return self._give_up(missing(asked))
+
+    def _take_or_leave(self, who: str) -> list[Out]:
+        """Come back with answers given beforehand: drive what nobody drives, and wait for no other console."""
+        if not who:
+            return [Send(RunControl(run=self.run, verb="take"))]
+        return [_word(f"{who} drives this run and answers it"), *self._farewell(), Leave(ExitCode.INTERRUPTED)]
 
     def _answer(self, question: Question, text: str) -> Out:
         self._answered = question.id

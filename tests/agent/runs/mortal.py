@@ -1,7 +1,8 @@
 """An agent that kills itself at a record of a run's journal: `python -m tests.agent.runs.mortal record DSN`.
 
 DIES in the environment says when: `after:block.mark`, once the first record of that kind that this process writes is on
-the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that of the step `look`.
+the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that of the step `look`;
+`before:block.mark:set:2`, at the second of the step `set`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"
 _append = RunJournal.append
+_seen: list[Record] = []
 
 
 def append(self: RunJournal, record: Record) -> Record:
     """As the journal's own, but for the end of it all."""
-    when, kind, *step = os.environ[DIES].split(":")
-    due = record.kind == kind and step in ([], [record.step])
+    when, kind, *more = os.environ[DIES].split(":")
+    due = record.kind == kind and more[:1] in ([], [record.step])
+    if due and len(more) > 1:
+        _seen.append(record)
+        due = len(_seen) == int(more[1])
     if due and when == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     written = _append(self, record)

@@ -155,6 +155,8 @@ class Operator:
         """One message, or none in that time."""
         message = self.client.receive(timeout_s)
         if isinstance(message, RunViewMessage):
+            if self.yours and not message.yours and self.view is not None and message.view.run != self.view.run:
+                return  # of a run beside the one this console drives
             self.view, self.yours = message.view, message.yours
             self.may_answer, self.why_not = message.may_answer, message.why_not
         elif isinstance(message, RunLines):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import ConnectionLost
+from dba_console.agent.protocol import RunBegin
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError
 from dba_console.frames.model import Finding, Frame
@@ -19,7 +20,7 @@ from tests.actions.owing import as_before
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import book
 from tests.agent.runs.mortal import DIES
-from tests.agent.runs.operator import PATIENCE_S, WILLING, Operator
+from tests.agent.runs.operator import PATIENCE_S, WILLING, Operator, answers
 from tests.clusters import binaries_of
 
 MORTAL = "tests.agent.runs.mortal"
@@ -60,6 +61,7 @@ settings = { fsync = "off", full_page_writes = "off" }
 """
     + _HOLD,
 )
+WAITS = book("waits", "## Wait\n" + _HOLD.partition("## Load")[2].partition("## Put back")[0])
 BY_LETTER = UNSAFE.replace('type:"lose everything"', "ack")
 PUT_BACK = (SHIPPED / "put-back.md").read_text()
 AUTO = "select count(*) from pg_file_settings where sourcefile like '%auto.conf'"
@@ -167,12 +169,39 @@ def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tm
 
 
 def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path) -> None:
-    """Killed after the debts were written and before anything was set."""
+    """Killed after the debts were written and before anything was set: no finding says otherwise, and the run sets it
+    when it goes on, without a person who decides about a failure."""
     die(one, tmp_path, TUNED, "before:block.mark")
     assert one.psql(AUTO) == "0" and len(owed(tmp_path)) == 2
     with agent(one.dsn(), tmp_path) as running:
-        assert "as it was again" in running.watch().event("setting.returned", PATIENCE_S).text
-    assert owed(tmp_path) == []
+        watch = running.watch()
+        assert "as it was again" in watch.event("setting.returned", PATIENCE_S).text
+        cleared(running)
+        assert [event.text for event in watch.events if RULE in event.text or event.details.get("rule") == RULE] == []
+        assert owed(tmp_path) == []
+        operator = Operator.of(running)
+        gone_on_with(operator)
+        operator.answer(operator.question("ack"), "y")
+        work = operator.question()
+        assert (work.kind, one.psql("show maintenance_work_mem")) == ("manual", "77MB")
+        assert any("not finished, goes on" in event.text for event in operator.events)
+        assert operator.walk(answers({"manual": "done", "ack": "y"})).state == "done"
+    assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+
+
+def test_settings_of_which_one_was_set_are_gone_on_with(one: Cluster, tmp_path: Path) -> None:
+    """Killed between the two."""
+    die(one, tmp_path, TUNED, "before:block.mark:set:2")
+    assert one.psql("select count(*) from pg_file_settings where sourcefile like '%auto.conf'") == "1"
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        gone_on_with(operator)
+        operator.answer(operator.question("ack"), "y")
+        assert operator.question().kind == "manual"
+        assert (one.psql("show maintenance_work_mem"), one.psql("show max_wal_size")) == ("77MB", "2GB")
+        operator.control("abort", reason="enough")
+        operator.walk({})
+    assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
 def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_finding(
@@ -234,3 +263,49 @@ def test_settings_whose_putting_back_was_killed_are_put_back_when_the_run_goes_o
             gone_on_with(operator)
             assert operator.walk({}).ending.startswith("run aborted: enough"), dies
             assert one.psql(AUTO) == "0" and one.psql("show maintenance_work_mem") == "64MB" and owed(tmp_path) == []
+
+
+def test_settings_are_put_back_beside_a_run_that_waits_for_an_answer_and_nothing_else_is(
+    one: Cluster, tmp_path: Path
+) -> None:
+    """A run waits in a terminal that was closed; an earlier one has left its settings."""
+    die(one, tmp_path, TUNED, "before:block.result")
+    assert one.psql("show maintenance_work_mem") == "77MB"
+    with agent(one.dsn(), tmp_path) as running:
+        closed = Operator.attach(running.socket())
+        closed.begin(WAITS)
+        closed.answer(closed.question("start"), "yes")
+        waiting = closed.question("manual")
+        closed.close()
+        put_back(running)
+        assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+        other = Operator.of(running)
+        other.client.send(RunBegin(text=WAITS, source="test.md"))
+        refused = other.refusal()
+        assert (refused.code, refused.hint) == (8, "one at a time: attach to it, or wait for its end")
+        assert refused.text.startswith("a run is under way: Waits (")
+        back = Operator.of(running)
+        [under_way] = [one for one in back.runs if one.runbook == "waits"]
+        back.watch(under_way.run)
+        back.until(lambda: back.yours, "the run driven from here")
+        assert back.question("manual") == waiting, "the run waits as before"
+        back.answer(waiting, "done")
+        assert back.walk(WILLING).state == "done"
+
+
+def test_what_a_run_under_way_has_set_is_left_to_it_and_that_is_said(one: Cluster, tmp_path: Path) -> None:
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        at_work(operator)
+        assert operator.view is not None
+        other = Operator.of(running)
+        other.begin(PUT_BACK)
+        assert other.walk(answers({"start": "yes", "failed": "abort"})).state == "failed"
+        assert other.view is not None and other.view.run != operator.view.run
+        [told] = [event.text for event in other.events if event.kind == "block.seen" and "refused" in event.text]
+        assert f"set by run {operator.view.run}, which is under way and puts it back itself when it ends" in told
+        assert f"dba-console runbook resume {operator.view.run}, then /abort" in told
+        assert one.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
+        operator.control("abort", reason="enough")
+        operator.walk({})
+        assert one.psql(AUTO) == "0" and owed(tmp_path) == []

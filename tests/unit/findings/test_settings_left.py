@@ -72,6 +72,11 @@ def test_a_crash_meanwhile_is_told_where_it_can_be(state: str, trust: str, sever
     assert ("trusted" in row.text) == (trust == "untrusted")
 
 
+def test_where_the_server_has_not_answered_nothing_is_said_of_what_is_set() -> None:
+    [row] = judged(structs.replace(MEMORY, state="unknown", found=None))
+    assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1, which is over, is not known")
+
+
 def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:
     [row] = judged(structs.replace(MEMORY, new="host=db1 password=s3cret", found="host=db1 password=s3cret"))
     assert "s3cret" not in row.text + str(row.evidence)

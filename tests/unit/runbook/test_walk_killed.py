@@ -241,3 +241,20 @@ def test_a_confirmation_that_covers_an_act_is_asked_for_again() -> None:
     assert ending.state == "done"
     assert [asked.kind for asked in here.asked] == ["start", "yes", "yes"]
     assert here.looked == [("a/check", "check")] * 2
+
+
+def test_an_act_that_was_not_finished_is_confirmed_and_done_again_without_a_decision() -> None:
+    plan = plan_of(step("a", block("a/change", "change", confirm=Confirmation(level="yes"))))
+    _, _, whole = run(plan)
+    intent = next(place for place, one in enumerate(whole.records) if one.kind == "block.intent")
+    world = World(settles={"a/change": [Outcome(state="stopped", text="half of it is left", again=True)]})
+    world.kill_after = intent + 1
+    with pytest.raises(Killed):
+        drive(plan, begin(plan, world), world)
+    ending, state = resume(plan, world)
+    assert ending.state == "done" and world.done == [("a/change", 2)]
+    assert [one.kind for one in world.asked] == ["start", "yes", "yes"] and state.deviations == []
+    lost = [Outcome(state="unknown", text="the connection broke")]
+    world = World(outcomes={"a/change": lost}, settles={"a/change": [Outcome(state="failed", text="", again=True)]})
+    _, state, world = run(plan, world)
+    assert "failed" in [one.kind for one in world.asked], "with the agent alive a person decides, else it never ends"

@@ -281,6 +281,30 @@ def test_the_second_person_is_waited_for() -> None:
     assert (sent(outs), left(outs)) == ([], [])
 
 
+def come_back(*confirmed: tuple[str, str]) -> Party:
+    return Party(Answers(confirmed), asks=False, run=DROP.run)
+
+
+def test_who_comes_back_with_answers_takes_a_run_that_nobody_drives_and_does_not_wait_for_ever() -> None:
+    """The first view is the one a console is welcomed with, before it drives anything; it asks the same."""
+    party = come_back(("drop", "db2"))
+    free = structs.replace(DROP, driver="")
+    assert sent(party.hear(said(free, TYPED, yours=False))) == [RunControl(run=DROP.run, verb="take")]
+    assert sent(party.hear(said(DROP, TYPED))) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert sent(party.hear(said(DROP, TYPED))) == [], "once"
+    party = come_back(("watch", "abort"))
+    failed = structs.replace(WAIT, driver="", run=DROP.run)
+    party.hear(said(failed, FAILED, yours=False))
+    outs = party.hear(said(failed, FAILED))
+    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+
+
+def test_who_comes_back_with_answers_leaves_a_run_that_another_console_drives() -> None:
+    outs = come_back(("drop", "db2")).hear(said(structs.replace(DROP, driver="eve"), TYPED, yours=False))
+    assert (sent(outs), left(outs)) == ([], [130])
+    assert "eve drives this run" in words(outs) and "goes on" in words(outs)
+
+
 # What is told
 
 
