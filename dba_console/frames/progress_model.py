@@ -95,7 +95,8 @@ class ProgressRow(Struct, kw_only=True):
     query: str | None = None
     # What follows is known of dumps and restores alone, as far as their programs run on this host.
     scope: str = "phase"
-    """phase, whole: of what pct is the share and eta_s the end. With `whole`, done and total are of the whole too."""
+    """phase, file, whole: of what pct is the share and eta_s the end; `file`: of the file it reads, after which indexes
+    and keys may follow. With `whole`, done and total are of the whole too."""
     eta_grade: str = "unknown"
     """measured, estimated, history (it rests on runs before), unknown."""
     late_s: float | None = None
