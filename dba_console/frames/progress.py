@@ -163,7 +163,7 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         return shown
     copies = [row for row in mine if row.kind == "copy"]
     busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
-    started = _job_start(job, past)
+    started, now = _job_start(job, past), None
     made = ProgressRow(
         kind=job.kind,
         pid=leader.pid,
@@ -185,26 +185,31 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         rates = [_rate(f"{phase_key(row, _query_start(row.pid, facts))}.done", facts) for row in copies]
         made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
     if job.owner is not None:
-        fill_row(made, known.jobs[job.owner], known.age_s)
+        now = known.jobs[job.owner]
+        fill_row(made, now, known.age_s)
     elif known.trouble is not None:
         made.unknown = [known.trouble]
-    _compare(made, (job.kind, leader.database, leader.user), past)
+    _compare(made, (job.kind, leader.database, leader.user), past, now)
     return made
 
 
 def _lone_row(job: JobNow, known: Known, facts: Facts) -> ProgressRow:
     """The row of a program that has no session now."""
     made = bare_row(job, known.age_s)
-    _compare(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs))
+    _compare(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs), job)
     return made
 
 
-def _compare(row: ProgressRow, key: JobKey, past: Jobs | None) -> None:
-    """Beside the runs before it."""
+def _compare(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
+    """Beside the runs before it; of a restore beside those of the same database, whatever it was restored into."""
     before = None if past is None else past.before(key)
-    if before is None or before.usual_s is None:
+    if now is not None and now.source is not None:
+        row.source, row.usual_s, row.usual_runs = now.source, now.usual_s, now.usual_runs
+    elif before is not None:
+        row.usual_s, row.usual_runs = before.usual_s, before.runs
+    if row.usual_s is None:
+        row.usual_runs = None
         return
-    row.usual_s, row.usual_runs = before.usual_s, before.runs
     if row.elapsed_s is not None and row.elapsed_s >= LATE * row.usual_s:
         row.late_s = row.elapsed_s - row.usual_s
 

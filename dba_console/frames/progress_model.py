@@ -103,6 +103,8 @@ class ProgressRow(Struct, kw_only=True):
     """How far it is beyond its usual duration; None where that is not known or it is not."""
     usual_runs: int | None = None
     """Runs that usual_s is the median of."""
+    source: str | None = None
+    """Of a restore: the database its archive was made of; usual_s is then of restores of that one."""
     process: int | None = None
     """The program's process on this host; pid is a backend of the server."""
     backends: list[int] = []

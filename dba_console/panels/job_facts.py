@@ -114,7 +114,8 @@ def _what(row: ProgressRow) -> Line:
 def _since(row: ProgressRow) -> Line:
     facts = [said(moment_of(row.started)), fact("for", human_duration(row.elapsed_s))]
     if row.usual_s is not None and row.late_s is None:
-        runs = f" ({row.usual_runs} runs)" if row.usual_runs else ""
+        of = "runs" if row.source is None else f"restores of {name_of(row.source, 64)}"
+        runs = f" ({row.usual_runs} {of})" if row.usual_runs else ""
         facts.append(fact("usual", human_duration(row.usual_s) + runs))
     if row.run:
         facts.append(fact("begun by run", name_of(row.run, 60)))

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from dba_console.agent.jobs.history import KeptJob
 from dba_console.agent.jobs.runs import counted
 from dba_console.agent.jobs.store import load, save
 from dba_console.demo.cluster import Cluster
@@ -258,6 +259,29 @@ def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_t
     ((cut, whole),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
     assert cut.whole is None and 0 < (cut.reached or 0) < 0.5
     assert counted([cut, whole]) == [whole]
+
+
+def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(ground: Ground, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json"
+    with eyes(ground.cluster) as watched:
+        with ground.held(restored(ground, target := fresh(ground), "shop.d"), 1, target):
+            watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "a restore")
+        watched.until_idle()
+    kept = load(path)
+    assert kept is not None
+    ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
+    assert run.source == "shop"
+    night = structs.replace(run, seconds=100.0, whole=True)
+    nights = [structs.replace(night, started_us=run.started_us - days * 86_400_000_000) for days in (3, 2, 1)]
+    kept.jobs = [KeptJob("pg_restore", f"test_{night.started_us}", "postgres", 0, [night]) for night in nights]
+    save(path, kept)
+    with eyes(ground.cluster) as watched:
+        target = fresh(ground)
+        with ground.held(restored(ground, target, "shop.d"), 1, target):
+            job = watched.until(lambda job: job.usual_s is not None, "its usual time")
+            (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
+    assert (job.source, job.usual_s, job.usual_runs) == ("shop", 100.0, 3)
+    assert (row.source, row.usual_s, row.usual_runs) == ("shop", 100.0, 3)
 
 
 def test_what_a_job_is_told_of_holds_no_password(ground: Ground) -> None:

@@ -132,7 +132,7 @@ class JobSide:
             here=locality is not None and locality.local is True,
             wall_us=self._clock.wall_us(),
             mono_us=self._clock.mono_us(),
-            runs={key: tuple(self._history.runs(key)) for key in self._running()},
+            runs=self._history.runs({kind for kind, _, _ in self._running()}),
             shares=(*self._left, *self._shares),
         )
 
@@ -162,7 +162,8 @@ class JobSide:
         told = None if one.owner is None else self._told.pop(one.owner, None)
         if told is not None and one.seconds is not None:
             told = within(told, one.seconds)
-        self._events.append(ended_event(one, self._history.usual_s(one.key), wall_us, mono_us, told))
+        usual_s = self._history.usual_s(one.key, None if told is None else told.source)
+        self._events.append(ended_event(one, usual_s, wall_us, mono_us, told))
         if one.seconds is not None:
             self._history.ended(one.key, one.seconds, one.last_us, wall_us, mono_us, told)
 
