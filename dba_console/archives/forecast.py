@@ -32,6 +32,8 @@ _FOLLOWED = 400
 """Objects that are played forward one by one; the lighter rest is a sum."""
 _OVERDUE = 0.05
 """Of what it has taken so far, what an object is given that took longer than was to be expected."""
+_OF_VIEWS = "INDEX of a materialized view"
+"""Which has no data in the archive, so nothing tells how large its index becomes."""
 _EVEN = 0.1
 """Of the time passed since the start, over which a foretold end is smoothed."""
 
@@ -120,7 +122,7 @@ def forecast(
     elapsed = 0.0 if ledger.began_us is None else max(0.0, (now_us - ledger.began_us) / 1e6)
     seconds, why = _seconds(ledger, left, jobs)
     if seconds is None:
-        return _without_work(sums, elapsed, before, memory, why)
+        return _without_work(sums, elapsed, before, memory, left, jobs, why)
     early, late = _doubt(left, seconds, jobs)
     eta = _smoothed(seconds, elapsed, now_us, memory)
     reason = _reason(seconds, elapsed, max(late - seconds, seconds - early), shown=memory.shown)
@@ -206,7 +208,7 @@ def _under_way(item: Item, rates: Rates, now_us: int, left: _Left, others: tuple
     if share is not None and share >= SHARE_KNOWN and item.started_us is not None:
         cost = sure(max(elapsed * (1 - share) / share, 0.01 * elapsed), "measured")
     elif cost is None:
-        left.miss(entry.desc)
+        left.miss(entry.desc if entry.weight is not None else _OF_VIEWS)
         return
     elif share is not None:
         still = 1 - share
@@ -256,7 +258,8 @@ def _seconds(ledger: Ledger, left: _Left, jobs: int) -> tuple[float | None, str]
     if not ledger.items():
         return None, "which objects there are is not known"
     heavy = [sums for desc, sums in ledger.classes.items() if desc in OF_PHASE]
-    if sum(sums.weight for sums in heavy) <= 0 or any(sums.unweighed for sums in heavy):
+    data = [sums for desc, sums in ledger.classes.items() if OF_PHASE.get(desc) == "data"]
+    if sum(sums.weight for sums in heavy) <= 0 or any(sums.unweighed for sums in data):
         return None, "how large its objects are is not known"
     if any(desc in OF_PHASE for desc in left.unknown):
         return None, "nothing is finished yet that the rest could be measured by"
@@ -301,11 +304,17 @@ def _reason(seconds: float, elapsed: float, doubt: float, *, shown: bool) -> str
 
 
 def _without_work(
-    sums: tuple[PhaseSum, ...], elapsed: float, before: PhasesBefore | None, memory: Memory, why: str
+    sums: tuple[PhaseSum, ...],
+    elapsed: float,
+    before: PhasesBefore | None,
+    memory: Memory,
+    left: _Left,
+    jobs: int,
+    why: str,
 ) -> Forecast:
-    """By the clock of the run before, where the objects say nothing; otherwise nothing."""
+    """By the clock of the run before, where the objects say nothing of the whole; otherwise of the phase alone."""
     eta = before.wall_s - elapsed if before is not None else None
-    phases = tuple(_silent(one, memory) for one in sums)
+    phases = tuple(_phase(one, left, jobs, memory, shown=False) for one in sums)
     if eta is None or eta <= 0 or before is None:
         late = "it takes longer than the run before" if eta is not None else why
         pct = memory.pct if memory.pct > 0 else None
@@ -326,10 +335,10 @@ def _without_work(
 def _phase(one: PhaseSum, left: _Left, jobs: int, memory: Memory, *, shown: bool) -> PhaseForecast:
     """Its own part done by the time its objects take; its end where it is not later than what runs beside it."""
     silent = _silent(one, memory)
-    if one.state != "running" or not shown:
-        return silent
     tasks = [task for task in left.tasks if task.phase == one.name]
-    if not tasks or one.name not in left.by_phase:
+    if one.state != "running" or not tasks or one.name not in left.by_phase:
+        return silent
+    if not shown and not (one.name == "data" and _data_is_known(one, tasks, left)):
         return silent
     eta = max(left.by_phase[one.name] / jobs, max((task.seconds for task in tasks if task.running), default=0.0))
     return PhaseForecast(
@@ -341,6 +350,13 @@ def _phase(one: PhaseSum, left: _Left, jobs: int, memory: Memory, *, shown: bool
         eta_grade="estimated",
         sums=one,
     )
+
+
+def _data_is_known(one: PhaseSum, tasks: list[Task], left: _Left) -> bool:
+    """Whether the end of the data is, where that of the whole is not: all of it is measured, by this run."""
+    assumed = any(task.most is not None for task in tasks)
+    begun = bool(one.weight) and one.weight_done >= _EARLIEST * (one.weight or 0.0)
+    return begun and not assumed and not any(OF_PHASE.get(desc) == "data" for desc in left.unknown)
 
 
 def _silent(one: PhaseSum, memory: Memory) -> PhaseForecast:
@@ -373,7 +389,8 @@ def _over(ledger: Ledger, sums: tuple[PhaseSum, ...]) -> Forecast:
 
 
 def _notes(left: _Left) -> tuple[str, ...]:
-    views = left.unknown.get("MATERIALIZED VIEW DATA")
+    views = left.unknown.get("MATERIALIZED VIEW DATA", 0)
+    told = [f"how long the filling of {views} materialized view{'s' if views > 1 else ''} takes is not known"]
     if not views:
-        return ()
-    return (f"how long the filling of {views} materialized view{'s' if views > 1 else ''} takes is not known",)
+        told = ["how long an index of a materialized view takes is not known"] if _OF_VIEWS in left.unknown else []
+    return tuple(told)

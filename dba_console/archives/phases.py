@@ -20,7 +20,8 @@ class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
     done: int
     failed: int
     weight: float | None
-    """Bytes of all its objects; None where it is not known of each."""
+    """Bytes of all its objects, None where it is not known of each; after the data, of those of which it is known, for
+    what is built on a materialized view has none."""
     weight_done: float
     """With what is known of those under way."""
     started_us: int | None
@@ -53,7 +54,7 @@ def phase_sum(name: Phase, sums: Sums, running: list[Item], now_us: int, *, over
         running=sums.running,
         done=sums.done,
         failed=sums.failed,
-        weight=None if sums.unweighed else sums.weight,
+        weight=None if name == "data" and sums.unweighed else sums.weight,
         weight_done=max(0.0, sums.weight_done + partial),
         started_us=sums.started_us,
         ended_us=sums.ended_us if state == "done" else None,

@@ -52,6 +52,10 @@ class Live(Protocol):
     source: str
     """Who reads, in words."""
 
+    @property
+    def settled(self) -> bool:
+        """Nothing is awaited that the next tick may bring for the first time."""
+
     def next(self) -> View:
         """The view after the next tick; waits for it. Raises ConnectError when none will come."""
 
@@ -77,7 +81,7 @@ def first_view(live: Live, *, clock: Clock = SYSTEM) -> View:
     """The first view with rates in it, or after PATIENCE_S what there is: unknown then stands as unknown."""
     until = clock.mono_us() + int(PATIENCE_S * 1e6)
     view = live.next()
-    while not _complete(view.picture) and clock.mono_us() < until:
+    while not (_complete(view.picture) and live.settled) and clock.mono_us() < until:
         view = live.next()
     return view
 
@@ -110,6 +114,7 @@ def _usable(agent: _AgentLive, target: Target) -> _AgentLive | None:
 
 class _AgentLive:
     watched = True
+    settled = True
 
     def __init__(self, path: Path) -> None:
         self._client = AgentClient.connect(path, role="show")
@@ -143,17 +148,24 @@ class _OwnLive:
     def __init__(self, target: Target, config: Config, clock: Clock) -> None:
         from dba_console.agent.collector import Collector  # loads the driver, which an agent's reader does not need
         from dba_console.agent.concluding import Concluding
+        from dba_console.agent.jobs.side import JobSide
         from dba_console.agent.lock import words_path
 
         self.session: str | None = None
         self.source = "read by this command itself"
         self._collector = Collector(target, config, clock=clock)
+        self._jobs = JobSide(target.key, self._collector.server, clock, keep=False)
+        self._collector.more = self._jobs.tick
         self._concluding = Concluding(config.findings, words_path(target.key), clock, keep=False)
         self._concluding.load()
         self._clock = clock
         self._due_us = clock.mono_us()
         self._picture = Picture()
         self._pause = threading.Event()
+
+    @property
+    def settled(self) -> bool:
+        return not self._jobs.due
 
     def next(self) -> View:
         self._pause.wait(max(0.0, (self._due_us - self._clock.mono_us()) / 1e6))
@@ -169,3 +181,4 @@ class _OwnLive:
     def close(self) -> None:
         self._concluding.close()
         self._collector.close()
+        self._jobs.close()

@@ -17,6 +17,8 @@ from dba_console.samples.postgres import Activity
 PART = "jobs.now"
 OLD_S = 20.0
 """A look at the programs that is older tells nothing of now: it is made every two seconds."""
+MIN_READ = 0.05
+"""Of a file: below it no time left is told, for its beginning misleads."""
 YOUNG_US = 5_000_000
 """A session that began since the last look at the programs belongs to the one of its name."""
 
@@ -88,6 +90,8 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
     row.phase = job.phase or row.phase
     row.pct, row.scope, row.grade = job.pct, "whole", job.grade
     row.eta_s, row.eta_grade = _left(job.eta_s, since_s), job.eta_grade
+    if job.pct is None:
+        _fill_part(row, job, since_s)
     if job.total is not None or row.done is None:
         row.done, row.total, row.unit, row.rate_per_s = job.done, job.total, job.unit, job.rate_per_s
     if job.started_us is not None:
@@ -100,6 +104,19 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
         row.counts = JobCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
     row.object = ", ".join(one.name for one in job.objects if one.state == "running") or row.object
     row.critical, row.errors, row.last_error = list(job.critical), job.errors, job.last_error
+
+
+def _fill_part(row: ProgressRow, job: JobNow, since_s: float) -> None:
+    """Where nothing tells how far the whole is: the share of its data, or of the file that is read."""
+    data = next((one for one in job.phases if one.name == "data" and one.state == "running"), None)
+    if data is not None and data.pct is not None:
+        row.phase, row.pct, row.scope, row.grade = data.name, data.pct, "phase", data.grade
+        row.eta_s, row.eta_grade = _left(data.eta_s, since_s), data.eta_grade
+    elif job.read_bytes is not None and job.read_size_bytes and not job.writes:
+        read = min(1.0, job.read_bytes / job.read_size_bytes)
+        row.pct, row.scope, row.grade = 100.0 * read, "file", "measured"
+        if MIN_READ <= read < 1 and job.elapsed_s is not None:
+            row.eta_s, row.eta_grade = _left(job.elapsed_s * (1 - read) / read, since_s), "estimated"
 
 
 def _left(eta_s: float | None, since_s: float) -> float | None:

@@ -45,11 +45,18 @@ _COMPILED = tuple((kind, re.compile(_COMMENT + pattern, re.I | re.S)) for kind, 
 _FIRST_WORD = re.compile(
     _COMMENT + r"(?:vacuum|analyze|create|reindex|cluster|repack|copy|alter|refresh|checkpoint)", re.I
 )
+_NAME = r'((?>(?:"(?:[^"]|"")+"|[\w$]+)(?:\.(?:"(?:[^"]|"")+"|[\w$]+))?))'
+_RESERVED = frozenset({"full", "freeze", "verbose", "analyze", "analyse", "on", "using"})
+"""Words of these statements that are no names."""
+_OPTIONS = r"(?:\([^)]*\)\s*)?(?:(?:full|freeze|verbose|analy[sz]e|skip_locked|concurrently)\s+)*"
 _OBJECT = re.compile(
     _COMMENT + r"(?:alter\s+table\s+(?:if\s+exists\s+)?(?:only\s+)?"
     r"|create\s+(?:unlogged\s+|temp\s+|temporary\s+)?table\s+(?:if\s+not\s+exists\s+)?"
-    r"|refresh\s+materialized\s+view\s+(?:concurrently\s+)?)"
-    r'((?:"[^"]+"|[\w$]+)(?:\.(?:"[^"]+"|[\w$]+))?)',
+    r"|refresh\s+materialized\s+view\s+(?:concurrently\s+)?"
+    r"|create\s+(?:unique\s+)?index\s+(?:concurrently\s+)?(?:if\s+not\s+exists\s+)?(?:on\s+(?:only\s+)?)?"
+    rf"|reindex\s+{_OPTIONS}(?:index|table)\s+(?:concurrently\s+)?"
+    rf"|(?:autovacuum:\s+)?(?:vacuum|analy[sz]e|cluster|repack)\s*{_OPTIONS}"
+    r"|copy\s+)" + _NAME + r"(?!\s*,\s*[\w\"])",
     re.I,
 )
 _LONGEST = 500
@@ -126,13 +133,15 @@ def job_phase_of(rows: Sequence[Activity]) -> str | None:
 
 
 def command_object(query: str) -> str | None:
-    """What an ALTER TABLE, CREATE TABLE or REFRESH is about, as the statement names it; None for any other.
+    """What a command that takes long is about, as the statement names it; None where it names nothing, or several.
 
-    >>> command_object("ALTER TABLE IF EXISTS ONLY public.orders ADD note text"), command_object("vacuum t")
-    ('public.orders', None)
+    >>> command_object("ALTER TABLE IF EXISTS ONLY public.orders ADD note text"), command_object("vacuum (full) t")
+    ('public.orders', 't')
+    >>> command_object("autovacuum: VACUUM ANALYZE public.t (to prevent wraparound)"), command_object("vacuum a, b")
+    ('public.t', None)
     """
     found = _OBJECT.match(query[:_LONGEST])
-    return None if found is None else found[1]
+    return None if found is None or found[1].lower() in _RESERVED else found[1]
 
 
 def command(query: str) -> str | None:

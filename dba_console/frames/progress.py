@@ -7,6 +7,8 @@ no time left.
 
 from __future__ import annotations
 
+import re
+
 from dba_console.frames.connections import ACTIVE
 from dba_console.frames.facts import Facts
 from dba_console.frames.heads import fill_head
@@ -26,6 +28,9 @@ ESTIMATED_MOST = 99.0
 """An estimated share stays below 100 until the work is gone from the view."""
 LATE = 1.2
 """A job is called late from so many times its usual duration on; when that is a finding is configured."""
+_SEVERAL = frozenset({"create_index", "cluster", "repack"})
+_UNNAMED = re.compile(r"(.+)/(\d+)", re.DOTALL)
+"""Database and OID, where a relation has no name here."""
 _ROUNDS = (
     "index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "databases_done",
     "relations_done",
@@ -66,6 +71,10 @@ def phase_key(row: postgres.Operation, query_start: int | None) -> str:
 
 def share(row: postgres.Operation) -> float | None:
     """Done of the whole in percent, None where the server does not know the whole."""
+    if row.kind == "copy" and not row.total:
+        done, rows = row.detail.get("tuples_processed"), row.detail.get("reltuples")
+        if isinstance(done, int) and isinstance(rows, int) and rows > 0:
+            return min(ESTIMATED_MOST, 100.0 * done / rows)
     if row.done is None or not row.total or row.total <= 0 or row.done < 0:
         return None
     most = ESTIMATED_MOST if _grade(row) == "estimated" else 100.0
@@ -73,18 +82,19 @@ def share(row: postgres.Operation) -> float | None:
 
 
 def _grade(row: postgres.Operation) -> str:
-    # backup_total is an estimate made at the start, and raised when it is passed (monitoring.sgml).
-    return "estimated" if row.kind == "basebackup" else "measured"
+    # backup_total is an estimate made at the start, and raised when it is passed (monitoring.sgml); of a COPY TO the
+    # rows are those of the last vacuum or analyze.
+    return "estimated" if row.kind == "basebackup" or (row.kind == "copy" and not row.total) else "measured"
 
 
 def _view_row(row: postgres.Operation, facts: Facts) -> ProgressRow:
     session = facts.by_pid.get(row.pid)
     application = "" if session is None else session.application
     made = ProgressRow(
-        kind="psql" if row.kind == "copy" and application == "psql" else row.kind,
+        kind="psql" if row.kind == "copy" and application == "psql" else _command_of(row),
         pid=row.pid,
         database=row.database,
-        object=row.object,
+        object=named(row, session),
         phase=row.phase,
         done=row.done,
         total=row.total or None,
@@ -96,6 +106,22 @@ def _view_row(row: postgres.Operation, facts: Facts) -> ProgressRow:
     return made
 
 
+def named(row: postgres.Operation, session: postgres.Activity | None) -> str | None:
+    """What it works on. Of another database than the watched one the server tells no name, and of an index that is
+    being built none is there yet: then as the statement has it."""
+    unnamed = _UNNAMED.fullmatch(row.object or "")
+    if unnamed is None:
+        return row.object
+    told = None if session is None else command_object(session.query)
+    return told or f"relation {unnamed[2]} of {unnamed[1]}"
+
+
+def _command_of(row: postgres.Operation) -> str:
+    """As it was asked for, where the view is that of several: `vacuum_full`, `create_index_concurrently`."""
+    told = row.detail.get("command")
+    return told.lower().replace(" ", "_") if row.kind in _SEVERAL and isinstance(told, str) and told else row.kind
+
+
 def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: Facts) -> None:
     pct = share(row)
     made.rate_per_s = _rate(f"{key}.done", facts)
@@ -104,8 +130,10 @@ def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: Facts)
     # The server may raise the whole, or count a part anew; what was shown once is not taken back.
     made.pct = max([pct, *(value for _, value in facts.history.series(f"{key}.pct"))])
     made.grade = _grade(row)
-    if made.rate_per_s and made.pct >= MIN_PCT and row.done is not None and row.total is not None:
-        made.eta_s = max(0, row.total - row.done) / made.rate_per_s
+    if made.rate_per_s and made.pct >= MIN_PCT and row.done is not None:
+        total = row.total or 100.0 * row.done / made.pct
+        made.eta_s = max(0.0, total - row.done) / made.rate_per_s
+        made.eta_grade = "estimated" if made.grade == "estimated" else "unknown"
 
 
 def _rate(name: str, facts: Facts) -> float | None:
@@ -136,12 +164,13 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         return shown
     copies = [row for row in mine if row.kind == "copy"]
     busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
-    started = _job_start(job, past)
+    started, now = _job_start(job, past), None
     made = ProgressRow(
         kind=job.kind,
         pid=leader.pid,
         database=leader.database,
-        object=", ".join(dict.fromkeys(row.object for row in copies if row.object)) or None,
+        object=", ".join(dict.fromkeys(filter(None, (named(row, facts.by_pid.get(row.pid)) for row in copies))))
+        or None,
         phase=job_phase(job),
         user=leader.user,
         query=busiest.query,
@@ -158,26 +187,31 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         rates = [_rate(f"{phase_key(row, _query_start(row.pid, facts))}.done", facts) for row in copies]
         made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
     if job.owner is not None:
-        fill_row(made, known.jobs[job.owner], known.age_s)
+        now = known.jobs[job.owner]
+        fill_row(made, now, known.age_s)
     elif known.trouble is not None:
         made.unknown = [known.trouble]
-    _compare(made, (job.kind, leader.database, leader.user), past)
+    _compare(made, (job.kind, leader.database, leader.user), past, now)
     return made
 
 
 def _lone_row(job: JobNow, known: Known, facts: Facts) -> ProgressRow:
     """The row of a program that has no session now."""
     made = bare_row(job, known.age_s)
-    _compare(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs))
+    _compare(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs), job)
     return made
 
 
-def _compare(row: ProgressRow, key: JobKey, past: Jobs | None) -> None:
-    """Beside the runs before it."""
+def _compare(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
+    """Beside the runs before it; of a restore beside those of the same database, whatever it was restored into."""
     before = None if past is None else past.before(key)
-    if before is None or before.usual_s is None:
+    if now is not None and now.source is not None:
+        row.source, row.usual_s, row.usual_runs = now.source, now.usual_s, now.usual_runs
+    elif before is not None:
+        row.usual_s, row.usual_runs = before.usual_s, before.runs
+    if row.usual_s is None:
+        row.usual_runs = None
         return
-    row.usual_s, row.usual_runs = before.usual_s, before.runs
     if row.elapsed_s is not None and row.elapsed_s >= LATE * row.usual_s:
         row.late_s = row.elapsed_s - row.usual_s
 

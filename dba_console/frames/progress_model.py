@@ -97,13 +97,16 @@ class ProgressRow(Struct, kw_only=True):
     """Length of the whole query where `query` is its beginning."""
     # What follows is known of dumps and restores alone, as far as their programs run on this host.
     scope: str = "phase"
-    """phase, whole: of what pct is the share and eta_s the end. With `whole`, done and total are of the whole too."""
+    """phase, file, whole: of what pct is the share and eta_s the end; `file`: of the file it reads, after which indexes
+    and keys may follow. With `whole`, done and total are of the whole too."""
     eta_grade: str = "unknown"
     """measured, estimated, history (it rests on runs before), unknown."""
     late_s: float | None = None
     """How far it is beyond its usual duration; None where that is not known or it is not."""
     usual_runs: int | None = None
     """Runs that usual_s is the median of."""
+    source: str | None = None
+    """Of a restore: the database its archive was made of; usual_s is then of restores of that one."""
     process: int | None = None
     """The program's process on this host; pid is a backend of the server."""
     backends: list[int] = []

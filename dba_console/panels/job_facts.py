@@ -11,7 +11,7 @@ from dba_console.frames.model import Frame
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Line, Span, clean
 from dba_console.panels.phrases import bar, fact, join, name_of, reflow, said, wrap, xids
-from dba_console.panels.progress_words import amount, is_job, left_words, of_phase, per_s, program_words
+from dba_console.panels.progress_words import amount, is_job, left_words, of_phase, part_words, per_s, program_words
 from dba_console.panels.times import minute, moment, moment_of
 from dba_console.units import human_bytes, human_duration, human_pct
 
@@ -60,10 +60,12 @@ def _how_far(row: ProgressRow, at_us: int) -> Line:
     if row.pct is None:
         facts.append(said("share unknown", "stale"))
     else:
-        of = f" of phase {name_of(row.phase, 40)}" if of_phase(row) else " of all" if is_job(row) else ""
+        of = f" of phase {name_of(row.phase or '', 40)}" if of_phase(row) else " of all" if is_job(row) else ""
+        if part := part_words(row):
+            of = f" of {part}"
         known = {"estimated": ", estimated", "measured": ", measured"}.get(row.grade, f", {clean(row.grade[:12])}")
         facts.append((Span(bar(row.pct, _BAR), "bar"), Span(f" {human_pct(row.pct)}{of}"), Span(known, "dim")))
-    if row.phase and (row.scope == "whole" or row.pct is None):
+    if row.phase and (row.scope in ("whole", "file") or row.pct is None):
         facts.append(said(f"in {name_of(row.phase, 40)}"))
     if row.done is not None:
         whole = "" if row.total is None else f" of {amount(row.total, row.unit)}"
@@ -87,7 +89,7 @@ def _left(row: ProgressRow) -> Line:
     if row.eta_s is None:
         return said("time left unknown", "stale")
     by = {"history": " by its runs before", "estimated": " estimated", "measured": " measured"}.get(row.eta_grade, "")
-    label = "left of this phase" if of_phase(row) else "left"
+    label = ("left of the file" if row.scope == "file" else "left of this phase") if of_phase(row) else "left"
     return (*fact(label, left_words(row.eta_s, row.eta_grade)), Span(by, "dim"))
 
 
@@ -117,7 +119,8 @@ def _what(row: ProgressRow) -> Line:
 def _since(row: ProgressRow) -> Line:
     facts = [said(moment_of(row.started)), fact("for", human_duration(row.elapsed_s))]
     if row.usual_s is not None and row.late_s is None:
-        runs = f" ({row.usual_runs} runs)" if row.usual_runs else ""
+        of = "runs" if row.source is None else f"restores of {name_of(row.source, 64)}"
+        runs = f" ({row.usual_runs} {of})" if row.usual_runs else ""
         facts.append(fact("usual", human_duration(row.usual_s) + runs))
     if row.run:
         facts.append(fact("begun by run", name_of(row.run, 60)))

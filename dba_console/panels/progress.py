@@ -18,6 +18,7 @@ from dba_console.panels.progress_words import (
     left,
     left_words,
     of_phase,
+    part_words,
     per_s,
     phase_words,
     row_key,
@@ -57,7 +58,9 @@ def _worded(row: ProgressRow, width: int, cells: int, *, short: bool, least: int
     A share of the whole stands before the phase, a share of the phase behind it: nobody takes one for the other.
     """
     name, phase, tail = title_words(row), phase_words(row), _tail(row, short=short)
-    if phase and is_job(row) and (row.pct is None or row.scope == "whole"):
+    if row.pct is not None and part_words(row) == phase:
+        phase = ""
+    if phase and is_job(row) and (row.pct is None or row.scope in ("whole", "file")):
         middle = (*_middle(row, cells, named=True), Span(f", in {phase}", "dim"))
         return _joined(name, "", middle, tail, width, least)
     beside = _joined(name, phase, _middle(row, cells, named=True), tail, width, least)
@@ -116,7 +119,7 @@ _COLUMNS = (
     Column("kind", "operation", 22, help="Program and database, or command and object", sort_key="K"),
     Column("phase", "phase", 12, help="As the progress view words it", sort_key="H"),
     Column("pct", "share", 6, right=True, help="Share done; ≈ is an estimate", sort_key="S", descending=True),
-    Column("of", "of", 5, help="What it is a share of: all of it, or only the phase it is in"),
+    Column("of", "of", 5, help="What it is a share of: all of it, the phase it is in, or the file it reads"),
     Column("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
     Column("object", "works on", 30, help="What a program works on now", grow=True, sort_key="O",
            spare=3),
@@ -185,7 +188,7 @@ def _pct(row: ProgressRow) -> str:
 def _of(row: ProgressRow) -> Cell:
     if row.pct is None:
         return Cell("")
-    return Cell("phase", 0) if of_phase(row) else Cell("all", 1)
+    return Cell("file" if row.scope == "file" else "phase", 0) if of_phase(row) else Cell("all", 1)
 
 
 def _errors(row: ProgressRow) -> Cell:

@@ -62,10 +62,13 @@ def phase_words(row: ProgressRow) -> str:
 
 
 def share(row: ProgressRow, *, named: bool = True) -> Line:
-    """`68% est`; of a phase whose name does not stand before it (`named` is False), `68% of phase est`."""
+    """`68% est`; of a dump or restore also `38% of data measured`, `41% of file read measured`; of a phase whose name
+    does not stand before it (`named` is False), `68% of phase est`."""
     if row.pct is None:
         return said("share unknown", "stale")
     alone = " of phase" if of_phase(row) and not named else ""
+    if part := part_words(row):
+        alone = f" of {part}"
     return (Span(human_pct(row.pct)), Span(f"{alone} {grade_words(row.grade)}", "dim"))
 
 
@@ -79,13 +82,25 @@ def left(row: ProgressRow) -> Line:
         return ()
     # What is left of a phase is the least of what is left of the whole.
     will_be = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > LATE * row.usual_s
-    label = "phase left " if of_phase(row) else "left "
+    label = f"{part_left(row)} " if of_phase(row) else "left "
     return (Span(label, "dim"), Span(left_words(row.eta_s, row.eta_grade), "warn" if will_be else ""))
 
 
 def of_phase(row: ProgressRow) -> bool:
     """Share and time left are of the phase it is in, and other phases may follow."""
-    return row.scope != "whole" and bool(row.phase)
+    return row.scope == "file" or (row.scope != "whole" and bool(row.phase))
+
+
+def part_words(row: ProgressRow) -> str:
+    """What of a dump or restore the share is one of, where that is not all of it: `data`, `file read`."""
+    if row.scope == "file":
+        return "file read"
+    return phase_words(row) if of_phase(row) and is_job(row) else ""
+
+
+def part_left(row: ProgressRow) -> str:
+    """What the time left is of, where that is not all of it."""
+    return "file left" if row.scope == "file" else "phase left"
 
 
 def left_words(eta_s: float | None, grade: str) -> str:

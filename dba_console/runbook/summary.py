@@ -52,6 +52,8 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: str = ""
     target: str = ""
     identity: str = ""
+    about: str = ""
+    """The databases it was given, or the one whose dump it restored."""
     who: str = ""
     sha256: str = ""
     started_us: int = 0
@@ -63,8 +65,8 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     measures: Table | None = None
 
 
-def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = None) -> Summary:
-    """The figures of a run as its records tell them."""
+def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = None, *, about: str = "") -> Summary:
+    """The figures of a run as its records tell them; `about`: as in `Summary`."""
     usual = usual or {}
     steps = tuple(_step(state, step, usual.get(step.id)) for step in plan.steps)
     return Summary(
@@ -76,6 +78,7 @@ def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = N
         verdict=verdict(plan, state),
         target=state.target,
         identity=state.identity,
+        about=about,
         who=state.who,
         sha256=plan.sha256,
         started_us=state.started_us or state.planned_us,

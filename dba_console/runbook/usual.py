@@ -22,11 +22,25 @@ class Usual(Struct, frozen=True):
     runs: int
 
 
-def usual_times(runbook: str, earlier: Iterable[Summary]) -> dict[str, Usual]:
-    """By step id. Only steps that were walked to their end in a run that was no rehearsal count; a step that was walked
-    several times in a run counts with the mean of its rounds."""
+class Subject(Struct, frozen=True):
+    """What a run is compared by."""
+
+    runbook: str
+    identity: str = ""
+    """Of the server."""
+    about: str = ""
+    """The databases it is given, or the one whose dump it restores."""
+
+    def is_of(self, one: Summary) -> bool:
+        return (self.runbook, self.identity, self.about) == (one.runbook, one.identity, one.about)
+
+
+def usual_times(subject: Subject, earlier: Iterable[Summary]) -> dict[str, Usual]:
+    """By step id. Only runs of the same server and database count, for those of others take another time; of them only
+    steps that were walked to their end in a run that was no rehearsal. A step that was walked several times in a run
+    counts with the mean of its rounds."""
     newest = sorted(
-        (one for one in earlier if one.runbook == runbook and one.mode == "run"), key=lambda one: one.started_us
+        (one for one in earlier if subject.is_of(one) and one.mode == "run"), key=lambda one: one.started_us
     )[-MOST_RUNS:]
     taken: dict[str, list[float]] = {}
     for summary in newest:

@@ -199,6 +199,10 @@ class JobNow(Struct, array_like=True, frozen=True, gc=False):
     """Of done and total: bytes, rows."""
     rate_per_s: float | None = None
     """Of done, by the last minutes."""
+    source: str | None = None
+    """Of a restore: the database its archive was made of. Then these two are of restores of it, into whatever."""
+    usual_s: float | None = None
+    usual_runs: int = 0
 
 
 OBJECTS_TOLD = 120

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from dba_console.agent.jobs.history import KeptJob
 from dba_console.agent.jobs.runs import counted
 from dba_console.agent.jobs.store import load, save
 from dba_console.demo.cluster import Cluster
@@ -31,6 +32,16 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         made = Ground(cluster, directory)
         prepare(made)
         yield made
+
+
+VIEWED = """
+create table hold.checked (i integer check (i <> 20000 or hold.on()), filler text);
+insert into hold.checked select i, repeat(md5(i::text), 3) from generate_series(1, 40000) i;
+create materialized view hold.sums as select count(*) as c from hold.checked;
+create index on hold.sums (c);
+create index on hold.checked (filler);
+"""
+"""Its restore is held up in the middle of the data."""
 
 
 def objects(job: JobNow, state: str) -> dict[str, ObjectNow]:
@@ -127,7 +138,35 @@ def test_a_script_is_followed_by_the_file_it_is_read_from(ground: Ground) -> Non
         assert 0 < (job.read_bytes or 0) <= (job.read_size_bytes or 0) == (ground.directory / "p.sql.gz").stat().st_size
         assert set(objects(job, "running")) == {"hold.one"}
         assert (job.pct, job.grade, job.eta_s) == (None, "unknown", None)
+        (row,) = [row for row in watched.rows if row.kind == "psql"]
+        read = 100.0 * (job.read_bytes or 0) / (job.read_size_bytes or 1)
+        assert (row.scope, row.pct, row.grade) == ("file", read, "measured")
+        assert row.eta_s is not None and row.eta_grade == "estimated"
         assert any(why.startswith("a script does not tell what follows its data") for why in job.unknown)
+
+
+def test_an_archive_that_a_restore_gets_through_a_pipe_is_as_far_as_its_file_is_read(ground: Ground) -> None:
+    target = ground.target()
+    command = f"cat c | {quoted(ground.path('pg_restore'), '-d', ground.dsn(target))}"
+    with eyes(ground.cluster) as watched, ground.held(command, 1, target):
+        watched.until(lambda job: job.kind == "pg_restore" and job.read_bytes, "its file")
+        (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
+        assert (row.scope, row.grade) == ("file", "measured") and 0 < (row.pct or 0) <= 100
+
+
+def test_a_materialized_view_makes_nothing_else_of_a_restore_unknown(ground: Ground) -> None:
+    source, target = ground.target(), fresh(ground)
+    ground.cluster.psql(VIEWED, dbname=source)
+    ground.ran("pg_dump", "-Fd", "-n", "hold", "-f", "viewed", ground.dsn(source))
+    command = [ground.path("pg_restore"), "-j2", "-v", "-d", ground.dsn(target), "viewed"]
+    with eyes(ground.cluster) as watched, ground.held(command, 1, target):
+        watched.until(lambda job: 20 < (job.phases[1].pct or 0 if len(job.phases) > 1 else 0) < 80, "its data")
+        (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
+        (data,) = [one for one in row.phases if one.name == "data"]
+        assert (row.phase, data.grade) == ("data", "measured") and 0 < (row.pct or 0) <= (data.pct or 0) < 80
+        assert data.eta_s is not None and row.done == data.done and row.total == data.total
+        assert row.scope == "whole" or row.eta_s == data.eta_s, "of the data, where nothing tells of the whole"
+        assert row.unknown and not any("how large" in why for why in row.unknown), row.unknown
 
 
 def test_two_dumps_of_one_database_at_once_are_two_jobs(ground: Ground) -> None:
@@ -220,6 +259,29 @@ def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_t
     ((cut, whole),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
     assert cut.whole is None and 0 < (cut.reached or 0) < 0.5
     assert counted([cut, whole]) == [whole]
+
+
+def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(ground: Ground, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json"
+    with eyes(ground.cluster) as watched:
+        with ground.held(restored(ground, target := fresh(ground), "shop.d"), 1, target):
+            watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "a restore")
+        watched.until_idle()
+    kept = load(path)
+    assert kept is not None
+    ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
+    assert run.source == "shop"
+    night = structs.replace(run, seconds=100.0, whole=True)
+    nights = [structs.replace(night, started_us=run.started_us - days * 86_400_000_000) for days in (3, 2, 1)]
+    kept.jobs = [KeptJob("pg_restore", f"test_{night.started_us}", "postgres", 0, [night]) for night in nights]
+    save(path, kept)
+    with eyes(ground.cluster) as watched:
+        target = fresh(ground)
+        with ground.held(restored(ground, target, "shop.d"), 1, target):
+            job = watched.until(lambda job: job.usual_s is not None, "its usual time")
+            (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
+    assert (job.source, job.usual_s, job.usual_runs) == ("shop", 100.0, 3)
+    assert (row.source, row.usual_s, row.usual_runs) == ("shop", 100.0, 3)
 
 
 def test_what_a_job_is_told_of_holds_no_password(ground: Ground) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.progress import share
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.probes.postgres.readings.progress import measure
 from dba_console.samples.postgres import Operation
@@ -14,6 +15,18 @@ from tests.background import idle_in_transaction, session, wait_until, waiting_f
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
 from tests.sql import query
+
+HELD = """
+create function held(i int) returns int immutable language plpgsql as
+'begin
+  if i = 5 then perform pg_advisory_lock_shared(4712); perform pg_advisory_unlock_shared(4712); end if;
+  return i;
+end';
+create table rewritten as select generate_series(1, 9) i;
+create index on rewritten (i);
+create index on rewritten (held(i));
+"""
+"""A table whose second index is not built as long as somebody has the lock."""
 
 
 @pytest.fixture
@@ -53,6 +66,41 @@ def test_a_copy_from_a_pipe_says_how_much_came_but_of_a_whole_nobody_knows(order
     assert row.done > 0
     assert row.total is None
     assert row.detail["type"] == "PIPE"
+
+
+def test_a_table_that_is_copied_out_is_as_far_as_its_estimated_rows(server: Cluster) -> None:
+    query(server, "create table wide as select i, repeat('x', 200) as filler from generate_series(1, 50000) i")
+    query(server, "analyze wide")
+    try:
+        with (
+            session(server) as reader,
+            probing(server) as probe,
+            reader.cursor().copy("copy wide to stdout") as copy,
+        ):
+            copy.read()
+            row = wait_until(lambda: has_done(operation(probe, reader.info.backend_pid)), what="the first bytes")
+            for _ in copy:
+                pass
+    finally:
+        query(server, "drop table wide")
+    assert row.total is None and row.detail["reltuples"] == 50_000
+    assert 0 < int(row.detail["tuples_processed"] or 0) < 50_000
+    assert 0 < (share(row) or 0) < 100
+
+
+def test_a_rewrite_counts_the_indexes_it_has_built_of_all_there_are(server: Cluster) -> None:
+    query(server, HELD)
+    try:
+        with session(server) as keeper:
+            keeper.execute("select pg_advisory_lock(4712)")
+            with waiting_for_lock(server, "vacuum full rewritten") as pid, probing(server) as probe:
+                row = operation(probe, pid)
+                keeper.execute("select pg_advisory_unlock(4712)")
+    finally:
+        query(server, "drop table rewritten; drop function held(int)")
+    assert (row.kind, row.object, row.phase) == ("cluster", "public.rewritten", "rebuilding index")
+    assert (row.done, row.total, row.unit) == (1, 2, "indexes")
+    assert row.detail["command"] == "VACUUM FULL"
 
 
 def test_an_index_that_waits_for_a_transaction_counts_lockers(orders: Cluster) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from dba_console.records import from_json
+from dba_console.runbook.summary import StepSummary, Summary
+from dba_console.session.runplaces import SUMMARY
 from tests.background import Session, waiting_for_lock
 from tests.runbooks.dumping import DATABASE, TABLES, Ground, ground, hushed, table_of, then, values_of
 from tests.runbooks.walking import Says
@@ -31,6 +34,20 @@ def test_a_dump_has_its_name_once_it_is_whole_and_its_times_are_told(here: Groun
     told = "\n".join(" ".join(row) for row in table_of(walk, DUMP))
     assert "data" in told and "items_1" in told, told
     assert hushed(here.scene.console.home), "the password is written down"
+
+
+def test_what_a_step_usually_takes_is_told_by_dumps_of_the_same_database(here: Ground) -> None:
+    def dumped(database: str, name: str) -> tuple[Summary, StepSummary]:
+        walk = here.headless(BOOK, database=database, to=str(here.place / name), format="custom", same_disk="yes")
+        assert walk.code == 0, walk.text
+        kept = from_json((walk.papers.directory / SUMMARY).read_bytes(), Summary)
+        return kept, next(one for one in kept.steps if one.id == "dump-it")
+
+    here.cluster.psql("create database mid")
+    first, before = dumped(DATABASE, "first")
+    assert first.about == DATABASE and first.identity
+    assert dumped("mid", "of mid")[1].usual_s is None
+    assert dumped(DATABASE, "second")[1].usual_runs == before.usual_runs + 1
 
 
 @pytest.mark.parametrize("format", ["custom", "plain"])

@@ -50,11 +50,11 @@ def beside(path: Path, server: KeptServer | None, address: Address | None) -> Be
     return Beside(tuple(of_server(found, server, address)), tuple(unread))
 
 
-def gather(path: Path, server: KeptServer | None, address: Address | None) -> KeptHistory | None:
+def gather(path: Path, server: KeptServer | None, address: Address | None, *, keep: bool = True) -> KeptHistory | None:
     """What an agent begins with: its own file and those beside it, None where nothing is kept. A damaged one of its own
-    is put aside. Raises what `store.load` raises.
+    is put aside, but not where nothing will be kept. Raises what `store.load` raises.
     """
-    own = load(path)
+    own = load(path) if keep else read(path)
     others = beside(path, server if own is None else server or own.server, address).histories
     return joined([*([] if own is None else [own]), *others])
 

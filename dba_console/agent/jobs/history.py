@@ -6,7 +6,7 @@ not watched is not known: a hole in the watch is forgiven only where no usual ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated
@@ -14,7 +14,18 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from dba_console.agent.jobs.one_run import same_runs
-from dba_console.agent.jobs.runs import Moment, Run, Told, counted, distances_s, longest_s, run_of, trimmed, usual_s
+from dba_console.agent.jobs.runs import (
+    Moment,
+    Run,
+    Told,
+    alike,
+    counted,
+    distances_s,
+    longest_s,
+    run_of,
+    trimmed,
+    usual_s,
+)
 from dba_console.samples.jobs import JobKey, PastJob
 
 MOST_JOBS = 200
@@ -110,15 +121,13 @@ class JobHistory:
             if key in gone or usual is None or usual * 1e6 <= to_us - from_us:
                 record.watched_since_us = to_us
 
-    def usual_s(self, key: JobKey) -> float | None:
-        """How long the job usually takes, None where that is not known."""
-        record = self._records.get(key)
-        return None if record is None else usual_s(record.runs)
+    def usual_s(self, key: JobKey, source: str | None = None) -> float | None:
+        """How long the job usually takes, None where that is not known; `source` as in `alike`."""
+        return usual_s(alike(self.runs({key[0]}), key, source))
 
-    def runs(self, key: JobKey) -> list[Run]:
-        """The runs of the job that count, the oldest first."""
-        record = self._records.get(key)
-        return [] if record is None else counted(record.runs)
+    def runs(self, kinds: Set[str]) -> dict[JobKey, tuple[Run, ...]]:
+        """All runs of these programs."""
+        return {key: tuple(record.runs) for key, record in self._records.items() if key[0] in kinds}
 
     def past(self, wall_us: int, mono_us: int) -> list[PastJob]:
         """What is known of every job."""

@@ -27,10 +27,10 @@ CLOSE_S = 1.0
 
 
 class Keeping:
-    """Used by the tick alone."""
+    """Used by the tick alone. Without `keep` it reads only."""
 
-    def __init__(self, path: Path, clock: Clock, address: Address | None = None) -> None:
-        self._path, self._clock, self._address = path, clock, address
+    def __init__(self, path: Path, clock: Clock, address: Address | None = None, *, keep: bool = True) -> None:
+        self._path, self._clock, self._address, self._keep = path, clock, address, keep
         self._lane = Lane("jobs", clock)
         self._job: Pending[KeptHistory | None] | None = None
         self._begun_us = 0
@@ -46,7 +46,7 @@ class Keeping:
         other targets of `server` have kept.
         """
         if self._job is None:
-            self._start(lambda: gather(self._path, server, self._address))
+            self._start(lambda: gather(self._path, server, self._address, keep=self._keep))
             return None
         if not self._ready():
             return None
@@ -67,6 +67,8 @@ class Keeping:
         """Go on writing, and begin where nothing is under way and it is due, or `now` that something changed; True when
         it was begun.
         """
+        if not self._keep:
+            return False
         if self._job is not None and self._ready():
             try:
                 self._take()
@@ -84,7 +86,7 @@ class Keeping:
     def close(self, history: KeptHistory | None) -> None:
         """Write it, where there is one, and wait a second for that; a disk that does not answer is left alone."""
         end_us = self._clock.mono_us() + int(CLOSE_S * 1e6)
-        if history is not None and self.loaded and self._settled(end_us):
+        if self._keep and history is not None and self.loaded and self._settled(end_us):
             self._retry_us = 0
             if self._start(lambda: self._save(history)):
                 self._settled(end_us)

@@ -27,7 +27,7 @@ class Question:
     wall_us: int
     mono_us: int
     runs: Mapping[JobKey, tuple[Run, ...]] = field(default_factory=dict)
-    """Runs before, of the jobs that are under way."""
+    """Runs before, of all jobs whose programs are under way."""
     shares: tuple[Share, ...] = ()
     """What was last said of them: none goes back, whoever looks."""
 

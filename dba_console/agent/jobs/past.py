@@ -6,13 +6,16 @@ where it is: only the agent puts a damaged file aside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from dba_console.agent.jobs.gathering import Beside, beside, joined
 from dba_console.agent.jobs.history import KeptHistory, KeptJob
-from dba_console.agent.jobs.runs import Run, counted, usual_s
+from dba_console.agent.jobs.runs import Run, alike, counted, usual_s
 from dba_console.agent.jobs.store import Damaged, history_file, read
 from dba_console.frames.past_jobs import JobPast, Past, PhasePast, RunPast
+from dba_console.samples.jobs import JobKey
 from dba_console.target import Address
 
 
@@ -44,7 +47,8 @@ def read_past(target_key: str, address: Address | None = None) -> Past:
 
 def past_of(kept: KeptHistory) -> Past:
     """The file as it is told; the jobs that ran last first."""
-    jobs = [_job(one) for one in kept.jobs if one.runs]
+    runs = {(one.kind, one.database, one.user): one.runs for one in kept.jobs}
+    jobs = [_job(one, runs) for one in kept.jobs if one.runs]
     jobs.sort(key=lambda job: -job.runs[-1].ended_us)
     return Past(jobs=tuple(jobs), until_us=kept.until_us, note=None if jobs else "no dump or restore has ended yet")
 
@@ -60,7 +64,7 @@ def before(past: Past, at_us: int) -> Past:
     return msgspec.structs.replace(past, jobs=tuple(jobs), note=note)
 
 
-def _job(kept: KeptJob) -> JobPast:
+def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[Run]]) -> JobPast:
     telling = set(map(id, counted(kept.runs)))
     runs = sorted(kept.runs, key=lambda run: run.started_us)
     return JobPast(
@@ -68,7 +72,7 @@ def _job(kept: KeptJob) -> JobPast:
         database=kept.database,
         user=kept.user,
         runs=tuple(_run(run, kept.kind, counts=id(run) in telling) for run in runs),
-        usual_s=usual_s(kept.runs),
+        usual_s=usual_s(alike(every, (kept.kind, kept.database, kept.user), runs[-1].source)),
         watched_since_us=kept.watched_since_us,
     )
 

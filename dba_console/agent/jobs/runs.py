@@ -6,11 +6,13 @@ cannot have done it are left out: see `counted`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Annotated
 
 from msgspec import Meta, Struct, structs
+
+from dba_console.samples.jobs import JobKey
 
 KEPT = 60
 """Runs remembered per job: two months of nights."""
@@ -77,6 +79,8 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
     """Whether it did all it set out to, errors that pg_restore passes over aside; None where that is not known."""
     reached: Annotated[float, Meta(ge=0, le=1)] | None = None
     """The part of its data that was through when it was last seen; None where nobody saw any."""
+    source: Annotated[str, Meta(max_length=63 * 4)] | None = None
+    """Of a restore: the database its archive was made of, where that tells it."""
 
     @property
     def ended_us(self) -> int:
@@ -97,6 +101,7 @@ class Told(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     whole: bool | None = None
     reached: float | None = None
+    source: str | None = None
 
 
 def within(told: Told, seconds: float) -> Told:
@@ -139,6 +144,28 @@ def counted(runs: Sequence[Run]) -> list[Run]:
         return kept
     least = SHORT_SHARE * median(run.seconds for run in kept)
     return [run for run in kept if run.seconds >= least]
+
+
+def alike(kept: Mapping[JobKey, Sequence[Run]], key: JobKey, source: str | None) -> list[Run]:
+    """The runs that count a job is compared with, the oldest first: its own; of a restore whose archive tells its
+    `source`, all of that database, by this program and user, whatever they were restored into.
+
+    >>> night = {("pg_restore", f"shop_{day}", "app"): [Run(day, 60.0, True, source="shop")] for day in (1, 2)}
+    >>> [run.started_us for run in alike(night, ("pg_restore", "shop_3", "app"), "shop")]
+    [1, 2]
+    >>> alike(night, ("pg_restore", "shop_2", "app"), "mid"), alike(night, ("pg_restore", "shop_3", "app"), None)
+    ([], [])
+    """
+    if source is None:
+        return counted(kept.get(key, ()))
+    found = [
+        run
+        for other, runs in kept.items()
+        if (other[0], other[2]) == (key[0], key[2])
+        for run in runs
+        if run.source == source or (run.source is None and other == key)
+    ]
+    return counted(sorted(found, key=lambda run: run.started_us))
 
 
 def usual_s(runs: Sequence[Run]) -> float | None:

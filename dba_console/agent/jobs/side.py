@@ -33,14 +33,15 @@ TOLD = 50
 
 
 class JobSide:
-    """Used by the tick alone; costs a look at the sessions' names while no job runs."""
+    """Used by the tick alone; costs a look at the sessions' names while no job runs. Without `keep` the history of jobs
+    is read and not written."""
 
-    def __init__(self, target_key: str, server: ServerSide, clock: Clock) -> None:
+    def __init__(self, target_key: str, server: ServerSide, clock: Clock, *, keep: bool = True) -> None:
         self._server, self._clock = server, clock
         self._watch = JobWatch()
         self._history = JobHistory(clock.mono_us())
         address = address_of(server.conninfo)
-        self._keeping = Keeping(history_file(target_key), clock, address)
+        self._keeping = Keeping(history_file(target_key), clock, address, keep=keep)
         self._whose = KeptServer(address.server)
         self._looking = Looking(clock)
         self._newest: Look | None = None
@@ -59,6 +60,11 @@ class JobSide:
         self._told_us = 0
         self._trouble: str | None = None
         self._events: list[Event] = []
+
+    @property
+    def due(self) -> bool:
+        """A session may be that of a job, and no look at the programs has ended yet."""
+        return bool(self._mine) and self._newest is None and self._looking.trouble is None
 
     @property
     def stuck(self) -> int:
@@ -126,7 +132,7 @@ class JobSide:
             here=locality is not None and locality.local is True,
             wall_us=self._clock.wall_us(),
             mono_us=self._clock.mono_us(),
-            runs={key: tuple(self._history.runs(key)) for key in self._running()},
+            runs=self._history.runs({kind for kind, _, _ in self._running()}),
             shares=(*self._left, *self._shares),
         )
 
@@ -156,7 +162,8 @@ class JobSide:
         told = None if one.owner is None else self._told.pop(one.owner, None)
         if told is not None and one.seconds is not None:
             told = within(told, one.seconds)
-        self._events.append(ended_event(one, self._history.usual_s(one.key), wall_us, mono_us, told))
+        usual_s = self._history.usual_s(one.key, None if told is None else told.source)
+        self._events.append(ended_event(one, usual_s, wall_us, mono_us, told))
         if one.seconds is not None:
             self._history.ended(one.key, one.seconds, one.last_us, wall_us, mono_us, told)
 

@@ -13,7 +13,7 @@ from dba_console.agent.jobs.foretelling import Foretelling, comparable
 from dba_console.agent.jobs.joining import key_of
 from dba_console.agent.jobs.look import Question
 from dba_console.agent.jobs.outline import Waiting, chain_now, objects_now, phases_now
-from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told
+from dba_console.agent.jobs.runs import LONGEST, Run, RunPhase, Told, alike, usual_s
 from dba_console.agent.jobs.seen import Seen
 from dba_console.agent.jobs.space import Growth, Space, need_bytes, place_of, space_at
 from dba_console.agent.jobs.taking import Taking
@@ -87,10 +87,15 @@ class Tracked:
         reached = self._reached(course, wall_us)
         exit = exit_of(course.hearing.source, self.program.pid)
         course.end(wall_us, exit, words)
-        told = structs.replace(told, reached=reached)
+        told = structs.replace(told, reached=reached, source=self._source(course))
         if self.owner.kind == "psql":
             told = structs.replace(told, size_bytes=self._read_size)
         return structs.replace(told, **_kept(course, exit, wall_us, told))
+
+    def _source(self, course: Course) -> str | None:
+        """Of a restore: the database that was dumped, where its archive tells it."""
+        plan = course.planned.plan
+        return plan.database if plan is not None and self.owner.kind == "pg_restore" else None
 
     def _reached(self, course: Course, wall_us: int) -> float | None:
         """The part of its data that was through when it was last seen; None where nobody saw any, or too long ago."""
@@ -128,7 +133,8 @@ class Tracked:
         if course.see(seen):
             plan = course.planned.plan
             self._waiting = None if plan is None else Waiting(plan)
-        runs = comparable(seen.question.runs.get(self.key, ()), course.size_bytes(seen))
+        before = alike(seen.question.runs, self.key, source := self._source(course))
+        runs = comparable(before, course.size_bytes(seen))
         told = self._foretelling.look(course.ledger, seen, runs)
         data = next((one.sums for one in told.phases if one.name == "data"), None)
         done, total = (None, None) if data is None or course.planned.plan is None else (data.weight_done, data.weight)
@@ -174,6 +180,9 @@ class Tracked:
             total=total,
             unit=None if total is None else "bytes",
             rate_per_s=self._data_growth.per_s,
+            source=source,
+            usual_s=None if source is None else usual_s(before),
+            usual_runs=len(before),
         )  # fmt: skip
 
     def _critical(self, course: Course, seen: Seen) -> tuple[str, ...]:

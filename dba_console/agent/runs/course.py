@@ -101,13 +101,16 @@ class Course:
         return Table(columns=COLUMNS, rows=tuple(rows), total=len(rows), title=TITLE) if rows else None
 
 
-def share_told(pct: float | None, grade: str, eta_s: float | None, eta_grade: str | None) -> str:
-    """
+def share_told(pct: float | None, grade: str, eta_s: float | None, eta_grade: str | None, part: str = "") -> str:
+    """`part`: what it is the share and the time left of, where that is not all of it.
+
     >>> share_told(42.4, "measured", 90.0, "estimated"), share_told(None, "unknown", None, None)
     ('42 % (measured), about 1m30s left (estimated)', '')
+    >>> share_told(42.4, "measured", 90.0, "estimated", "data")
+    '42 % of data (measured), about 1m30s left of it (estimated)'
     """
-    share = "" if pct is None else f"{pct:.0f} % ({grade})"
-    left = "" if eta_s is None else f"about {human_duration(eta_s)} left ({eta_grade or 'unknown'})"
+    share = "" if pct is None else f"{pct:.0f} %{part and f' of {part}'} ({grade})"
+    left = "" if eta_s is None else f"about {human_duration(eta_s)} left{part and ' of it'} ({eta_grade or 'unknown'})"
     return ", ".join(filter(None, (share, left)))
 
 

@@ -6,15 +6,21 @@ Neither is waited for long: a disk that hangs costs the figures, not the run.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from dba_console.archives.place import open_archive
 from dba_console.clock import Clock
+from dba_console.errors import ConsoleError
+from dba_console.plans.plan import Plan
 from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.records import from_json
 from dba_console.runbook.summary import Summary
-from dba_console.runbook.usual import MOST_RUNS, Usual, usual_times
+from dba_console.runbook.usual import MOST_RUNS, Subject, Usual, usual_times
+from dba_console.runbook.values import filled
 from dba_console.session.runlisting import all_run_directories
 from dba_console.session.runplaces import SUMMARY, parse_run_id
 
@@ -22,15 +28,35 @@ DISK_S = 3.0
 SIZE_LIMIT = 4 << 20
 
 
-def usual_of(sessions: Path, runbook: str, clock: Clock) -> dict[str, Usual]:
-    """By step; empty where nothing is known or it cannot be read in time."""
+def usual_of(
+    sessions: Path, plan: Plan, identity: str, values: Mapping[str, Any], clock: Clock
+) -> tuple[str, dict[str, Usual]]:
+    """What the run is about, and what is usual of it by step; nothing where it is not known or cannot be read in time.
+    `values` are those of its inputs."""
     lane = Lane("runs-past", clock)
     try:
-        return usual_times(runbook, lane.call(lambda: _earlier(sessions, runbook), DISK_S))
+        about = lane.call(lambda: about_of(plan, values), DISK_S)
+        subject = Subject(plan.id, identity, about)
+        return about, usual_times(subject, lane.call(lambda: _earlier(sessions, subject), DISK_S))
     except (LaneTimeout, OSError):
-        return {}
+        return "", {}
     finally:
         lane.close()
+
+
+def about_of(plan: Plan, values: Mapping[str, Any]) -> str:
+    """The database whose dump it restores, where the archive tells it; else the databases it is given. Of a restore it
+    is not the one it is restored into: a test makes a new one each night. Reads the archive."""
+    for block in (block for step in plan.steps for block in step.blocks):
+        if block.settings.get("reads") == "pg_restore" and block.settings.get("archive"):
+            try:
+                database = open_archive(str(filled(block.settings["archive"], values))).database
+            except (KeyError, ConsoleError):
+                continue
+            if database is not None:
+                return f"a dump of {database}"
+    named = (values.get(one.name) for one in plan.inputs if one.type == "database" and not one.secret)
+    return ", ".join(str(one) for one in named if one is not None)
 
 
 def keep_summary(directory: Path, summary: Summary, clock: Clock) -> None:
@@ -44,14 +70,14 @@ def keep_summary(directory: Path, summary: Summary, clock: Clock) -> None:
         lane.close()
 
 
-def _earlier(sessions: Path, runbook: str) -> list[Summary]:
+def _earlier(sessions: Path, subject: Subject) -> list[Summary]:
     found = []
     for directory in reversed(all_run_directories(sessions)):
         name = parse_run_id(directory.name)
-        if name is None or name.runbook != runbook:
+        if name is None or name.runbook != subject.runbook:
             continue
         summary = _read(directory / SUMMARY)
-        if summary is not None and summary.runbook == runbook:
+        if summary is not None and subject.is_of(summary):
             found.append(summary)
         if len(found) >= MOST_RUNS:
             break

@@ -154,8 +154,11 @@ def counted(errors: int) -> str:
 def share_of(frame: Frame | None, run: str) -> str:
     """What the panels say of the command of this run: they see more than its messages. Empty where they say nothing."""
     rows = frame.progress.operations if frame is not None else []
-    row = next((row for row in rows if row.run == run and row.scope == "whole"), None)
-    return "" if row is None else share_told(row.pct, row.grade, row.eta_s, row.eta_grade)
+    row = next((row for row in rows if row.run == run), None)
+    if row is None or (row.scope != "whole" and row.pct is None):
+        return ""
+    part = {"file": "the file", "phase": row.phase or "this phase"}.get(row.scope, "")
+    return share_told(row.pct, row.grade, row.eta_s, row.eta_grade, part)
 
 
 def reading_of(block: Block, values: Mapping[str, Any], clock: Clock, share: Callable[[], str] = str) -> Reading | None:

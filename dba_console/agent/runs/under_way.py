@@ -79,6 +79,7 @@ class UnderWay:
         """None until the run is one."""
         self._shown_us = 0
         self._usual: dict[str, Usual] = {}
+        self._about = ""
         self._thread = threading.Thread(target=self._run, name="run", daemon=True)
 
     def start(self) -> None:
@@ -236,7 +237,9 @@ class UnderWay:
             return
         self.conduct = conduct
         try:
-            self._usual = usual_of(self._sessions, conduct.plan.id, self._around.clock)
+            self._about, self._usual = usual_of(
+                self._sessions, conduct.plan, conduct.state.identity, conduct.order.values, self._around.clock
+            )
             self.changed(conduct, True)
             conduct.walk()
         except Exception as error:
@@ -251,7 +254,7 @@ class UnderWay:
             finally:
                 conduct.close()  # whatever is wrong with what is shown, the run can be gone on with
         if conduct.ending is not None:
-            summary = conduct.masked(summarize(conduct.plan, conduct.state, self._usual))
+            summary = conduct.masked(summarize(conduct.plan, conduct.state, self._usual, about=self._about))
             keep_summary(conduct.directory, summary, self._around.clock)
 
     def _refuse(self, text: str, hint: str | None, code: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from dba_console.records import from_json
 from dba_console.runbook.chronicle import story
 from dba_console.runbook.fold import fold
 from dba_console.runbook.summary import Summary, summarize
-from dba_console.runbook.usual import usual_times
+from dba_console.runbook.usual import Subject, usual_times
 from dba_console.session.layout import require_readable
 from dba_console.session.runlisting import RunRow, all_run_directories, list_runs, resolve_run, row_of_papers
 from dba_console.session.runplaces import SUMMARY, session_of
@@ -60,11 +61,13 @@ def _cells(row: RunRow) -> list[str]:
 
 
 def _one(papers: RunPapers, *, json: bool) -> int:
-    usual = usual_times(papers.about.runbook, earlier_than(papers))
+    kept = _summary(papers.directory)
+    usual = {} if kept is None else usual_times(Subject(kept.runbook, kept.identity, kept.about), earlier_than(papers))
     if json:
         told = None
         if papers.plan is not None:
-            told = summarize(papers.plan, fold(papers.plan, papers.records), usual)
+            about = "" if kept is None else kept.about
+            told = summarize(papers.plan, fold(papers.plan, papers.records), usual, about=about)
         whole: dict[str, Any] = msgspec.to_builtins(row_of_papers(papers))
         put_json({**whole, "summary": told, "records": papers.records})
         return ExitCode.OK
@@ -93,7 +96,14 @@ def earlier_than(papers: RunPapers) -> Iterator[Summary]:
     for directory in all_run_directories(session_of(papers.directory).parent):
         if directory.name == papers.directory.name:
             return
-        try:
-            yield from_json((directory / SUMMARY).read_bytes(), Summary)
-        except (OSError, msgspec.MsgspecError):
-            continue  # it came to no end, or another version wrote it: then it says nothing of what is usual
+        summary = _summary(directory)
+        if summary is not None:
+            yield summary
+
+
+def _summary(directory: Path) -> Summary | None:
+    """None of a run that came to no end, or where another version wrote it: then it says nothing of what is usual."""
+    try:
+        return from_json((directory / SUMMARY).read_bytes(), Summary)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -7,6 +7,7 @@ the queries of each second open no catalog, and a catalog that is locked costs n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from dba_console.probes.postgres.encodings import codec_of, decode
 from dba_console.probes.postgres.loaders import Row
@@ -16,6 +17,17 @@ KEEP_US = 60_000_000
 """A renamed database, role or table shows its new name after this."""
 _AT_ONCE = 2000
 """Names asked for in one query; what is beyond comes with the next tick."""
+
+
+class Extent(NamedTuple):
+    """How large a relation is. None: not known."""
+
+    tuples: int | None
+    """As the last vacuum or analyze estimated."""
+    indexes: int | None
+
+
+_NOTHING = Extent(None, None)
 
 
 class Names:
@@ -29,6 +41,7 @@ class Names:
         """Raised when a name changed or came: texts made of names before are out of date."""
         self._known: dict[tuple[str, int], str | None] = {}
         self._codecs: dict[int, str] = {}
+        self._extents: dict[int, Extent] = {}
         self._wanted: set[tuple[str, int]] = set()
         self._since_us: int | None = None
 
@@ -49,6 +62,10 @@ class Names:
         if database in (0, None, self.own_oid):
             return self._name("relation", oid) or f"{self.own_name}/{oid}"
         return f"{self.database(database) or database}/{oid}"
+
+    def extent(self, database: int | None, oid: int | None) -> Extent:
+        """How large a relation of the connected database is; nothing of any other."""
+        return self._extents.get(oid or 0, _NOTHING) if database == self.own_oid else _NOTHING
 
     def _name(self, kind: str, oid: int | None) -> str | None:
         if not oid:
@@ -74,7 +91,9 @@ class Names:
         """Take the answer; what was asked and is not in it has no name."""
         asked = sorted(self._wanted)[:_AT_ONCE]
         self._known.update(dict.fromkeys(asked))
-        for kind, oid, first, second, encoding in rows:
+        for kind, oid, first, second, encoding, tuples, indexes in rows:
+            if indexes is not None:
+                self._extents[oid] = Extent(tuples, indexes)
             if encoding is not None:
                 self._codecs[oid] = codec_of(encoding.decode())
             parts = [decode_name(part, self.codec) for part in (first, second) if part is not None]
@@ -95,6 +114,7 @@ class Names:
             self._since_us = now_us
         elif now_us - self._since_us >= KEEP_US:
             self._known.clear()
+            self._extents.clear()
             self._since_us = now_us
             self.version += 1
 

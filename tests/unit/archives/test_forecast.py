@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.archives.entries import Plan
+from dba_console.archives.entries import Entry, Plan
 from dba_console.archives.forecast import Memory, PhaseBefore, PhasesBefore, forecast
 from dba_console.archives.ledger import Ledger
 from dba_console.archives.rates import Rates
@@ -78,6 +78,24 @@ def test_nothing_is_foretold_of_objects_whose_size_is_not_known() -> None:
     told = forecast(ledger, at(60), memory=Memory())
     assert (told.pct, told.grade, told.eta_s, told.eta_grade) == (None, "unknown", None, "unknown")
     assert told.reason == "how large its objects are is not known"
+
+
+def test_a_materialized_view_and_its_index_make_nothing_else_unknown() -> None:
+    plan = plan_of_sizes([100 * MB, 100 * MB], keys=False)
+    view = Entry(dump_id=9, desc="MATERIALIZED VIEW DATA", phase="rest", tag="v", table=9)
+    index = Entry(dump_id=10, desc="INDEX", phase="indexes", tag="v_idx", table=9, needs=(9,))
+    ledger = Ledger(Plan(entries=(*plan.entries, view, index), format="directory"), "pg_restore", 1)
+    said = "pg_restore: launching item {} TABLE DATA t{}", "pg_restore: finished item {} TABLE DATA t{}"
+    ledger.see(at(0), said[0].format(1000, 0))
+    ledger.see(at(10), said[1].format(1000, 0))
+    ledger.see(at(10), said[0].format(1001, 1))
+    ledger.running(1001, at(15), 50.0, 100.0, "bytes", 1)
+    told = forecast(ledger, at(15), memory=Memory())
+    data = next(one for one in told.phases if one.name == "data")
+    assert (data.pct, told.pct is not None) == (75.0, True)
+    assert data.eta_s == pytest.approx(5.0, rel=0.1)
+    assert told.reason is None or "how large" not in told.reason
+    assert any("materialized view" in note for note in told.notes)
 
 
 def test_a_job_without_objects_is_foretold_by_the_run_before_until_it_is_late() -> None:

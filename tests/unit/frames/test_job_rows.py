@@ -10,6 +10,7 @@ from dba_console.frames.history import History
 from dba_console.frames.job_rows import OLD_S
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
+from dba_console.panels.progress_words import part_left, part_words
 from dba_console.samples import postgres
 from dba_console.samples.jobs import JobNow, Jobs, JobsNow, ObjectNow, PastJob, PhaseNow
 from dba_console.samples.sample import Part, make_part
@@ -56,6 +57,16 @@ def test_a_job_is_one_row_with_what_its_program_tells() -> None:
     assert row.counts is not None and (row.counts.running, row.counts.done, row.counts.waiting) == (1, 3, 6)
     assert [(one.name, one.items_done, one.rate_per_s) for one in row.phases] == [("data", 3, 1e7)]
     assert [(one.name, one.state, one.weight) for one in row.objects] == [("public.orders", "running", 8e9)]
+
+
+def test_where_the_whole_is_not_known_the_share_of_the_data_is_told() -> None:
+    data = structs.replace(DATA, pct=38.0, grade="measured", eta_s=20.0)
+    bare = structs.replace(NOW, pct=None, grade="unknown", eta_s=None, eta_grade="unknown", phases=(data,))
+    (row,) = rows(bare, seen=[LEADER, WORKER])
+    assert (row.scope, row.phase, row.pct, row.grade, row.eta_s) == ("phase", "data", 38.0, "measured", 20.0)
+    assert part_words(row) == "data" and part_left(row) == "phase left"
+    (row,) = rows(structs.replace(bare, phases=(DATA,)), seen=[LEADER, WORKER])
+    assert (row.scope, row.pct, row.eta_s) == ("whole", None, None)
 
 
 def test_ages_go_on_between_two_looks() -> None:

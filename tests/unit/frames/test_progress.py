@@ -14,6 +14,7 @@ from dba_console.frames.picture import Picture
 from dba_console.frames.points import point_of
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
+from dba_console.panels.progress_words import kind_words
 from dba_console.samples import postgres
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, sessions
@@ -104,6 +105,43 @@ def test_time_left_follows_from_a_steady_rate() -> None:
     row = only(progress(*[(BUILDER, [operation("create_index", 7, 1000 + 20 * s, 2000)]) for s in range(30)]))
     assert row.rate_per_s == pytest.approx(20.0)
     assert row.eta_s == pytest.approx((2000 - 1580) / 20)
+
+
+def test_a_table_copied_out_is_as_far_as_its_rows_were_estimated() -> None:
+    detail = {"command": "COPY TO", "tuples_processed": 300, "reltuples": 1000}
+    row = only(progress((BUILDER, [operation("copy", 7, 5_000, None, unit="bytes", detail=detail)])))
+    assert (row.pct, row.grade, row.total) == (30.0, "estimated", None)
+    more = {**detail, "tuples_processed": 1200}
+    row = only(progress((BUILDER, [operation("copy", 7, 5_000, None, unit="bytes", detail=more)])))
+    assert row.pct == 99.0, "it has more rows than were estimated, and is not done"
+    unknown = {"command": "COPY TO", "tuples_processed": 300}
+    assert only(progress((BUILDER, [operation("copy", 7, 5_000, None, unit="bytes", detail=unknown)]))).pct is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "shown"),
+    [
+        ("cluster", "VACUUM FULL", "vacuum full"),
+        ("cluster", "CLUSTER", "cluster"),
+        ("create_index", "CREATE INDEX CONCURRENTLY", "create index concurrently"),
+        ("create_index", "REINDEX CONCURRENTLY", "reindex concurrently"),
+        ("create_index", None, "create index"),
+    ],
+)
+def test_a_command_is_called_what_was_asked_for(kind: str, command: str | None, shown: str) -> None:
+    row = only(progress((BUILDER, [operation(kind, 7, 1, 2, detail={"command": command})])))
+    assert kind_words(row) == shown
+
+
+def test_what_has_no_name_here_is_called_what_the_statement_calls_it() -> None:
+    def named(query: str, kind: str = "vacuum") -> str | None:
+        rows = [activity(7, "active", query=query, query_start=NOW_US - 60_000_000)]
+        return only(progress((rows, [operation(kind, 7, 1, 2, database="shop", object="shop/17420")]))).object
+
+    assert named("create index concurrently orders_i on orders (i)", "create_index") == "orders_i"
+    assert named("autovacuum: VACUUM ANALYZE public.lines") == "public.lines"
+    assert named('vacuum (verbose) "Big"') == '"Big"'
+    assert named("vacuum analyze") == named("vacuum ab, c") == named("") == "relation 17420 of shop"
 
 
 def test_the_first_percents_tell_no_time_left() -> None:

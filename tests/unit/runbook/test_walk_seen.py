@@ -17,7 +17,7 @@ from dba_console.runbook.chronicle import story
 from dba_console.runbook.fold import fold
 from dba_console.runbook.requests import Ask, Interrupt, Outcome, Seen
 from dba_console.runbook.summary import StepSummary, Summary, summarize
-from dba_console.runbook.usual import Usual, usual_times
+from dba_console.runbook.usual import Subject, Usual, usual_times
 from dba_console.runbook.viewing import Live, put, view
 from tests.unit.runbook.test_walk_killed import plans
 from tests.unit.runbook.worlds import World, begin, block, plan_of, run, step
@@ -156,9 +156,14 @@ def test_a_summary_keeps_planned_usual_actual_machine_and_human_apart() -> None:
 
 
 def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their_end() -> None:
-    def past(machine_s: float, state: str = "ok", mode: str = "run", rounds: int = 1, book: str = "book") -> Summary:
+    def past(
+        machine_s: float, state: str = "ok", *, mode: str = "run", rounds: int = 1, book: str = "book",
+        identity: str = "server", about: str = "shop",
+    ) -> Summary:  # fmt: skip
         one = StepSummary(id="a", title="A", state=state, machine_s=machine_s, human_s=900.0, rounds=rounds)
-        return Summary(run="r", runbook=book, state="done", mode=mode, steps=(one,))
+        return Summary(
+            run="r", runbook=book, state="done", mode=mode, steps=(one,), identity=identity, about=about
+        )  # fmt: skip
 
     earlier = [
         past(10),
@@ -167,9 +172,12 @@ def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their
         past(500, "failed"),
         past(1, mode="rehearse"),
         past(2, book="other"),
+        past(3, about="mid"),
+        past(4, identity="another server"),
     ]
-    assert usual_times("book", earlier) == {"a": Usual(20.0, 3)}
-    assert usual_times("book", []) == {}
+    shop = Subject("book", "server", "shop")
+    assert usual_times(shop, earlier) == {"a": Usual(20.0, 3)}
+    assert usual_times(shop, []) == {}
 
 
 def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from dba_console.probes.postgres.encodings import decode
 from dba_console.probes.postgres.loaders import Row
-from dba_console.probes.postgres.names import Names
+from dba_console.probes.postgres.names import Extent, Names
 from dba_console.samples.postgres import Operation, Operations
 
 _PREFIX = "pg_stat_progress_"
@@ -21,6 +21,9 @@ _HEAD = ("pid", "datid", "datname", "relid", "index_relid", "phase")
 Measure = tuple[str, str, str]
 """Columns of what is done and of the whole, and their unit."""
 
+ROWS, INDEXES = "reltuples", "relindexes"
+"""Beside the columns of a view: rows of the table as estimated, where it is copied out, and how many indexes it has."""
+_SIZED = frozenset({"copy", "cluster", "repack"})
 _VACUUM: dict[str, Measure] = {
     "scanning heap": ("heap_blks_scanned", "heap_blks_total", "blocks"),
     "vacuuming heap": ("heap_blks_vacuumed", "heap_blks_total", "blocks"),
@@ -36,7 +39,7 @@ _REWRITE: dict[str, Measure] = {
     "seq scanning heap": ("heap_blks_scanned", "heap_blks_total", "blocks"),
     "index scanning heap": ("heap_tuples_scanned", "", "tuples"),
     "writing new heap": ("heap_tuples_written", "heap_tuples_scanned", "tuples"),
-    "rebuilding index": ("index_rebuild_count", "", "indexes"),
+    "rebuilding index": ("index_rebuild_count", INDEXES, "indexes"),
 }
 _BY_PHASE = {"vacuum": _VACUUM, "analyze": _ANALYZE, "cluster": _REWRITE, "repack": _REWRITE}
 _ALWAYS: dict[str, Measure] = {
@@ -65,18 +68,29 @@ def _operation(view: str, document: bytes, names: Names) -> Operation:
     columns = msgspec.json.decode(decode(document, names.codec).encode("utf-8", "replace"))
     kind = view.removeprefix(_PREFIX)
     done, total, unit = measure(kind, columns)
-    database = _oid(columns, "datid")
+    database, table = _oid(columns, "datid"), _oid(columns, "relid")
+    name = names.relation(database, _oid(columns, "index_relid") or table)
+    if kind in _SIZED and names.relation(database, table) is not None:
+        columns |= _whole(kind, columns, names.extent(database, table))
+        done, total, unit = measure(kind, columns)
     return Operation(
         kind=kind,
         pid=columns["pid"],
         database=names.database(database),
-        object=names.relation(database, _oid(columns, "index_relid") or _oid(columns, "relid")),
+        object=name,
         phase=columns.get("phase"),
         done=done,
         total=total,
         unit=unit,
         detail={key: _plain(value) for key, value in columns.items() if key not in _HEAD and value is not None},
     )
+
+
+def _whole(kind: str, columns: dict[str, Any], extent: Extent) -> dict[str, Any]:
+    """What the view does not tell of the whole, as far as the catalog does."""
+    if kind != "copy":
+        return {INDEXES: extent.indexes}
+    return {ROWS: extent.tuples} if columns.get("command") == "COPY TO" else {}
 
 
 def _oid(columns: dict[str, Any], name: str) -> int | None:
