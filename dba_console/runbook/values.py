@@ -163,8 +163,8 @@ def shown(text: str, values: Mapping[str, Any], most: int | None = None) -> str:
     """The same statement as people read it: bound values as the literals they stand for. What has no value, or none
     that can be written or one of more than `most` characters, stays as its author wrote it.
 
-    >>> shown("select %(n)s from %(t)I where a = %(gone)s", {"n": "it's", "t": 'a"b'})
-    'select \'it\'\'s\' from "a""b" where a = %(gone)s'
+    >>> print(shown("select %(n)s from %(t)I where a = %(gone)s", {"n": "it's", "t": 'a"b'}))
+    select 'it''s' from "a""b" where a = %(gone)s
     """
 
     def written(match: re.Match[str]) -> str:

@@ -234,11 +234,19 @@ def _table(plan: Plan, state: RunState) -> Table | None:
         _, block = plan.block(state.current)
         preview = bound_preview(plan, block)
         if preview is not None and state.blocks[preview.id].table is not None:
-            return state.blocks[preview.id].table
+            return _left(state.blocks[preview.id], state.blocks[block.id].row)
         rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].sight or {}).get("rows") or ()
         if rows:
             return table_of(rows, block.title)
     return None if _acted_on(plan, state) else state.table
+
+
+def _left(preview: BlockState, done: int) -> Table | None:
+    """The rows of a preview that are still to be acted on, of a change for each of them."""
+    rows, table = preview.rows or (), preview.table
+    if table is None or not 0 < done < len(rows):
+        return table
+    return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, these are left")
 
 
 def _acted_on(plan: Plan, state: RunState) -> bool:
