@@ -40,7 +40,7 @@ def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:
+def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = "") -> Table | None:
     """The rows with the columns of the first; None for none."""
     if not rows:
         return None
@@ -51,7 +51,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table | None
         return NULL if row.get(column) is None else cell(row[column], column, most=most)
 
     shown = tuple(tuple(text_of(row, column) for column in columns) for row in rows[:MOST_ROWS])
-    return Table(columns=columns, rows=shown, total=len(rows), title=title)
+    return Table(columns=columns, rows=shown, total=len(rows), title=title, block=block)
 
 
 def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | None:
