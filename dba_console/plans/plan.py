@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -171,6 +171,9 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-def plan_hash(plan: Plan) -> str:
-    """SHA-256 of the normalised plan, hexadecimal: the same for documents that differ only in where they lie."""
-    return hashlib.sha256(_canonical(msgspec.structs.replace(plan, source=""))).hexdigest()
+def plan_hash(plan: Plan, inputs: Mapping[str, Any] | None = None) -> str:
+    """SHA-256 of the normalised plan, hexadecimal: the same for documents that differ only in where they lie. With the
+    values of its inputs that of one run of it.
+    """
+    normal = msgspec.structs.replace(plan, source="")
+    return hashlib.sha256(_canonical(normal if inputs is None else [normal, inputs])).hexdigest()

@@ -65,6 +65,8 @@ class Table(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rows there are; more than shown where cut."""
     title: str = ""
     """What the rows are; empty where the place says it."""
+    block: str = ""
+    """Id of the block they are of."""
 
 
 class Waiting(Struct, frozen=True, kw_only=True, omit_defaults=True):

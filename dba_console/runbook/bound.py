@@ -45,6 +45,13 @@ def _named(block: Block) -> str:
     return whole[1] if whole is not None else ""
 
 
+def inputs_of(plan: Plan, block: Block) -> list[Block]:
+    """The blocks before it in its step that ask for a value it uses."""
+    step, _ = plan.block(block.id)
+    before = step.blocks[: step.blocks.index(block)] if block in step.blocks else ()
+    return [one for one in before if one.kind == "input" and one.name in block.uses]
+
+
 def for_each(block: Block) -> bool:
     """Whether it is executed once for every row."""
     return bool(block.settings.get("each"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from dba_console.frames.model import PANELS
 from dba_console.runbook.amounts import numbered, unknown_unit
@@ -49,7 +49,10 @@ def read_expression(text: str, known: Collection[str], *, verdict: bool = True) 
     except SyntaxError:
         reading.wrong.append(_unreadable(text))
         return reading
-    if verdict and not _is_verdict(tree.body, known):
+    figure = _no_verdict(tree.body, known) if verdict else ""
+    if figure:
+        reading.wrong.append((f"{figure} is neither true nor false", f"compare it, as in {figure} > 10"))
+    elif verdict and not _is_verdict(tree.body, known):
         reading.wrong.append(
             (f"{text.strip()!r} compares nothing", "a check is true or false: compare it, as in … > 10MB")
         )
@@ -87,6 +90,20 @@ def _is_verdict(node: ast.expr, known: Collection[str]) -> bool:
     return isinstance(node, (*_VERDICTS, ast.Attribute)) or (
         isinstance(node, ast.Name) and (node.id in known or node.id in ("true", "false"))
     )
+
+
+def _no_verdict(node: ast.expr, known: Collection[str]) -> str:
+    """The field that stands where something true or false is wanted, and is neither; empty where that is not so."""
+    if isinstance(node, ast.BoolOp):
+        return next((found for one in node.values if (found := _no_verdict(one, known))), "")
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _no_verdict(node.operand, known)
+    if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+        return ""
+    root = node.value.id
+    if root in known or root not in ROOTS or (kind := fields_of(structs()[root]).get(node.attr)) is None:
+        return ""
+    return "" if kind is bool or bool in get_args(kind) else f"{root}.{node.attr}"
 
 
 def _walk(node: ast.AST, reading: Reading, known: Collection[str]) -> None:

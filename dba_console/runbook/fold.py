@@ -144,7 +144,8 @@ def _seen(state: RunState, record: Record) -> None:
     if "rows" in given:
         block.rows = tuple(given["rows"])
         _, preview = state.plan.block(record.block)
-        block.table = state.table = table_of(block.rows, preview.title or state.plan.step(record.step).title)
+        title = preview.title or state.plan.step(record.step).title
+        block.table = state.table = table_of(block.rows, title, record.block)
     if record.state == "ok" and "values" in given:
         _keep(state, record, dict(given["values"] or {}))
     # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.

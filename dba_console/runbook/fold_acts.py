@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from dba_console.plans.plan import Block
 from dba_console.plans.view import Table
 from dba_console.records import convert
@@ -35,7 +37,7 @@ def came_to(state: RunState, record: Record) -> None:
     block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
     block.note, block.sight = str(given.get("note", record.text)), None
     if "table" in given:
-        state.table = convert(given["table"], Table)
+        state.table = replace(convert(given["table"], Table), block=record.block)
     if record.state == "unknown":
         block.status = "unknown"
         return

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dba_console.plans.view import Table
+from dba_console.runbook.amounts import told
 
 MOST_ROWS = 200
 MOST_CHARACTERS = 200
@@ -20,6 +21,8 @@ NULL = "-"
 """Of a row of the server's: there is no value, which is known."""
 TIMES = ("_start", "_at", "_us", "_change")
 """How the names of columns end that hold a time."""
+_WITH_UNIT = ("_bytes", "_bytes_per_s", "_per_s", "_pct", "_s", "_ms")
+"""How the names of measures end that say in what they are measured (amounts.told)."""
 FIRST_TIME_US = 10**15
 """A number below it is no time of ours: it would lie before 2001."""
 
@@ -37,18 +40,18 @@ def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table | None:
+def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = "") -> Table | None:
     """The rows with the columns of the first; None for none."""
     if not rows:
         return None
     columns = tuple(rows[0])
     most = min(WHOLE_CHARACTERS, max(MOST_CHARACTERS, TABLE_CHARACTERS // len(rows)))
 
-    def told(row: Mapping[str, Any], column: str) -> str:
+    def text_of(row: Mapping[str, Any], column: str) -> str:
         return NULL if row.get(column) is None else cell(row[column], column, most=most)
 
-    shown = tuple(tuple(told(row, column) for column in columns) for row in rows[:MOST_ROWS])
-    return Table(columns=columns, rows=shown, total=len(rows), title=title)
+    shown = tuple(tuple(text_of(row, column) for column in columns) for row in rows[:MOST_ROWS])
+    return Table(columns=columns, rows=shown, total=len(rows), title=title, block=block)
 
 
 def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | None:
@@ -61,9 +64,9 @@ def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | N
             lines.append(
                 (
                     f"{name}.{key}",
-                    cell(before, key),
-                    cell(after, key) if last is not None else "",
-                    _change(before, after),
+                    _measure(before, key),
+                    _measure(after, key) if last is not None else "",
+                    _change(before, after, key),
                 )
             )
     if not lines:
@@ -72,13 +75,24 @@ def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table | N
     return Table(columns=("value", first_column, "after", "change"), rows=tuple(lines[:MOST_ROWS]), total=len(lines))
 
 
-def _change(before: Any, after: Any) -> str:
+def _measure(value: Any, key: str) -> str:
+    """A measured value, with its unit where its name says one.
+
+    >>> _measure(335544320, "wal_files_bytes"), _measure(335544320, "rows"), _measure(None, "wal_bytes")
+    ('320 MB', '335544320', '?')
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return told(key, value) if number and key.endswith(_WITH_UNIT) else cell(value, key)
+
+
+def _change(before: Any, after: Any, key: str) -> str:
     if isinstance(before, bool) or isinstance(after, bool):
         return ""
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return ""
     change = after - before
-    return f"{'+' if change > 0 else ''}{_number(change)}"
+    shown = told(key, change) if key.endswith(_WITH_UNIT) else _number(change)
+    return f"{'+' if change > 0 else ''}{shown}"
 
 
 def _number(value: float) -> str:

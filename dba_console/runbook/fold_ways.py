@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.plans.plan import ACTS, Step
-from dba_console.runbook.bound import bound_preview, for_each
+from dba_console.runbook.bound import bound_preview, for_each, inputs_of
 from dba_console.runbook.fold_acts import item_done, row_done
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Record
@@ -50,6 +50,8 @@ def deviated(state: RunState, record: Record) -> None:
     what, reason = record.fields.get("what"), str(record.fields.get("reason", record.text))
     if what == "retry":
         _retry(state, record)
+    elif what == "input":
+        _give_again(state, record)
     elif what == "skip" and record.block:
         _skip_block(state, record, reason)
     elif what == "skip":
@@ -72,6 +74,17 @@ def _retry(state: RunState, record: Record) -> None:
     preview = bound_preview(state.plan, plan_block)
     if preview is not None and preview in step.blocks and plan_block.kind in ACTS and not item:
         state.blocks[preview.id].reset()
+
+
+def _give_again(state: RunState, record: Record) -> None:
+    """The same after other inputs: whatever was looked at or confirmed by the old ones is looked at and asked again."""
+    step, plan_block = state.plan.block(record.block)
+    _retry(state, record)
+    state.blocks[record.block].confirmed = ""
+    names = {one.name for one in inputs_of(state.plan, plan_block)}
+    for one in step.blocks[: step.blocks.index(plan_block)]:
+        if one.name in names or (names & set(one.uses) and one.kind not in ACTS):
+            state.blocks[one.id].reset()
 
 
 def _skip_block(state: RunState, record: Record, reason: str) -> None:

@@ -31,6 +31,18 @@ _TABLE = re.compile(
     re.IGNORECASE,
 )
 _QUERY_NAME = re.compile(r"([a-z_]\w*)\s*(?:\([\w\s,]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s+)?\(", re.IGNORECASE)
+_LETTERLESS = re.compile(r"%\((\w+)\)(?![sIRL])")
+_IF_EXISTS = r"(?:\s+if\s+(?:not\s+)?exists)?\s+\Z"
+_BEFORE_A_NAME = re.compile(
+    r"\b(?:role|user|group|database|schema|tablespace|extension|server|publication|subscription|column|constraint|"
+    rf"owner\s+to|rename\s+to|owned\s+by|set\s+schema){_IF_EXISTS}",
+    re.IGNORECASE,
+)
+_BEFORE_A_RELATION = re.compile(
+    r"(?:\b(?:table|index|view|sequence|truncate|analyze|vacuum|cluster|copy)|\bindex\s+concurrently|\bvacuum\s*\([^()]*\))"
+    rf"{_IF_EXISTS}",
+    re.IGNORECASE,
+)
 _FROM_IN_CALL = re.compile(r"\b(?:extract|substring|trim|overlay)\s*\([^()]*\Z", re.IGNORECASE)
 """`extract(epoch from now())` and the like: no table follows."""
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
@@ -43,6 +55,11 @@ def pasted_value(plan: Plan) -> Iterator[Problem]:
         for found, hint in _pasted(text):
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
                           text=f"a value is pasted into SQL: {found}", hint=hint)  # fmt: skip
+        for match in _LETTERLESS.finditer(_NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text)))):
+            found, name = match[0], match[1]
+            yield Problem(line=line if block.language != "sql" else _line(block, found, line),
+                          text=f"{found} has no letter that says how the value is written",
+                          hint=f"write %({name})s for a value, %({name})I for an identifier")  # fmt: skip
 
 
 def _pasted(text: str) -> Iterator[tuple[str, str]]:
@@ -69,8 +86,15 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)
         word = first[0].lower() if first else ""
         if word not in _BINDS and (match := re.search(r"%\((\w+)\)s", bare)):
-            yield Problem(line=_line(block, match[0], line), text=f"{word.upper()} takes no bound value: {match[0]}",
-                          hint=f"write %({match[1]})L, a quoted literal")  # fmt: skip
+            name, before = match[1], bare[: match.start()]
+            hint = f"write %({name})L, a quoted literal"
+            if _BEFORE_A_NAME.search(before):
+                hint = f"write %({name})I, a quoted identifier"
+            elif _BEFORE_A_RELATION.search(before):
+                hint = f"write %({name})R, a quoted name with its schema"
+            yield Problem(
+                line=_line(block, match[0], line), text=f"{word.upper()} takes no bound value: {match[0]}", hint=hint
+            )
 
 
 def writing_check(plan: Plan) -> Iterator[Problem]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from dba_console.errors import UsageError
 from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
 from dba_console.runbook.amounts import told
+from dba_console.runbook.bound import hidden
+from dba_console.runbook.values import arguments, for_sql, shown
 from dba_console.units import human_bytes, human_duration
 
 INDENT = "    "
@@ -32,7 +36,7 @@ def whole(plan: Plan) -> Iterator[str]:
 
 
 def course(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
-    """What a run with these inputs would do: no block in full, but every one of them."""
+    """What a run with these inputs would do: every block in full, with the values that are known before it."""
     yield from head(plan)
     for one in plan.inputs:
         yield f"input      {one.name} = {input_told(one, values.get(one.name))}"
@@ -40,13 +44,14 @@ def course(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
     if leading:
         yield ""
         yield "before the start is asked for:"
-        yield from (f"{INDENT}{block.id}: {summary(block)}" for block in leading)
+        yield from (f"{INDENT}{block.id}" + (f": {block.title}" if block.title else "") for block in leading)
+    known = {**values, **{name: mask for name, mask in hidden(plan).items() if name in values}}
     for number, step in enumerate(plan.steps, start=1):
         yield ""
         yield step_line(number, step)
-        yield from (INDENT + block_line(block) + f": {summary(block)}" for block in step.blocks)
-        if step.undo:
-            yield f"{INDENT}can be taken back: {len(step.undo)} block{'s' if len(step.undo) > 1 else ''}"
+        for block in (*step.blocks, *step.undo):
+            yield INDENT + block_line(block)
+            yield from (INDENT * 2 + line for line in exact(block, known).splitlines())
     yield from ("", counted(plan))
 
 
@@ -115,19 +120,23 @@ def confirmation(one: Confirmation) -> str:
     return f"asks for {said}" + (", twice: by two people" if one.people > 1 else "")
 
 
-def exact(block: Block) -> str:
-    """What runs, verbatim; settings as they were read."""
+def exact(block: Block, values: Mapping[str, Any] | None = None) -> str:
+    """What runs, verbatim; settings as they were read. With `values` in their places, where they are known."""
     if block.body:
-        return textwrap.dedent(block.body).rstrip()
+        text = textwrap.dedent(block.body).rstrip()
+        return text if values is None or block.language != "sql" else shown(text, for_sql(values))
+    if values is not None and (argv := block.settings.get("argv")):
+        return shlex.join(_argument(str(word), values) for word in argv)
     options = block.settings.get("options", []) if block.kind == "choose" else []
     lines = [f"{name} = {_setting(name, value)}" for name, value in block.settings.items() if value is not options]
     return "\n".join([*lines, *(f"{one['key']}: {one['text']} → {one['goto']}" for one in options)])
 
 
-def summary(block: Block) -> str:
-    """What runs on one line, cut."""
-    text = " ".join(exact(block).split()) if block.body else ", ".join(exact(block).splitlines())
-    return text if len(text) <= 100 else text[:99] + "…"
+def _argument(word: str, values: Mapping[str, Any]) -> str:
+    try:
+        return arguments([word], values)[0]
+    except UsageError:  # the result of a block that has not run
+        return word
 
 
 def input_told(one: Input, value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dba_console.harmless import clean
 from dba_console.plans.plan import Block, Plan, Step
@@ -82,7 +82,7 @@ def view(plan: Plan, state: RunState, live: Live) -> RunView:
         question=live.question,
         waiting=_waiting(state.waiting),
         table=_harmless(_table(plan, state)),
-        measures=_harmless(comparison(state.measures)),
+        measures=_harmless(_measures(plan, state)),
         panels=step.panels if step is not None else (),
         progress=line(live.progress),
         can_stop=live.can_stop,
@@ -234,11 +234,28 @@ def _table(plan: Plan, state: RunState) -> Table | None:
         _, block = plan.block(state.current)
         preview = bound_preview(plan, block)
         if preview is not None and state.blocks[preview.id].table is not None:
-            return state.blocks[preview.id].table
+            return _left(state.blocks[preview.id], state.blocks[block.id].row)
         rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].sight or {}).get("rows") or ()
         if rows:
-            return table_of(rows, block.title)
+            return table_of(rows, block.title, block.id)
     return None if _acted_on(plan, state) else state.table
+
+
+def _measures(plan: Plan, state: RunState) -> Table | None:
+    """What was measured, of the block that measured last."""
+    table = comparison(state.measures)
+    taken = [
+        block.id for _, block in plan.blocks() if block.kind == "measure" and state.blocks[block.id].status == "ok"
+    ]
+    return table if table is None or not taken else structs.replace(table, block=taken[-1])
+
+
+def _left(preview: BlockState, done: int) -> Table | None:
+    """The rows of a preview that are still to be acted on, of a change for each of them."""
+    rows, table = preview.rows or (), preview.table
+    if table is None or not 0 < done < len(rows):
+        return table
+    return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, these are left", table.block)
 
 
 def _acted_on(plan: Plan, state: RunState) -> bool:
@@ -270,7 +287,7 @@ def _harmless(table: Table | None) -> Table | None:
         return None
     rows = tuple(tuple(lines(cell, WHOLE_CHARACTERS) for cell in row) for row in table.rows)
     columns = tuple(line(column) for column in table.columns)
-    return Table(columns=columns, rows=rows, total=table.total, title=line(table.title))
+    return Table(columns=columns, rows=rows, total=table.total, title=line(table.title), block=table.block)
 
 
 def line(text: str) -> str:

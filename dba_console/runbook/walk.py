@@ -19,6 +19,7 @@ from msgspec import Struct
 from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.view import Option
 from dba_console.runbook.adhoc import confirms_itself
+from dba_console.runbook.bound import inputs_of
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Reply, Request
 from dba_console.runbook.walk_acts import act, settle, wanted
@@ -26,7 +27,7 @@ from dba_console.runbook.walk_course import Course, Interrupted, Turn
 from dba_console.runbook.walk_give_up import end, give_up, trouble
 from dba_console.runbook.walk_interrupts import heed
 from dba_console.runbook.walk_looks import check, measure, preview
-from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, stand
+from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, missing, stand
 from dba_console.runbook.walk_questions import PAUSED, NotAnAnswer, after_failure, chosen, place, started
 from dba_console.runbook.walk_rehearse import rehearse
 from dba_console.runbook.walk_undo import taking_back
@@ -128,7 +129,11 @@ def _before_start(course: Course) -> Turn[None]:
     usual = sum(block.usual_s or 0.0 for block in blocks)
     about = f", usually about {human_duration(usual)}" if usual else ""
     on = f" on {course.state.place}" if course.state.place else ""
-    text = (
+    doubts = []
+    for one in course.plan.inputs if blocks else ():
+        if why := (yield from missing(course, blocks[0], one, course.state.values.get(one.name))):
+            doubts.append(f"{why[0].upper()}{why[1:]}.\n")
+    text = "".join(doubts) + (
         f"Start “{course.plan.title}”{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
     )
     answer = yield from course.ask("start", text, expects="yes")
@@ -156,7 +161,8 @@ def _decide(course: Course) -> Turn[None]:
         yield from give_up(course, "aborted", known.note, course.state.who)
         return
     may_skip = not course.plan.strict or bool(failure.item)
-    options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip)
+    names = [str(one.name) for one in inputs_of(course.plan, block)] if not failure.item else []
+    options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip, given=names)
     note = known.note.removeprefix(f"{block.id}: ")
     text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"
     while True:
@@ -171,7 +177,7 @@ def _decide(course: Course) -> Turn[None]:
     if option.key == "abort":
         yield from give_up(course, "failed", trouble(course) + (f" ({reason})" if reason else ""), answer.who)
         return
-    what = "skip" if option.key == "skip" else "retry"
+    what = option.key if option.key in ("skip", "input") else "retry"
     text = f"{block.id}: {option.text}, by {answer.who}" + (f": {reason}" if reason else "")
     yield from course.write(
         "deviation", text, block=block, who=answer.who, what=what, answer=option.key, reason=reason or known.note

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Confirmation, Input
 from dba_console.records import convert
@@ -62,18 +64,50 @@ def declared(block: Block) -> Input:
     return convert({"type": "text", **known, "name": block.name or str(known.get("name", block.id))}, Input)
 
 
+_EXISTS = {
+    "role": "select exists (select from pg_roles where rolname = %({name})s) as there",
+    "database": "select exists (select from pg_database where datname = %({name})s) as there",
+    "relation": """
+        select exists (
+            select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+            where case when %({name})s like '%"%' then c.oid = to_regclass(%({name})s)
+                       else %({name})s = n.nspname || '.' || c.relname
+                            or n.nspname = 'pg_catalog' and %({name})s = c.relname end
+        ) as there""",
+}
+"""Whether the server has what an input of that type names, as SQL takes the name."""
+
+
+def missing(course: Course, block: Block, one: Input, value: Any) -> Turn[str]:
+    """What to say of a value that names nothing on this server; empty where it does, or the server cannot tell.
+
+    It is no refusal: the object may be one that is yet to be made.
+    """
+    if one.type not in _EXISTS or value is None:
+        return ""
+    text = _EXISTS[one.type].replace("{name}", one.name)
+    asking = replace(block, kind="check", language="sql", body=text, settings={}, on="", timeout_s=None)
+    seen = yield from course.look(asking, "check")
+    return "" if seen.error or seen.holds is not False else f"{one.type} {value!r} does not exist on this server"
+
+
 def ask_value(course: Course, block: Block) -> Turn[None]:
     """A value. A secret one is kept in the memory of this process and nowhere else."""
     one = declared(block)
     text = one.help or block.title or f"Value of {one.name}"
+    doubted = None
     while True:
         answer = yield from course.ask("input", text, block=block, secret=one.secret)
         try:
             value = _value(one, answer.text)
-            break
         except UsageError as error:
             yield from course.reject(error.message)
-    course.inputs[one.name] = value
+            continue
+        course.inputs[one.name] = value
+        if value == doubted or not (why := (yield from missing(course, block, one, value))):
+            break
+        doubted = value
+        yield from course.reject(f"{why}; give it again if it is meant all the same")
     shown: dict[str, Any] = {} if one.secret else {"value": value}
     told = "a secret" if one.secret else str(value)
     text = f"{block.id}: {answer.who} gave {told}"

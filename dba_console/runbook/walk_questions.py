@@ -89,9 +89,11 @@ def wording(what: str, confirmation: Confirmation, expects: str, target: str) ->
     return what + how + ("; a second person types it too" if confirmation.people > 1 else "")
 
 
-def after_failure(*, timed_out: bool, may_skip: bool) -> tuple[Option, ...]:
-    """What can be done about a block that failed."""
+def after_failure(*, timed_out: bool, may_skip: bool, given: Iterable[str] = ()) -> tuple[Option, ...]:
+    """What can be done about a block that failed; `given` are the inputs of its step that it uses."""
     options = [Option(key="retry", text="look and try again")]
+    if names := ", ".join(given):
+        options.append(Option(key="input", text=f"give {names} again, then try again"))
     if timed_out:
         options.append(Option(key="wait", text="wait as long again"))
     if may_skip:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.errors import UsageError
+from dba_console.frames.model import Finding
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import find, most_urgent
 from dba_console.tui.navigator import Navigator
@@ -41,9 +42,9 @@ class FindingActions:
         elif found.runbook is None:
             self._navigator.notice = f"no runbook answers {found.id}" + (f": {found.advice}" if found.advice else "")
         else:
-            self._open_book(found.runbook)
+            self._open_book(found.runbook, found)
 
-    def _open_book(self, book_id: str) -> None:
+    def _open_book(self, book_id: str, finding: Finding | None = None) -> None:
         """Show that runbook; the actions of runbooks know how."""
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ class Prompt:
     """A question with its answer being typed.
 
     `done` is called with the text on enter; `changed`, where given, on every key, and with the empty text on escape.
-    Of a `secret` only its length is shown.
+    Of a `secret` only its length is shown. A text that is `offered` may be taken by tab as well, as long as it stands.
     """
 
     def __init__(
@@ -25,9 +25,14 @@ class Prompt:
         text: str = "",
         *,
         secret: bool = False,
+        told: str = "",
+        offered: bool = False,
     ) -> None:
         self.question = question
+        self.told = told
+        """What stands above it: what is asked for, and why the last answer does not do."""
         self.text = text
+        self._offered = text if offered else None
         self.place = len(text)
         self._done = done
         self._changed = changed
@@ -36,7 +41,7 @@ class Prompt:
     def key(self, name: str, character: str | None) -> bool:
         """Take a key. False when the prompt is over, answered or given up."""
         before = self.text
-        if name == "enter":
+        if name == "enter" or (name == "tab" and self.text == self._offered):
             self._done(self.text)
             return False
         if name in ("escape", "ctrl+c", "ctrl+g"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dba_console.agent.protocol import RunRequest
 from dba_console.errors import UsageError
@@ -12,6 +12,8 @@ from dba_console.tui.navigator import Navigator
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.shelf import Shelf
 from dba_console.tui.stage import Stage
+
+_NONE: Mapping[str, str] = {}
 
 
 class Requests:
@@ -42,34 +44,48 @@ class Requests:
         else:
             self._navigator.notice = "nothing was done"
 
-    def _ask_inputs(self, given: dict[str, str], inputs: Sequence[Input], done: Callable[[], None]) -> None:
-        """Ask for one input after the other; escape leaves the rest as they are."""
+    def _ask_inputs(
+        self, given: dict[str, str], inputs: Sequence[Input], done: Callable[[], None], found: Mapping[str, str] = _NONE
+    ) -> None:
+        """Ask for one input after the other; escape leaves the rest as they are. `found`: what the finding says."""
         if not inputs:
             done()
             return
-        one, rest = inputs[0], inputs[1:]
+        self._ask_input(given, inputs[0], found, lambda: self._ask_inputs(given, inputs[1:], done, found))
+
+    def _ask_input(
+        self, given: dict[str, str], one: Input, found: Mapping[str, str], then: Callable[[], None], *,
+        wrong: str | None = None, why: str = "",
+    ) -> None:  # fmt: skip
+        """`wrong` was typed and does not do, for the reason `why`: it can be corrected where it stands."""
         from dba_console.runbook.values import as_written  # loaded when a runbook is used
 
         default = "" if one.secret or one.default is None else as_written(one, one.default)
+        known = "" if one.secret else given.get(one.name, found.get(one.name, default))
+        origin = ", from the finding" if known and one.name not in given and one.name in found else ""
         self._stage.prompt = Prompt(
-            f"{one.name} ({one.type})",
-            lambda text: self._take_input(given, one, text, lambda: self._ask_inputs(given, rest, done)),
-            text="" if one.secret else given.get(one.name, default),
+            f"{one.name} ({one.type}){origin}",
+            lambda text: self._take_input(given, one, text, found, then),
+            text=known if wrong is None or one.secret else wrong,
             secret=one.secret,
+            told="\n".join(filter(None, (one.help, why))),
+            offered=bool(known) and wrong is None,
         )
 
-    def _take_input(self, given: dict[str, str], one: Input, text: str, then: Callable[[], None]) -> None:
+    def _take_input(
+        self, given: dict[str, str], one: Input, text: str, found: Mapping[str, str], then: Callable[[], None]
+    ) -> None:
         from dba_console.runbook.values import value_of  # loaded when a runbook is used
 
         said = text if one.secret else text.strip()
         if not said and one.required and one.default is None:
-            self._navigator.notice = f"{one.name} has to be given"
+            self._ask_input(given, one, found, then, wrong="", why=f"{one.name} has to be given; esc leaves it")
             return
         try:
             if said:
                 value_of(one, said)
         except UsageError as error:
-            self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
+            self._ask_input(given, one, found, then, wrong=said, why=error.message)
             return
         if said:
             given[one.name] = said

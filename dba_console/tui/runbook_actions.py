@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
+from dba_console.frames.model import Finding
 from dba_console.tui.requests import Requests
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.runs import KnownRun
@@ -34,9 +35,9 @@ class RunbookActions(Requests):
         elif view.chosen_book is not None:
             self._stage.runbook(view.chosen_book)
 
-    def _open_book(self, book_id: str) -> None:
+    def _open_book(self, book_id: str, finding: Finding | None = None) -> None:
         self._shelf.want()
-        self._stage.runbook(book_id)
+        self._stage.runbook(book_id, finding)
 
     def _open_run(self, known: KnownRun) -> None:
         """Show a run; the agent is asked for how it stands, and told that somebody is here again."""
@@ -67,7 +68,7 @@ class RunbookActions(Requests):
     def do_inputs(self) -> None:
         view = self._stage.view
         if isinstance(view, RunbookPage) and view.book is not None and view.book.plan is not None:
-            self._ask_inputs(view.given, view.book.plan.inputs, lambda: None)
+            self._ask_inputs(view.given, view.book.plan.inputs, lambda: None, view.found)
 
     def do_begin(self) -> None:
         self._begin("run")
@@ -83,8 +84,10 @@ class RunbookActions(Requests):
         if plan is None:
             self._navigator.notice = "it does not compile, so it cannot be begun"
             return
-        missing = [one for one in plan.inputs if one.required and one.default is None and one.name not in view.given]
-        self._ask_inputs(view.given, missing, lambda: self._send_begin(view, mode))
+        found = view.found
+        asked = [one for one in plan.inputs if (one.required and one.default is None) or one.name in found]
+        missing = [one for one in asked if one.name not in view.given]
+        self._ask_inputs(view.given, missing, lambda: self._send_begin(view, mode), found)
 
     def _send_begin(self, page: RunbookPage, mode: Literal["run", "rehearse"]) -> None:
         if (book := page.book) is not None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from dba_console.frames.model import Finding
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, clean, fit_line, line
 from dba_console.panels.tables import arranged
 from dba_console.panels.text import rule
 from dba_console.panels.wrapping import wrap_lines
+from dba_console.plans.plan import Plan
 from dba_console.tui.detail import DetailView
 from dba_console.tui.keys import Where
 from dba_console.tui.pages import Page
 from dba_console.tui.runs import KnownRun, Runs
 from dba_console.tui.shelf import Book, BooksArrived
 from dba_console.tui.view import Scene
+from dba_console.units import UNKNOWN
 from dba_console.walkthrough.page import runbook_lines
 from dba_console.walkthrough.text import texts
 
@@ -139,9 +144,10 @@ class RunbookPage(Page):
 
     where: Where = "runbook"
 
-    def __init__(self, book_id: str, books: Callable[[], BooksArrived | None]) -> None:
+    def __init__(self, book_id: str, books: Callable[[], BooksArrived | None], finding: Finding | None = None) -> None:
         super().__init__()
         self.book_id = book_id
+        self._finding = finding
         self.given: dict[str, str] = {}
         self._books = books
 
@@ -150,6 +156,12 @@ class RunbookPage(Page):
         """The runbook, None where it has not been read, or is not there."""
         books = self._books()
         return None if books is None else books.find(self.book_id)
+
+    @property
+    def found(self) -> Mapping[str, str]:
+        """What the finding it is to answer says of its inputs: offered, and used only once somebody has taken it."""
+        plan = None if self.book is None else self.book.plan
+        return {} if plan is None or self._finding is None else said_by(self._finding.evidence, plan)
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -179,4 +191,24 @@ class RunbookPage(Page):
                 line(Span("It does not compile:", "warn")),
                 *(x for one in book.problems for x in texts(one, cells)),
             ]
-        return runbook_lines(book.plan, self.given, cells)
+        return runbook_lines(book.plan, self.given, cells, self.found)
+
+
+_CUT = re.compile("[…\u2400-\u2426\ufffd]")
+"""In what a sentence says of a name, where the name is another."""
+
+
+def said_by(evidence: Mapping[str, Any], plan: Plan) -> dict[str, str]:
+    """The inputs of a plan that the numbers of a finding name, whole: by their own name, or as who holds most of it.
+
+    >>> from dba_console.plans.plan import Input
+    >>> plan = Plan(id="x", title="", inputs=(Input(name="application", type="text"), Input(name="used", type="int")))
+    >>> said_by({"holder_application": "shop-jobs", "used": 7}, plan), said_by({"application": "cut short…"}, plan)
+    ({'application': 'shop-jobs'}, {})
+    """
+    found: dict[str, str] = {}
+    for one in plan.inputs:
+        value = evidence.get(one.name) or evidence.get(f"holder_{one.name}")
+        if isinstance(value, str) and value != UNKNOWN and not one.secret and not _CUT.search(value):
+            found[one.name] = value
+    return found

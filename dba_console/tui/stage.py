@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dba_console.frames.model import Finding
 from dba_console.frames.outgrowing import NO_WINDOWS, Windows
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Line, Span, line
@@ -79,9 +80,9 @@ class Stage:
         """Show the runbooks, and the runs under way."""
         self._above = [RunbooksView(lambda: self._navigator.books, self._navigator.runs)]
 
-    def runbook(self, book_id: str) -> None:
-        """Show that runbook to be read, above what is shown."""
-        self._above.append(RunbookPage(book_id, lambda: self._navigator.books))
+    def runbook(self, book_id: str, finding: Finding | None = None) -> None:
+        """Show that runbook to be read, above what is shown; `finding` is what it is to answer."""
+        self._above.append(RunbookPage(book_id, lambda: self._navigator.books, finding))
 
     def walkthrough(self, run: str) -> None:
         """Show that run, above what is shown; it is on the screen once."""
@@ -164,7 +165,8 @@ class Stage:
     def _footer(self, width: int) -> list[Line]:
         navigator = self._navigator
         if self.prompt is not None:
-            return [self.prompt.line(width)[0]]
+            above = [one for told in self.prompt.told.splitlines() for one in notice_lines(told, width)]
+            return [*above, self.prompt.line(width)[0]]
         if navigator.notice is not None:
             return notice_lines(navigator.notice, width)
         if (text := trouble(navigator, self._feed.session.interval_s)) is not None:

@@ -12,9 +12,10 @@ from dba_console.walkthrough.text import short_time, texts
 
 _KINDS = {"choose": "a decision", "manual": "by hand, with what shows it"}
 """What a block is, where its kind alone says little."""
+_NONE: Mapping[str, str] = {}
 
 
-def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int) -> list[Line]:
+def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int, found: Mapping[str, str] = _NONE) -> list[Line]:
     """Everything about it, most important first: why and when not, what it needs, inputs, steps."""
     blocks = [block for step in plan.steps for block in step.blocks]  # not what would take a step back
     acts = sum(1 for block in blocks if block.kind in ACTS)
@@ -29,7 +30,7 @@ def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int) -> list[Line
     if plan.inputs:
         lines += [(), line(Span("Inputs", "title"))]
         for one in plan.inputs:
-            lines += _input_lines(one, given.get(one.name), cells)
+            lines += _input_lines(one, given.get(one.name), found.get(one.name), cells)
     lines += [(), line(Span("Plan", "title"), f"  {extent}", f", usual {short_time(usual)}" if usual else "")]
     for number, step in enumerate(plan.steps, 1):
         lines += _step_lines(number, step, cells)
@@ -53,8 +54,10 @@ def _told(one: Input, value: object) -> str:
     return str(value)
 
 
-def _input_lines(one: Input, given: str | None, cells: int) -> list[Line]:
+def _input_lines(one: Input, given: str | None, found: str | None, cells: int) -> list[Line]:
     value, missing = shown_value(one, given)
+    if found and not given:
+        value, missing = f"{found} (from the finding; asked at the start)", False
     style: Style = "warn" if missing else ""
     head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
     choices = f"; one of {', '.join(one.choices)}" if one.choices else ""

@@ -74,6 +74,29 @@ def test_plan_tells_what_a_run_would_do_and_no_secret(console: Console, own: Pat
     assert len(planned["hash"]) == 64 and "hush" not in str(planned)
 
 
+SCRIPT = """\
+set -euo pipefail
+df -h /
+
+du -sh -- "$RB_where" | tail -n 1
+"""
+
+
+def test_a_plan_is_word_for_word_and_its_hash_is_of_its_inputs(console: Console, own: Path) -> None:
+    statement = f"select '{'x' * 200}' = %(where)s as holds"
+    body = f"## One\n\n```sh {{check}}\n{SCRIPT}```\n\n```sql {{check}}\n{statement}\n```\n"
+    (own / "words.md").write_text(
+        '# W\n\n```toml {runbook}\nid = "words"\n[inputs.where]\ntype = "path"\n```\n\n' + body
+    )
+    one, other = (console.run("runbook", "plan", "words", "--input", f"where=/{end}") for end in "ab")
+    assert one.code == 0, one
+    told = [line.strip() for line in one.out.splitlines()]
+    begin = told.index("set -euo pipefail")
+    assert told[begin : begin + 4] == SCRIPT.splitlines()
+    assert statement.replace("%(where)s", "'/a'") in told
+    assert one.out.splitlines()[-1] != other.out.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,6 +64,13 @@ def test_what_a_runbook_reads_every_version_can_answer(server: Cluster, plan: Pl
         for place, text, applies in looks(plan):
             if applies is None or answer(connection, plan, f"{place} when", applies, values):
                 answer(connection, plan, place, text, values)
+
+
+def test_the_verdict_of_each_check_has_a_name_of_its_own() -> None:
+    for plan in PLANS:
+        for step, block in plan.blocks():
+            if block.kind == "check" and block.language == "sql":
+                assert re.search(r"\bas \w+", block.body), f"{plan.id}: {step.id}"
 
 
 def answer(connection: psycopg.Connection[Any], plan: Plan, place: str, text: str, values: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
@@ -83,6 +84,60 @@ async def test_beginning_asks_first_for_what_has_to_be_given_and_never_shows_a_s
         begin = RunBegin(text=STORM.text, source=STORM.source, inputs={"ticket": "OPS-1", "word": "hush"})
         assert screen.feed.asked == [begin]
         assert "given, not shown" in screen.text and "hush" not in screen.text
+
+
+async def begin_from_the_finding(screen: Screen) -> None:
+    """Open its runbook, and begin: its first question stands."""
+    await given(screen, structs.replace(FULL, evidence={"used": 97, "ticket": "OPS-7"}))
+    await screen.press("f", "r")
+    await screen.until("Why: the house is full.")
+    assert "ticket (text) OPS-7 (from the finding; asked at the start)" in screen.text
+    await screen.press("s")
+    assert screen.lines[-1].startswith(" ticket (text), from the finding: OPS-7")
+    assert screen.lines[-2] == " the change it belongs to"
+
+
+@pytest.mark.parametrize("key", ["enter", "tab"])
+async def test_what_the_finding_says_is_offered_for_an_input_and_taken_by_enter_or_tab(key: str) -> None:
+    async with opened(books=BOOKS) as screen:
+        await begin_from_the_finding(screen)
+        await screen.press(key)
+        await screen.type("hush")
+        assert screen.feed.asked == []
+        await screen.press("enter")
+        [begin] = screen.feed.asked
+        assert isinstance(begin, RunBegin) and begin.inputs == {"ticket": "OPS-7", "word": "hush"}
+
+
+async def test_what_the_finding_says_can_be_replaced_and_then_tab_takes_nothing() -> None:
+    async with opened(books=BOOKS) as screen:
+        await begin_from_the_finding(screen)
+        await screen.type("7")
+        await screen.press("tab")
+        assert screen.lines[-1].startswith(" ticket (text), from the finding: OPS-77")
+        await screen.press("escape")
+        assert screen.feed.asked == []
+
+
+async def test_a_runbook_that_was_opened_from_the_list_is_offered_nothing() -> None:
+    async with opened(books=BOOKS) as screen:
+        await given(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
+        await choose(screen, "Too many connections")
+        await screen.until("Why: the house is full.")
+        assert "ticket (text) has to be given" in screen.text
+
+
+async def test_an_input_that_does_not_do_is_corrected_where_it_was_typed() -> None:
+    async with opened(books=BOOKS) as screen:
+        await choose(screen, "Too many connections")
+        await screen.press("i", "ctrl+u")
+        await screen.type("soon")
+        await screen.press("enter")
+        assert screen.lines[-1].startswith(" idle (duration): soon") and "soon" in screen.lines[-2]
+        await screen.press("ctrl+u")
+        await screen.type("5m")
+        await screen.press("enter", "escape")
+        assert "idle (duration) 5m" in screen.text
 
 
 async def test_enter_alone_gives_no_input_and_begins_nothing() -> None:

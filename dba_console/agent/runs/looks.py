@@ -6,6 +6,7 @@ A look that fails says so and holds nothing: an error is never taken for yes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -124,7 +125,7 @@ class Looks:
             return Seen(holds=True, text=counted(len(told)), rows=told, table=table)
         if wanted.purpose == "measure":
             return Seen(holds=True, text=_pairs(told[0]) if told else "no row", values=dict(told[0]) if told else {})
-        return _verdict(told)
+        return _verdict(told, text)
 
     def _shell(self, wanted: Look, text: str) -> Seen:
         block = wanted.block
@@ -135,14 +136,22 @@ class Looks:
         return _of_command(ended, wanted.purpose)
 
 
-def _verdict(rows: Sequence[Mapping[str, Any]]) -> Seen:
-    """One row whose first column is true or false; NULL is unknown; anything else is no answer."""
+def _verdict(rows: Sequence[Mapping[str, Any]], text: str) -> Seen:
+    """One row whose first column is true or false; NULL is unknown; anything else is no answer.
+
+    >>> _verdict([{"?column?": True}], "select 1 = 1").text, _verdict([{"free": True}], "select 1 = 1 as free").text
+    ('', 'free true')
+    """
     if len(rows) != 1 or not rows[0]:
         return Seen(error=f"a test gives one row, not {len(rows)}", text=counted(len(rows)))
     first = next(iter(rows[0].values()))
     if first is not None and not isinstance(first, bool):
         return Seen(error=f"a test gives true or false, not {first!r}"[:SHOWN])
-    return Seen(holds=first, text=_pairs(rows[0]), values=dict(rows[0]))
+    name, *rest = rows[0]
+    # A name that PostgreSQL made up, or `holds`, tells nothing beside the word for whether it holds.
+    named = name != "holds" and re.search(rf'\bas\s+"?{re.escape(name)}\b', text, re.IGNORECASE) is not None
+    told = rows[0] if named else {one: rows[0][one] for one in rest}
+    return Seen(holds=first, text=_pairs(told), values=dict(rows[0]))
 
 
 def _of_command(ended: Ended, purpose: str) -> Seen:

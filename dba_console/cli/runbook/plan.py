@@ -30,11 +30,11 @@ def plan(
     read = document(name).plan(actions())
     values = typed(read, given(input))
     resolved = bound(read, values)
+    secret = {one.name for one in read.inputs if one.secret}
+    told = {one: None if one in secret else value for one, value in values.items()}
     if json:
-        secret = {one.name for one in read.inputs if one.secret}
-        told = {one: None if one in secret else value for one, value in values.items()}
-        put_json({"hash": plan_hash(read), "inputs": told, "plan": msgspec.to_builtins(resolved)})
+        put_json({"hash": plan_hash(read, told), "inputs": told, "plan": msgspec.to_builtins(resolved)})
         return ExitCode.OK
     put("\n".join(clean(line) for line in course(resolved, values)))
-    put(f"plan {plan_hash(read)[:16]}; nothing was run")
+    put(f"plan {plan_hash(read, told)[:16]}; nothing was run")
     return ExitCode.OK

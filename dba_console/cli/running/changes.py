@@ -27,6 +27,8 @@ def changes(before: RunView | None, now: RunView) -> list[Change]:
         found += _standing(before, now)
     found += _steps(before, now)
     found += _blocks(before, now)
+    for change in _rows(before, now):
+        found.insert(_place(found, change["table"]["block"], now), change)
     found += _shown(before, now)
     if now.question is not None and (before is None or before.question != now.question):
         found.append(_question(now.question, now))
@@ -107,11 +109,31 @@ def _blocks(before: RunView | None, now: RunView) -> Iterator[Change]:
         }  # fmt: skip
 
 
-def _shown(before: RunView | None, now: RunView) -> Iterator[Change]:
-    if now.table is not None and (before is None or before.table != now.table):
-        yield {"event": "table", "run": now.run, "table": msgspec.to_builtins(now.table)}
+def _rows(before: RunView | None, now: RunView) -> Iterator[Change]:
+    """Rows that are new, what was measured and what was looked at."""
     if now.measures is not None and (before is None or before.measures != now.measures):
-        yield {"event": "measures", "run": now.run, "table": msgspec.to_builtins(now.measures)}
+        yield {"event": "measures", "run": now.run, "table": {"block": "", **msgspec.to_builtins(now.measures)}}
+    if now.table is not None and (before is None or before.table != now.table):
+        yield {"event": "table", "run": now.run, "table": {"block": "", **msgspec.to_builtins(now.table)}}
+
+
+def _place(found: list[Change], block: str, now: RunView) -> int:
+    """Where in what is told the rows of a block belong: right after it, though the run may be further on by now."""
+    step = block.partition("/")[0]
+    of_it = [
+        place
+        for place, change in enumerate(found, 1)
+        if (change["event"], change.get("block")) == ("block", block)
+        or (change["event"], change.get("step")) == ("step", step)
+    ]
+    if of_it:
+        return of_it[-1]
+    if not block or any(one.id == block for one in now.blocks):
+        return len(found)
+    return next((place for place, one in enumerate(found) if one["event"] in ("step", "block")), len(found))
+
+
+def _shown(before: RunView | None, now: RunView) -> Iterator[Change]:
     if now.waiting is not None and (before is None or before.waiting != now.waiting):
         yield {
             "event": "waiting", "run": now.run, "block": now.block, "waiting": msgspec.to_builtins(now.waiting),

@@ -179,6 +179,9 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     ],
     "expression": [
         (book(fence("expr {check}", "memory.free_byts > 1GB")), book(CHECK)),
+        (book(fence("expr {check}", "connections.used")), book(fence("expr {check}", "target.local"))),
+        (book(fence("expr {check}", "target.local and not connections.used")),
+         book(fence("expr {check}", "not target.local"))),
     ],
 }  # fmt: skip
 CASES = [(rule, *pair) for rule, pairs in REFUSED.items() for pair in pairs]
@@ -233,3 +236,26 @@ def test_what_takes_a_value_as_a_value_passes(code: str) -> None:
 
 def test_a_number_holds_no_code() -> None:
     assert rules(book(fence("sh {check}", '[[ "$RB_n" -gt 5 ]]'), head=N)) == set()
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("alter role %(who)s connection limit 5", "%(who)I, a quoted identifier"),
+        ("drop schema if exists %(who)s", "%(who)I, a quoted identifier"),
+        ("alter table %(who)s set (fillfactor = 90)", "%(who)R, a quoted name with its schema"),
+        ("vacuum (analyze) %(who)s", "%(who)R, a quoted name with its schema"),
+        ("alter role postgres password %(who)s", "%(who)L, a quoted literal"),
+    ],
+)
+def test_a_command_that_binds_nothing_is_told_in_what_form_it_takes_the_value(statement: str, hint: str) -> None:
+    document = book(CHECK, fence("sql {change confirm=yes undo=none}", statement), head='[inputs.who]\ntype = "text"\n')
+    [line] = told(document)
+    assert f"write {hint}" in line
+
+
+def test_a_reference_without_its_letter_is_refused_and_a_pattern_in_a_text_is_none() -> None:
+    head = '[inputs.who]\ntype = "text"\n'
+    [line] = told(book(fence("sql {check}", "select 'a' like %(who) || %(who)s as holds"), head=head))
+    assert "%(who) has no letter" in line and "%(who)s for a value" in line
+    assert rules(book(fence("sql {check}", "select 'a' like '%(who)%' || %(who)s as holds"), head=head)) == set()

@@ -42,6 +42,34 @@ def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
     assert view(plan, fold(plan, world.records), LIVE).summary is not None
 
 
+def test_of_a_change_for_each_row_those_left_are_shown_and_each_result_says_which_it_was() -> None:
+    change = block(
+        "a/change",
+        "change",
+        body="delete from public.t where id = %(id)s",
+        settings={"each": True},
+        confirm=Confirmation(level="type", text="count"),
+    )
+    plan = plan_of(step("a", block("a/preview", "preview", title="old ones"), change))
+    rows = tuple({"id": number, "note": f"n{number}"} for number in (1, 2, 3))
+    world = World(
+        looks={"a/preview": [Seen(rows=rows)]},
+        outcomes={"a/change": [Outcome(state="ok", text="1 row"), Outcome(state="failed", text="locked")]},
+        answers={"type": ["3"]},
+    )
+    run(plan, world)
+    texts = [record.text for record in world.records if record.kind == "block.result"]
+    assert texts[0] == "a/change: row 1 of 3 (id 1, note n1): ok, 1 row"
+    assert texts[1] == "a/change: row 2 of 3 (id 2, note n2): failed, locked"
+    failed = next(at for at, one in enumerate(world.records) if one.text == texts[1])
+    state = fold(plan, world.records[: failed + 1])
+    state.current = "a/change"
+    shown = view(plan, state, Live(now_us=0))
+    assert shown.table is not None and [row[0] for row in shown.table.rows] == ["2", "3"]
+    assert shown.table.title == "old ones: 1 of 3 done, these are left"
+    assert "-- row 2 of 3\ndelete from public.t where id = 2\n-- row 3 of 3\n" in shown.blocks[1].exact
+
+
 @pytest.mark.parametrize(
     ("known", "place"),
     [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dba_console.cli.running.changes import changes, record
 from dba_console.cli.running.story import story
 from dba_console.panels.cells import line_width, plain
-from dba_console.plans.view import RunView
+from dba_console.plans.view import RunView, Table
 from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
 
@@ -62,3 +62,19 @@ def test_how_a_block_ended_is_told_by_its_record_and_once() -> None:
 def test_text_of_others_drives_no_terminal() -> None:
     wild = msgspec.structs.replace(DROP, title="a\x1b[2Jb", prose="\x1b]0;x\x07", step_prose="\x9b2J", who="\x1b[A")
     assert "\x1b" not in text_of(None, wild) and "\x9b" not in text_of(None, wild)
+
+
+def test_the_rows_of_a_preview_are_told_right_after_it_however_far_the_run_is_by_then() -> None:
+    rows = Table(columns=("pid",), rows=(("4242",),), title="who waits", block="drop/preview")
+    before = msgspec.structs.replace(DROP, question=None, state="running")
+    steps = tuple(
+        msgspec.structs.replace(step, state={"drop": "ok", "after": "running"}.get(step.id, step.state))
+        for step in DROP.steps
+    )
+    now = msgspec.structs.replace(WAIT, steps=steps, table=rows)
+    text = text_of(before, now)
+    assert (
+        text.index("step 4 Drop the page cache: ok") < text.index("who waits") < text.index("step 5 Did I/O come back?")
+    )
+    here = msgspec.structs.replace(before, table=msgspec.structs.replace(rows, block="drop/action"))
+    assert text_of(None, here).rstrip().endswith("4242")
