@@ -160,7 +160,7 @@ class RunSide:
             self._unfinished.pop(asked.run, None)
 
         make = going_on(known.directory, asked, person.name, around, self._put_lines, made)
-        self._start(make, peer, person, around, asked.run)
+        self._start(make, peer, person, around, asked.run, abort=asked.abort)
 
     def _taken(self, reply_to: str) -> RunRefused | None:
         """Why no run can begin now: there is one already."""
@@ -175,10 +175,14 @@ class RunSide:
             reply_to=reply_to,
         )
 
-    def _start(self, make: Make, peer: Peer, person: Person, around: Surroundings, reply_to: str) -> None:
+    def _start(
+        self, make: Make, peer: Peer, person: Person, around: Surroundings, reply_to: str, abort: str = ""
+    ) -> None:
         from dba_console.agent.runs.under_way import UnderWay
 
         self._current = UnderWay(make, peer, person, around, self, self._sessions, reply_to)
+        if abort:
+            self._current.abort(person, abort)
         self._current.start()
 
     def _surroundings(self) -> Surroundings:
@@ -196,7 +200,7 @@ class RunSide:
         if current is None or current.shown is None or current.run != message.run:
             text = f"no run {message.run!r} is under way"
             if message.run in self._unfinished:
-                text = f"the run {message.run} is interrupted; `dba-console runbook resume` goes on with it"
+                text = f"the run {message.run} is interrupted: resume it, or end it (r, x)"
             self.refuse(peer, RunRefused(text=text, reply_to=message.run))
             return
         if isinstance(message, RunWatch):
