@@ -172,6 +172,8 @@ class RunResume(Struct, kw_only=True):
     run: str
     inputs: dict[str, str] = {}
     """Those that were secret and so are written nowhere."""
+    abort: str = ""
+    """Only end it, for this reason: what it did is offered to be taken back, and nothing else is done."""
 
     def __repr__(self) -> str:
         return f"RunResume(run={self.run!r})"

@@ -63,7 +63,8 @@ def _head(state: RunState, summary: Summary, when: Callable[[int], str]) -> list
 
 
 def _times(summary: Summary) -> str:
-    return f"machine {human_duration(summary.machine_s)}, people {human_duration(summary.human_s)}"
+    gone = f", interrupted for {human_duration(summary.interrupted_s)}" if summary.interrupted_s else ""
+    return f"machine {human_duration(summary.machine_s)}, people {human_duration(summary.human_s)}{gone}"
 
 
 def _titled(title: str, lines: list[str]) -> list[str]:

@@ -72,10 +72,17 @@ def _paused(state: RunState, record: Record) -> None:
 
 def _interrupted(state: RunState, record: Record) -> None:
     state.interrupted = True
+    since = record.fields.get("since_us")
+    state.interrupted_us = state.interrupted_us or (since if isinstance(since, int) else record.wall_us)
 
 
 def _resumed(state: RunState, record: Record) -> None:
     state.paused, state.interrupted, state.asked = "", False, None
+    if state.interrupted_us:
+        gone_s, state.interrupted_us = max(0.0, (record.wall_us - state.interrupted_us) / 1e6), 0
+        state.interrupted_s += gone_s
+        if (step := state.step_under_way) is not None:
+            state.steps[step.id].interrupted_s += gone_s
     _forget_stale(state)
 
 

@@ -82,6 +82,7 @@ class StepState:
     """Number of the record with which it last did something: the order in which steps are taken back."""
     machine_s: float = 0.0
     human_s: float = 0.0
+    interrupted_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -153,6 +154,10 @@ class RunState:
     paused: str = ""
     """Why, where it is paused."""
     interrupted: bool = False
+    interrupted_us: int = 0
+    """Since when, as far as is known; 0 while it is not."""
+    interrupted_s: float = 0.0
+    """Seconds of all interruptions: from the last record before each one to the resumption."""
     blocks: dict[str, BlockState] = field(default_factory=dict)
     steps: dict[str, StepState] = field(default_factory=dict)
     executions: list[Execution] = field(default_factory=list)

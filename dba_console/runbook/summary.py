@@ -30,6 +30,10 @@ class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usual_runs: int = 0
     machine_s: float = 0.0
     human_s: float = 0.0
+    interrupted_s: float = 0.0
+    """From the last record before each interruption to the resumption. A command that continued meanwhile counts in
+    `machine_s` as well.
+    """
     rounds: int = 1
     executions: int = 0
     note: str = ""
@@ -60,6 +64,7 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_us: int = 0
     machine_s: float = 0.0
     human_s: float = 0.0
+    interrupted_s: float = 0.0
     steps: tuple[StepSummary, ...] = ()
     deviations: tuple[str, ...] = ()
     measures: Table | None = None
@@ -85,6 +90,7 @@ def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = N
         ended_us=state.ended_us,
         machine_s=sum(step.machine_s for step in steps),
         human_s=sum(step.human_s for step in steps) + state.start_human_s,
+        interrupted_s=state.interrupted_s,
         steps=steps,
         deviations=tuple(record.text for record in state.deviations),
         measures=comparison(state.measures),
@@ -103,6 +109,7 @@ def _step(state: RunState, step: Step, usual: Usual | None) -> StepSummary:
         usual_runs=usual.runs if usual is not None else 0,
         machine_s=known.machine_s,
         human_s=known.human_s,
+        interrupted_s=known.interrupted_s,
         rounds=known.round,
         executions=sum(state.blocks[block.id].executions for block in step.blocks),
         note=known.note,
@@ -128,9 +135,19 @@ def verdict(plan: Plan, state: RunState) -> str:
 
 
 def as_table(summary: Summary) -> Table:
-    """The figures for a screen."""
+    """The figures for a screen; those of interruptions where there was one."""
+    interrupted = any(step.interrupted_s for step in summary.steps)
     return Table(
-        columns=("step", "state", "planned", "usual", "actual", "machine", "human"),
+        columns=(
+            "step",
+            "state",
+            "planned",
+            "usual",
+            "actual",
+            "machine",
+            "human",
+            *(("interrupted",) if interrupted else ()),
+        ),
         rows=tuple(
             (
                 step.title or step.id,
@@ -140,6 +157,7 @@ def as_table(summary: Summary) -> Table:
                 _seconds(step.actual_s if step.rounds else None),
                 _seconds(step.machine_s if step.rounds else None),
                 _seconds(step.human_s if step.rounds else None),
+                *((_seconds(step.interrupted_s or None),) if interrupted else ()),
             )
             for step in summary.steps
         ),

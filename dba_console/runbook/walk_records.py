@@ -42,9 +42,9 @@ def planned(
     )
 
 
-def interrupted(text: str) -> Record:
+def interrupted(text: str, since_us: int | None = None) -> Record:
     """Written by who finds a run without end whose agent is gone."""
-    return Record(kind="run.interrupted", text=text)
+    return Record(kind="run.interrupted", text=text, fields={} if since_us is None else {"since_us": since_us})
 
 
 def resumed(who: str) -> Record:

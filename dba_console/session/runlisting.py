@@ -11,7 +11,7 @@ from dba_console.errors import SessionError
 from dba_console.session.layout import require_readable, session_directories
 from dba_console.session.runplaces import DOCUMENT, RUNS, parse_run_id, run_directories
 from dba_console.session.runread import RunPapers, read_run
-from dba_console.session.runrecords import RunAbout
+from dba_console.session.runrecords import STARTED, RunAbout
 
 _HINT = "`dba-console runbook runs` shows what there is"
 
@@ -25,6 +25,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     state: str
     """running (an agent has it open), interrupted (unfinished, and none has), done, failed, aborted, unreadable."""
     began_us: int | None = None
+    """When its start was confirmed, as its story has it; before that, when it was prepared."""
     ended_us: int | None = None
     ending: str = ""
     records: int = 0
@@ -91,12 +92,17 @@ def row_of_papers(papers: RunPapers) -> RunRow:
         path=str(papers.directory),
         about=papers.about,
         state=state,
-        began_us=papers.records[0].wall_us,
+        began_us=_began_us(papers),
         ended_us=None if ended is None else ended.wall_us,
         ending="" if ended is None else ended.text,
         records=len(papers.records),
         note=papers.damage or next(iter(papers.notes), None),
     )
+
+
+def _began_us(papers: RunPapers) -> int:
+    """When it was started; one that was not, when it was prepared."""
+    return next((record.wall_us for record in papers.records if record.kind == STARTED), papers.records[0].wall_us)
 
 
 def resolve_run(name: str, sessions: Path) -> Path:

@@ -26,6 +26,7 @@ REOPENED = "journal.reopened"
 """Another agent goes on with it; `torn` in its fields: the bytes of a line cut short that stands before it."""
 FALLBACK = "journal.fallback"
 HOME = "journal.home"
+STARTED = "run.started"
 ENDED = "run.ended"
 
 _HASH = b',"hash":"'

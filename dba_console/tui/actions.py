@@ -33,11 +33,13 @@ class Actions(OwedActions, BackendActions, FindingActions, JobActions):
         *,
         leave: Callable[[], None],
         palette: Callable[[], None],
+        suspend: Callable[[], None],
     ) -> None:
         super().__init__(stage, navigator, feed)
         self._shelf, self._past = shelf, past
         self.do_quit = leave
         self.do_palette = palette
+        self.do_suspend = suspend
 
     def method(self, action: str) -> Callable[[], None] | None:
         """What the action does on the view shown, None where it does nothing there."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dba_console.panels.cells import Line, Span, clean, cut, fit_line, line, line_width
 from dba_console.panels.wrapping import wrap
 from dba_console.tui.cursor import Cursor
-from dba_console.tui.keys import Where, keys_of
+from dba_console.tui.keys import Key, Where, keys_of
 from dba_console.tui.navigator import Navigator
 from dba_console.units import human_duration
 
@@ -17,6 +17,7 @@ SILENT_TICKS = 2.5
 NOTICE_LINES = 4
 """A refusal has to be read whole; more than that is no sentence."""
 _SEPARATOR = "  "
+_NOT_BY_MOUSE = ("panel", "time", "read")
 
 
 def trouble(navigator: Navigator, interval_s: float) -> str | None:
@@ -39,15 +40,32 @@ def age_of(navigator: Navigator) -> str | None:
 
 def footer_line(hints: Sequence[str], where: Where, cursor: Cursor, cells: int) -> Line:
     """As many of the hinted keys as fit whole; help and quit always do."""
-    items = [item for hint in hints if (item := _item(hint, where, cursor)) is not None]
-    room = cells - 1
-    while items and _items_width(items) > room:
-        # The last two are help and quit: what gives way stands before them.
-        del items[-3 if len(items) > 2 else -1]
     spans: list[Span] = [Span(" ")]
-    for shown, title in items:
+    for _, shown, title in _items(hints, where, cursor, cells):
         spans += [Span(shown, "key"), Span(f" {title}{_SEPARATOR}")]
     return fit_line(tuple(spans), cells)
+
+
+def footer_key(hints: Sequence[str], where: Where, cursor: Cursor, cells: int, column: int) -> Key | None:
+    """The key shown at that column of the footer. None beside them, on those that stand for several keys, and on the
+    one that confirms: that is a matter of the keyboard.
+    """
+    start = 1
+    for hint, shown, title in _items(hints, where, cursor, cells):
+        end = start + line_width(line(shown, " ", title))
+        if start <= column < end:
+            return None if hint in _NOT_BY_MOUSE else next((key for key in keys_of(where) if key.action == hint), None)
+        start = end + len(_SEPARATOR)
+    return None
+
+
+def _items(hints: Sequence[str], where: Where, cursor: Cursor, cells: int) -> list[tuple[str, str, str]]:
+    """What fits of the hinted keys: action, key, title."""
+    items = [(hint, *item) for hint in hints if (item := _item(hint, where, cursor)) is not None]
+    while items and _items_width(items) > cells - 1:
+        # The last two are help and quit: what gives way stands before them.
+        del items[-3 if len(items) > 2 else -1]
+    return items
 
 
 def notice_lines(text: str, cells: int) -> list[Line]:
@@ -59,8 +77,8 @@ def notice_lines(text: str, cells: int) -> list[Line]:
     return [fit_line(line(Span(f" {piece}", "changed")), cells) for piece in shown]
 
 
-def _items_width(items: Iterable[tuple[str, str]]) -> int:
-    return sum(line_width(line(shown, " ", title, _SEPARATOR)) for shown, title in items)
+def _items_width(items: Iterable[tuple[str, str, str]]) -> int:
+    return sum(line_width(line(shown, " ", title, _SEPARATOR)) for _, shown, title in items)
 
 
 def _item(hint: str, where: Where, cursor: Cursor) -> tuple[str, str] | None:

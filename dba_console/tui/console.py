@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -24,12 +26,15 @@ from dba_console.tui.job_shelf import JobShelf, read_history
 from dba_console.tui.keys import Key, find
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.palette import KeyCommands
+from dba_console.tui.runbooks import RunbooksView
 from dba_console.tui.shelf import BooksArrived, Shelf, read_books
 from dba_console.tui.stage import Stage
 from dba_console.tui.styles import style_table
 from dba_console.tui.terminal import Colours, ScreenOptions
 from dba_console.tui.view import View
 
+SUSPEND = "ctrl+z"
+"""Means the same while something is typed, as in any program of a terminal."""
 PLAY_S = 0.25
 """Between two pictures while playing: enough for the eye, little for the link."""
 LOOK_S = 1.0
@@ -75,7 +80,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.stage = Stage(self.navigator, feed, ascii=options.ascii, windows=windows)
         shelf = Shelf(books or (lambda: read_books(options.runbooks)), feed.mailbox.put)
         past = JobShelf(history or (lambda: read_history(feed.session)), feed.mailbox.put)
-        self._actions = Actions(self.stage, self.navigator, feed, shelf, past, leave=self._leave, palette=self._palette)
+        self._actions = Actions(
+            self.stage, self.navigator, feed, shelf, past, leave=self._leave, palette=self._palette,
+            suspend=self._to_the_shell,
+        )  # fmt: skip
         self._ask = options.ask
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trouble: str | None = None
@@ -92,6 +100,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._loop = asyncio.get_running_loop()
         self._canvas.focus()
         self._feed.mailbox.wake = self._wake
+        # After `fg` nothing of what was painted is on the terminal any more.
+        self.app_resume_signal.subscribe(self._canvas, lambda _: self.refresh(layout=True))
         self.set_interval(PLAY_S, self._play)
         self.set_interval(LOOK_S, self._look)
         self._take()
@@ -148,7 +158,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         event.stop()
         event.prevent_default()
         self.navigator.notice = None
-        if self.stage.prompt is not None:
+        if self.stage.prompt is not None and event.key != SUSPEND:
             self.stage.type(event.key, event.character)
         elif (key := find(self.view.where, event.key)) is not None:
             self.act(key)
@@ -169,8 +179,18 @@ class ConsoleApp(App[int], inherit_bindings=False):
             self.paint()
 
     def on_click(self, event: events.Click) -> None:
-        if (name := self.stage.click(event.screen_y)) is not None:
+        if self.screen is not self._canvas.screen:
+            return
+        row, column = event.screen_y, event.screen_x
+        if row == self._canvas.size.height - 1:
+            if (key := self.stage.footer_key(column, self._canvas.size.width)) is not None:
+                self.act(key)
+            return
+        before = self.view.pressed if isinstance(self.view, RunbooksView) else None
+        if (name := self.stage.click(row, column)) is not None:
             self.stage.open(name)
+        elif isinstance(self.view, RunbooksView) and before is not None and self.view.pressed == before:
+            self._actions.do_choose()
         self.paint()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
@@ -185,6 +205,15 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def _leave(self) -> None:
         self.exit(0)
+
+    def _to_the_shell(self) -> None:
+        """Stop this process as any program of a terminal does, or say why not; `fg` goes on."""
+        if os.getpgrp() == os.getsid(0):
+            self.navigator.notice = "ctrl+z needs a shell with job control, and none started this console"
+            return
+        self._suspend_signal()
+        # The whole job: `dba-console demo` waits for this process, and the shell for it.
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def _palette(self) -> None:
         self.action_command_palette()

@@ -163,7 +163,7 @@ class DetailView:
     def sort_key(self, key: str) -> bool:
         return self.grid is not None and self.grid.sort_key(key)
 
-    def click(self, row: int) -> str | None:
+    def click(self, row: int, column: int) -> str | None:
         for name, top in self._tops.items():
             if row >= top:
                 self._current = name

@@ -239,6 +239,7 @@ KEYS: tuple[Key, ...] = (
     *(replace(key, where=where, group=group) for where, group in _PAGES for key in _UP_AND_DOWN),
     Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
     Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
+    Key(("ctrl+z",), "ctrl+z", "suspend", "suspend", "stop the console and go back to the shell; fg goes on"),
     Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "leave; the agent goes on recording for its grace time"),
 )  # fmt: skip
 """In the order of help and documentation."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import Line, Span, line
+from dba_console.panels.cells import Line, Span, line, line_width
 from dba_console.panels.overview import overview
 from dba_console.panels.registry import PANELS
 from dba_console.tui.keys import Where
 from dba_console.tui.view import Scene
+
+_BORDERS = "│┬┼├┤"
+"""Signs at which a panel ends to the side: what is below them belongs to two."""
 
 
 class OverviewView:
@@ -53,11 +56,11 @@ class OverviewView:
     def sort_key(self, key: str) -> bool:
         return False
 
-    def click(self, row: int) -> str | None:
-        """The panel whose title stands on that line or nearest above it."""
+    def click(self, row: int, column: int) -> str | None:
+        """The panel under the pointer: of those with a title on that line or above it, the nearest in its column."""
         for spans in reversed(self._lines[: row + 1]):
-            if names := _panels_in([spans]):
-                return names[0]
+            if (name := _panel_at(spans, column)) is not None:
+                return name
         return None
 
     def wheel(self, rows: int) -> None:
@@ -67,6 +70,21 @@ class OverviewView:
 def _panels_in(lines: list[Line]) -> list[str]:
     """Names of the panels whose titles stand in the lines, in reading order."""
     return [name for spans in lines for span in spans if (name := _panel_of(span)) is not None]
+
+
+def _panel_at(spans: Line, column: int) -> str | None:
+    """The panel whose title stands between the same two borders of that line as the column does, None where none."""
+    cells, start = "", 0
+    for span in spans:
+        cells += "".join(sign * line_width((Span(sign),)) for sign in span.text)
+    borders = [-1, *(place for place, sign in enumerate(cells) if sign in _BORDERS), len(cells)]
+    left = max((border for border in borders if border <= column), default=-1)
+    right = min((border for border in borders if border > column), default=len(cells))
+    for span in spans:
+        name, start = _panel_of(span), start + line_width((span,))
+        if name is not None and left < start <= right:
+            return name
+    return None
 
 
 def _panel_of(span: Span) -> str | None:

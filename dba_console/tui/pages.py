@@ -51,5 +51,5 @@ class Page:
     def sort_key(self, key: str) -> bool:
         return False
 
-    def click(self, row: int) -> str | None:
+    def click(self, row: int, column: int) -> str | None:
         return None

@@ -17,6 +17,7 @@ from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.walkthrough.text import prompt_of
 
 Verb = Literal["skip", "abort"]
+_INTERRUPTED = "the run is interrupted, and no console drives it: r resumes it, x ends it"
 _NOTHING_SAID = "nothing was sent: enter alone confirms nothing"
 
 
@@ -75,7 +76,19 @@ class RunActions(RunbookActions):
         self._with_reason("skip", "skip what is under way, because")
 
     def do_abort(self) -> None:
-        self._with_reason("abort", "end the run here, because")
+        known = self._run
+        if known is None or known.told.state != "interrupted":
+            self._with_reason("abort", "end the run here, because")
+        elif not self._may_not_act():
+            self._stage.prompt = Prompt(
+                "end the interrupted run here, because", lambda text: self._end_interrupted(known, text.strip())
+            )
+
+    def _end_interrupted(self, known: KnownRun, reason: str) -> None:
+        if reason:
+            self._ask_agent(RunResume(run=known.run, abort=reason), "asked the agent to end it …")
+        else:
+            self._navigator.notice = "nothing was sent: abort needs a reason"
 
     def _with_reason(self, verb: Verb, question: str) -> None:
         if (known := self._driven()) is not None:
@@ -123,6 +136,9 @@ class RunActions(RunbookActions):
         known = self._run
         if known is None or self._may_not_act():
             return
+        if known.told.state == "interrupted":
+            self._navigator.notice = _INTERRUPTED
+            return
         if known.yours or known.ended:
             self._navigator.notice = "this console drives it already" if known.yours else "it has ended"
             return
@@ -169,6 +185,9 @@ class RunActions(RunbookActions):
         """The run shown, where this console drives it and it goes on; why not is said."""
         known = self._run
         if known is None or self._may_not_act():
+            return None
+        if known.told.state == "interrupted":
+            self._navigator.notice = _INTERRUPTED
             return None
         if known.ended or not known.yours:
             self._navigator.notice = "it has ended" if known.ended else "another console drives it; t takes over"

@@ -14,6 +14,9 @@ from dba_console.tui.runs import KnownRun
 class RunbookActions(Requests):
     """The actions of the list and the page of runbooks, and the way to a run."""
 
+    _early: tuple[RunbookPage, Literal["run", "rehearse"]] | None = None
+    """Asked for before the runbooks were read."""
+
     def do_runbooks(self) -> None:
         self._shelf.want()
         self._stage.runbooks()
@@ -48,6 +51,11 @@ class RunbookActions(Requests):
 
     def follow(self) -> bool:
         """Show the run that was begun here, once the agent has made it. True where it did."""
+        if self._early is not None and self._navigator.books is not None:
+            (page, mode), self._early = self._early, None
+            if self._stage.view is page and self._stage.prompt is None:
+                self._begin(mode)
+                return True
         opened = self._navigator.runs.take_opened()
         if opened is None:
             return False
@@ -78,7 +86,12 @@ class RunbookActions(Requests):
 
     def _begin(self, mode: Literal["run", "rehearse"]) -> None:
         view = self._stage.view
-        if not isinstance(view, RunbookPage) or view.book is None or self._may_not_act():
+        if not isinstance(view, RunbookPage) or self._may_not_act():
+            return
+        if view.book is None:
+            if self._navigator.books is None:
+                self._early = (view, mode)
+                self._navigator.notice = "the runbooks are being read; it begins when they are"
             return
         plan = view.book.plan
         if plan is None:

@@ -68,6 +68,11 @@ class RunbooksView(DetailView):
         key = self._key()
         return key.removeprefix(_BOOK) if key.startswith(_BOOK) else None
 
+    @property
+    def pressed(self) -> str | None:
+        """The selected row: a press on it opens it."""
+        return self._key() or None
+
     def _key(self) -> str:
         return "" if self.grid is None or self.grid.gone else self.grid.selected or ""
 
@@ -89,6 +94,10 @@ class RunbooksView(DetailView):
         if not self._turned:
             open_run = any(not known.ended for known in self._runs.all)
             self._current = "runs" if open_run else "books"
+
+    def click(self, row: int, column: int) -> str | None:
+        self._turned = True
+        return super().click(row, column)
 
     def do_table_next(self) -> None:
         self._turned = True

@@ -9,7 +9,7 @@ from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
 from dba_console.tui.backends import PANELS as OF_BACKENDS
 from dba_console.tui.backends import BackendsView
-from dba_console.tui.chrome import age_of, footer_line, notice_lines, trouble
+from dba_console.tui.chrome import age_of, footer_key, footer_line, notice_lines, trouble
 from dba_console.tui.detail import DetailView
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import EvidenceView, FindingsView
@@ -18,6 +18,7 @@ from dba_console.tui.help import HelpView
 from dba_console.tui.job_history import HistoryView, RunsOfJobView
 from dba_console.tui.jobs import PANEL as OF_JOBS
 from dba_console.tui.jobs import JobPage, JobsView
+from dba_console.tui.keys import Key
 from dba_console.tui.navigator import Navigator
 from dba_console.tui.overview import OverviewView
 from dba_console.tui.owed import OwedView
@@ -108,9 +109,17 @@ class Stage:
         if prompt is not None and not prompt.key(name, character) and self.prompt is prompt:
             self.prompt = None
 
-    def click(self, row: int) -> str | None:
-        """A press on a line of the screen; the panel it opens."""
-        return self.view.click(row - 1) if row > 0 and self.prompt is None else None
+    def click(self, row: int, column: int) -> str | None:
+        """A press on a cell of the screen; the panel it opens."""
+        return self.view.click(row - 1, column) if row > 0 and self.prompt is None else None
+
+    def footer_key(self, column: int, width: int) -> Key | None:
+        """The key that the footer shows at that column, None where it shows none that the mouse may press."""
+        navigator = self._navigator
+        said = self.prompt is not None or navigator.notice or trouble(navigator, self._feed.session.interval_s)
+        if said:
+            return None
+        return footer_key(self.view.hints, self.view.where, navigator.cursor, width, column)
 
     # Lines
 

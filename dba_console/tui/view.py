@@ -47,8 +47,8 @@ class View(Protocol):
     def back(self) -> bool:
         """Close what is open in it. False where nothing is: then the view itself is left."""
 
-    def click(self, row: int) -> str | None:
-        """A press of the mouse on a line of the body. The panel it opens, None where it opens none."""
+    def click(self, row: int, column: int) -> str | None:
+        """A press of the mouse on a cell of the body. The panel it opens, None where it opens none."""
 
     def wheel(self, rows: int) -> None:
         """The mouse wheel, so many rows down (negative: up)."""

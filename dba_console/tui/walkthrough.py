@@ -39,7 +39,7 @@ class WalkthroughView(Page):
         if view.state in ENDED:
             return ("back", "pane", "help", "quit")
         if view.state == "interrupted":
-            return ("back", "resume", "pane", "help", "quit")
+            return ("back", "resume", "abort", "pane", "help", "quit")
         if not known.yours:
             return ("back", *(("answer",) if known.may_answer else ()), "take", "pane", "help", "quit")
         return ("back", *_of_driver(known), "pane", "abort", "help", "quit")

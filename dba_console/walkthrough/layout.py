@@ -147,7 +147,8 @@ def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
     lines: list[Line] = []
     if view.state == "interrupted":
         said = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
-        lines += [(), *texts(said, cells, "warn"), *texts("r resumes it: what is not known is settled first.", cells)]
+        ways = ("r resumes it: what is not known is settled first.", "x ends it.")
+        lines += [(), *texts(said, cells, "warn"), *(line for way in ways for line in texts(way, cells))]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)
     if view.progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 
 import pytest
@@ -146,3 +147,39 @@ def test_a_killed_agent_is_said_to_be_lost_and_another_takes_over(cluster: Clust
         terminal.wait_for(OVERVIEW)
         terminal.keys("m", "Enter")
         terminal.wait_for("mark recorded")
+
+
+def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(cluster: Cluster, room: Room) -> None:
+    script = "exec env PS1='$ ' bash --norc --noprofile -i"
+    with Tmux(["sh", "-c", script], term="screen", environment=room.environment) as terminal:
+        terminal.wait_for(r"\$ ")
+        terminal.type(shlex.join([*PROGRAM, cluster.dsn()]))
+        terminal.keys("Enter")
+        terminal.wait_for(OVERVIEW)
+        terminal.keys("C-z")
+        terminal.wait_for("Stopped")
+        terminal.type("echo here-$((40+2)); fg")
+        terminal.keys("Enter")
+        terminal.wait_for(OVERVIEW)
+        terminal.keys("m")
+        terminal.wait_for("mark this moment")
+        terminal.keys("C-z")
+        terminal.wait_for("here-42")
+        terminal.type("fg")
+        terminal.keys("Enter")
+        terminal.wait_for("mark this moment")
+        terminal.keys("Escape")
+        terminal.wait_for("1-9 panel")
+        terminal.keys("q")
+        terminal.wait_for("The agent goes on recording")
+        terminal.type("echo left-$?")
+        terminal.keys("Enter")
+        terminal.wait_for("left-0")
+
+
+def test_where_no_shell_waits_ctrl_z_says_so(cluster: Cluster, room: Room) -> None:
+    with room.terminal(cluster.dsn()) as terminal:
+        terminal.wait_for(OVERVIEW)
+        terminal.keys("C-z")
+        terminal.wait_for("needs a shell with job control")
+        assert terminal.running

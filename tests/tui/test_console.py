@@ -15,6 +15,7 @@ from textual.widgets import OptionList
 from dba_console.clock import SYSTEM, Clock
 from dba_console.frames.past_jobs import Past
 from dba_console.panels.cells import plain
+from dba_console.panels.registry import PANELS
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import EventArrived, LinkChanged
@@ -71,8 +72,8 @@ class Screen:
         await self._pilot.resize_terminal(width, height)
         await self._pilot.pause()
 
-    async def click(self, row: int) -> None:
-        await self._pilot.click(offset=(3, row))
+    async def click(self, row: int, column: int = 3) -> None:
+        await self._pilot.click(offset=(column, row))
         await self._pilot.pause()
 
     @property
@@ -326,6 +327,38 @@ async def test_a_press_of_the_mouse_opens_a_panel_and_selects_a_row() -> None:
         await shown.click(first + 1)
         grid = shown.app.stage._details["sessions"].grid
         assert grid is not None and grid.place == 1
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
+async def test_a_press_opens_the_panel_under_the_pointer(size: tuple[int, int]) -> None:
+    async with screen(size=size) as shown:
+        await shown.give(0, 1)
+        titles = {kind.title: name for name, kind in PANELS.items()}
+        places = [
+            (name, row, text.index(f"─ {title} ") + 2)
+            for row, text in enumerate(shown.lines)
+            for title, name in titles.items()
+            if f"─ {title} " in text
+        ]
+        assert len(places) >= 8
+        for name, row, column in places:
+            for place in ((row, column), (row + 1, column + 8)):
+                await shown.click(*place)
+                assert getattr(shown.app.stage.view, "name", "overview") == name, place
+                await shown.press("escape")
+
+
+async def test_keys_of_the_footer_can_be_pressed_by_the_mouse() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        foot = shown.lines[-1]
+        await shown.click(23, foot.index("? help"))
+        assert "the runbook that answers the most urgent finding" in shown.text
+        await shown.press("escape")
+        await shown.click(23, foot.index("1-9"))
+        assert shown.lines[-1] == foot
+        await shown.click(23, foot.index("q quit") + 3)
+        assert shown.app.return_value == 0
 
 
 async def test_in_ascii_no_other_sign_is_drawn() -> None:

@@ -61,7 +61,7 @@ def test_a_press_on_the_other_tables_row_selects_it_there() -> None:
     view = DetailView("replication")
     rows = shown(view, 120, 40).splitlines()
     place = next(number for number, text in enumerate(rows) if "old_sub" in text)
-    view.click(place)
+    view.click(place, 3)
     assert view.grid is not None and view.grid.last is not None
     assert view.grid.last.cells[0].text == "old_sub"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from msgspec import structs
 
@@ -61,6 +63,35 @@ async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun
         await screen.press("pagedown")
         assert "action signal-backend: end them, asks for" in screen.text
         assert screen.feed.asked == []
+
+
+async def test_a_press_on_the_selected_row_opens_its_runbook() -> None:
+    async with opened(books=BOOKS) as screen:
+        await screen.press("b")
+        await screen.until("No inputs")
+        row = next(place for place, text in enumerate(screen.lines) if "plain" in text)
+        await screen.click(row)
+        assert "what it is for" in screen.text
+        await screen.click(row)
+        await screen.until("s begin")
+        assert "No inputs" in screen.text
+
+
+async def test_to_begin_before_the_runbooks_are_read_waits_for_them() -> None:
+    read = threading.Event()
+
+    def slowly() -> tuple[Book, ...]:
+        read.wait(60)
+        return BOOKS
+
+    async with opened(books=slowly) as screen:
+        screen.app.stage.runbook("plain")
+        screen.app._actions._shelf.want()
+        await screen.press("s")
+        assert "it begins when they are" in screen.text and screen.feed.asked == []
+        read.set()
+        await screen.until(lambda: len(screen.feed.asked) == 1)
+        assert isinstance(screen.feed.asked[0], RunBegin)
 
 
 async def test_r_on_a_finding_opens_the_runbook_that_answers_it() -> None:

@@ -262,6 +262,23 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> 
         assert screen.feed.asked == [RunResume(run=RUN)]
 
 
+async def test_an_interrupted_run_is_ended_by_a_reason_and_nobody_else_is_said_to_drive_it() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
+        await screen.press("w")
+        assert "x end" in screen.lines[-1] and "x ends it" in screen.text
+        for key in ("t", "s", "p"):
+            await screen.press(key)
+            assert "r resumes it, x ends it" in screen.lines[-1]
+        await screen.press("x", "enter")
+        assert "needs a reason" in screen.text and screen.feed.asked == []
+        await screen.press("x")
+        await screen.type("not tonight")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunResume(run=RUN, abort="not tonight")]
+
+
 async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
     secret = Input(name="word", type="secret", secret=True)
     book = Book("cache-drop", "Drop", "x.md", "# Drop\n", Plan(id="cache-drop", title="Drop", inputs=(secret,)))

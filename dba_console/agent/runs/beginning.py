@@ -101,18 +101,18 @@ def resume(
 ) -> Conduct:  # fmt: skip
     """The run of these papers, to be gone on with. Raises ConsoleError where it cannot be."""
     about = planned_of(papers.records)
-    _require_login(order.plan, around)
     secrets = secrets_of(around.target.conninfo, order.values, order.secret)
     journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
     records = list(papers.records)
     with _closed_unless_made(journal):
-        for record in (interrupted("its agent was gone"), resumed(who)):
+        # When it died is not known: what came before its last record is all that is.
+        for record in (interrupted("its agent was gone", papers.records[-1].wall_us), resumed(who)):
             records.append(journal.append(record))
             around.emit(journal.event(tag_of(order.plan)))
         return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
 
 
-def _require_login(plan: Plan, around: Surroundings) -> None:
+def require_login(plan: Plan, around: Surroundings) -> None:
     """Raises ConnectError where the server refuses the login: a run that is resumed would fail by it.
 
     A server that does not answer is left to the walk: it may be what the run waits for.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dba_console.agent.protocol import RunBegin, RunResume
-from dba_console.agent.runs.beginning import begin, resume
+from dba_console.agent.runs.beginning import begin, require_login, resume
 from dba_console.agent.runs.conduct import Audience, Conduct
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.desk import Desk
@@ -39,8 +39,10 @@ def going_on(
 
     def make(audience: Audience, desk: Desk, controls: Controls) -> Conduct:
         papers = against_sessions(read_run(directory))
-        order = order_again(papers, asked.inputs)
+        order = order_again(papers, asked.inputs, ending=bool(asked.abort))
         refuse_beside(order.plan, beside)
+        if not asked.abort:
+            require_login(order.plan, around)
         conduct = resume(papers, order, who, around, audience, put_lines, desk, controls)
         made()
         return conduct

@@ -56,8 +56,10 @@ def order_of(asked: RunBegin) -> Order:
     return Order(plan, asked.text, asked.source, typed(plan, asked.inputs), _secret(plan), asked.mode)
 
 
-def order_again(papers: RunPapers, given: dict[str, str]) -> Order:
-    """What was ordered before an agent was killed, with the secrets told anew. Raises SessionError, UsageError."""
+def order_again(papers: RunPapers, given: dict[str, str], *, ending: bool = False) -> Order:
+    """What was ordered before an agent was killed, with the secrets told anew; where it is only to be ended, it needs
+    none. Raises SessionError, UsageError.
+    """
     plan, planned = papers.plan, next((one for one in papers.records if one.kind == "run.planned"), None)
     if plan is None or papers.damage is not None:
         raise SessionError(f"the run {papers.directory.name} cannot go on: {papers.damage or 'its plan is missing'}")
@@ -70,7 +72,7 @@ def order_again(papers: RunPapers, given: dict[str, str]) -> Order:
     for one in plan.inputs:
         if one.secret and one.name in given:
             known[one.name] = value_of(one, given[one.name])
-        elif one.secret and one.required and one.name not in known:
+        elif one.secret and one.required and one.name not in known and not ending:
             raise UsageError(
                 f"{one.name} is secret and so was written nowhere: it has to be given again",
                 hint=f"--input {one.name}=…",

@@ -155,19 +155,29 @@ class RunSide:
             self._unfinished.pop(asked.run, None)
 
         make = going_on(known.directory, asked, person.name, around, self._put_lines, made, _name(taken))
-        self._start(make, peer, person, around, asked.run, beside=taken is not None)
+        self._start(make, peer, person, around, asked.run, beside=taken is not None, abort=asked.abort)
 
     def _taken(self) -> UnderWay | None:
         """The run beside which only one that puts settings back may begin."""
         return next((one for one in self._runs if one.alive and not one.beside), None)
 
     def _start(
-        self, make: Make, peer: Peer, person: Person, around: Surroundings, reply_to: str, *, beside: bool
+        self,
+        make: Make,
+        peer: Peer,
+        person: Person,
+        around: Surroundings,
+        reply_to: str,
+        *,
+        beside: bool,
+        abort: str = "",
     ) -> None:
         from dba_console.agent.runs.under_way import UnderWay
 
         made = UnderWay(make, peer, person, around, self, self._sessions, reply_to, beside=beside)
         self._runs = [*(one for one in self._runs if one.alive), made]
+        if abort:
+            made.abort(person, abort)
         made.start()
 
     def _surroundings(self) -> Surroundings:
@@ -186,7 +196,7 @@ class RunSide:
         if current is None:
             text = f"no run {message.run!r} is under way"
             if message.run in self._unfinished:
-                text = f"the run {message.run} is interrupted; `dba-console runbook resume` goes on with it"
+                text = f"the run {message.run} is interrupted: resume it, or end it (r, x)"
             self.refuse(peer, RunRefused(text=text, reply_to=message.run))
             return
         if isinstance(message, RunWatch):

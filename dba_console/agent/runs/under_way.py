@@ -146,6 +146,10 @@ class UnderWay:
             return False
         return self.desk.answer(asked.id, "no", person, drives=True) is None
 
+    def abort(self, person: Person, reason: str) -> None:
+        """Have it ended by the first thing it asks or does."""
+        self.desk.interrupt(Interrupt(verb="abort", who=person.name, reason=reason))
+
     def left(self, peer: Peer) -> None:
         """A console is gone. The run goes on, and waits with its next question."""
         if peer is self.driver:

@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import ConnectionLost
+from dba_console.agent.protocol import RunResume
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError, ExitCode
 from dba_console.plans.view import ENDED
+from dba_console.runbook.fold import fold
+from dba_console.runbook.summary import summarize
 from dba_console.session.recording import Recording
+from dba_console.session.runlisting import row_of_papers
 from dba_console.session.runread import RunPapers, read_run
 from tests.agent.running import agent, environment
 from tests.agent.runs.books import COUNTED
@@ -120,6 +124,27 @@ def test_what_was_done_and_not_recorded_is_settled_and_not_done_again(counted: C
     story.assert_once()
     settled = [record.step for record in story.papers().records if record.kind == "block.settled"]
     assert settled == ["count-in-a-table", "count-in-a-table", "count-in-a-file"], story.told()
+
+
+def test_an_interrupted_run_is_ended_without_being_walked_on(counted: Cluster, tmp_path: Path) -> None:
+    story = Story(counted, tmp_path / "story")
+    assert not story.life("after:run.started")
+    with agent(counted.dsn(), story.place) as running:
+        operator = Operator.of(running)
+        view = operator.until(lambda: operator.view is not None, "the interrupted run")
+        operator.control("abort", reason="not tonight")
+        assert "resume it, or end it" in operator.refusal().text
+        operator.client.send(RunResume(run=view.run, abort="not tonight"))
+        assert operator.walk({}).state == "aborted"
+    papers = story.papers()
+    assert papers.ended is not None and "not tonight" in papers.ended.text
+    assert "block.intent" not in {record.kind for record in papers.records}
+    assert counted.psql("select count(*) from public.counted").strip() == "0"
+    row = row_of_papers(papers)
+    assert papers.plan is not None
+    summary = summarize(papers.plan, fold(papers.plan, papers.records))
+    assert (row.began_us, row.ended_us) == (summary.started_us, summary.ended_us)
+    assert summary.interrupted_s > 0
 
 
 def test_a_run_whose_inputs_were_not_recorded_is_not_resumed(counted: Cluster, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
+from msgspec import structs
 
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Confirmation, Input, Plan
@@ -16,9 +17,10 @@ from dba_console.runbook.adhoc import signal_plan
 from dba_console.runbook.chronicle import story
 from dba_console.runbook.fold import fold
 from dba_console.runbook.requests import Ask, Interrupt, Outcome, Seen
-from dba_console.runbook.summary import StepSummary, Summary, summarize
+from dba_console.runbook.summary import StepSummary, Summary, as_table, summarize
 from dba_console.runbook.usual import Subject, Usual, usual_times
 from dba_console.runbook.viewing import Live, put, view
+from dba_console.runbook.walk_records import interrupted, resumed
 from tests.unit.runbook.test_walk_killed import plans
 from tests.unit.runbook.worlds import World, begin, block, plan_of, run, step
 
@@ -181,6 +183,31 @@ def test_a_summary_keeps_planned_usual_actual_machine_and_human_apart() -> None:
     assert summary.machine_s == 61.5
     assert summary.verdict == "run done; 2 deviations from the document"
     assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
+
+
+def test_an_interruption_is_told_with_the_step_it_came_in_and_with_the_run() -> None:
+    plan, world = finished()
+    at = next(place for place, one in enumerate(world.records) if one.kind == "block.intent" and one.step == "b")
+    before, later = world.records[: at + 1], world.records[at + 1 :]
+    gone_us = 110_000_000
+    death = interrupted("its agent was gone", before[-1].wall_us)
+    back = [structs.replace(one, wall_us=before[-1].wall_us + gone_us) for one in (death, resumed("ann"))]
+    records = [*before, *back, *(structs.replace(one, wall_us=one.wall_us + gone_us) for one in later)]
+    summary = summarize(plan, fold(plan, records))
+    assert [step.interrupted_s for step in summary.steps] == [0.0, 110.0, 0.0]
+    assert as_table(summary).columns[-1] == "interrupted"
+    assert "interrupted for 1m50s" in "\n".join(story(plan, records, when=when))
+    assert "interrupted" not in as_table(summarize(plan, fold(plan, world.records))).columns
+
+
+def test_an_agent_that_ended_in_order_says_since_when_the_run_is_interrupted() -> None:
+    plan, world = finished()
+    start = next(place for place, one in enumerate(world.records) if one.kind == "run.started")
+    before = world.records[: start + 1]
+    ended = structs.replace(interrupted("interrupted: the agent ends"), wall_us=before[-1].wall_us + 5_000_000)
+    found = structs.replace(interrupted("its agent was gone", ended.wall_us), wall_us=ended.wall_us + 7_000_000)
+    back = structs.replace(resumed("ann"), wall_us=found.wall_us)
+    assert fold(plan, [*before, ended, found, back]).interrupted_s == 7.0
 
 
 def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their_end() -> None:
