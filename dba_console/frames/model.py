@@ -483,6 +483,10 @@ class Frame(Struct, kw_only=True):
     findings: list[Finding] = []
     judged: bool = False
     """The rules were asked at this moment: no findings then means that they found nothing."""
+    judged_s: float | None = None
+    """For how long the rules had been asked by then; None where nothing was judged, or a recording does not say."""
+    pending: dict[str, float] = {}
+    """Ids of what the rules see and have not raised yet, each with the seconds for which it must last."""
     findings_note: str | None = None
     """Why the findings may not be all: rules that failed."""
     own: SelfFrame = field(default_factory=SelfFrame)
