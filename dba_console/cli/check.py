@@ -201,7 +201,10 @@ def _calm(frame: Frame, counted: str) -> tuple[int, str]:
         seen = ", ".join(f"{name} must last {human_duration(frame.pending[name])}" for name in open_ids)
         return 3, f"not decided after {human_duration(frame.judged_s)}: {seen}; `--watch` watches for longer"
     silent = sum(one.state == "silenced" for one in frame.findings)
-    return 0, (f"nothing but {silent} silenced, " if silent else "no finding, ") + counted
+    sentence = (f"nothing but {silent} silenced, " if silent else "no finding, ") + counted
+    if frame.connections.active is None and frame.connections.note:
+        sentence += f"; {split_note(frame.connections.note, '')[0]}"
+    return 0, sentence
 
 
 def _line(one: Finding) -> str:

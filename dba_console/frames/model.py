@@ -32,8 +32,9 @@ class ConnectionGroup(Struct, kw_only=True):
 
     name: str
     count: int
-    active: int = 0
-    idle_in_transaction: int = 0
+    active: int | None = 0
+    """None where the state of a session is hidden or not tracked; idle_in_transaction too."""
+    idle_in_transaction: int | None = 0
     limit: int | None = None
     """CONNECTION LIMIT of the role or database; None where there is none."""
     oldest_idle_s: float | None = None
