@@ -1,7 +1,8 @@
 """`dba-console check`: the findings as one line for a monitoring system, in the form of the plugin guidelines.
 
 Exit codes 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The first line holds the worst finding, each further one has a line
-of its own below it; what an operator silenced is counted and does not alarm. What is not known is never taken for well.
+of its own below it; what an operator silenced is counted and does not alarm. What is not known is never taken for well:
+without an agent the first line names the rules that need to watch for longer than this command did.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from msgspec import structs
 
 from dba_console.cli.config_file import load_config
 from dba_console.cli.framing import Framer
@@ -26,12 +28,18 @@ from dba_console.panels.cells import clean
 from dba_console.panels.findings import ordered
 from dba_console.panels.times import moment_of
 from dba_console.target import Target
-from dba_console.units import human_pct, parse_duration
+from dba_console.units import human_duration, human_pct, parse_duration
 
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _CODES = {"critical": 2, "warning": 1}
-WATCH = "3s"
-"""Without an agent: long enough for rates and for what must hold some seconds, short enough for a plugin's time-out."""
+WATCH_S = 3.0
+"""Without an agent: long enough for rates."""
+DECIDE_S = 9.0
+"""What is seen and must last longer is watched until it is decided, at most for so long: check_nrpe waits 10 s."""
+SHUTS_OUT = ("auth", "ssl", "unknown_host")
+"""Outages that are the console's alone (findings/outage.py): a warning, as the finding has it."""
+NOT_CONNECTED = "not-connected"
+"""Stands for the finding where no rule has raised one yet."""
 
 app = new_app("One line for a monitoring system.")
 
@@ -43,6 +51,8 @@ class Verdict(NamedTuple):
     text: str
     more: tuple[str, ...] = ()
     performance: str = ""
+    findings: tuple[Finding, ...] = ()
+    not_judged: tuple[str, ...] = ()
 
 
 @app.command()
@@ -50,65 +60,131 @@ def check(
     dsn: Dsn = None,
     json: Json = False,
     watch: Annotated[
-        str, typer.Option("--watch", metavar="TIME", help="How long to watch where no agent does already.")
-    ] = WATCH,
+        str | None,
+        typer.Option(
+            "--watch",
+            metavar="TIME",
+            help="How long to watch where no agent does already; left out: 3s, or up to 9s until all is decided.",
+        ),
+    ] = None,
 ) -> int:
     """What is wrong, as one line for a monitoring system, and every finding below it.
 
     Exit codes of the monitoring-plugin convention: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The figures are those of
     the configuration ([findings.…]); a running agent uses the ones it was started with.
     """
-    watch_s = parse_duration(watch)
+    watch_s = None if watch is None else parse_duration(watch)
     loaded = load_config()
     return run_check(resolve_target(dsn, loaded), loaded.config, watch_s, as_json=json)
 
 
-def run_check(target: Target, config: Config, watch_s: float, *, as_json: bool) -> int:
+def run_check(target: Target, config: Config, watch_s: float | None, *, as_json: bool) -> int:
     """Look, print the verdict, return its code."""
     with open_live(target, config) as live:
         frame = looked_at(live, watch_s)
-    verdict = judge(frame, config.findings.connections)
+    verdict = judge(frame, config.findings.connections, not_judged(frame, config.findings.off))
     if as_json:
         put_json(_json(frame, verdict))
     else:
-        put(_plain(verdict))
+        put(plain_text(verdict))
     return verdict.code
 
 
-def looked_at(live: Live, watch_s: float) -> Frame:
-    """The frame to judge by: the agent's next one, or after `watch_s` seconds of our own."""
+def looked_at(live: Live, watch_s: float | None = None) -> Frame:
+    """The frame to judge by: the agent's next one, or after `watch_s` seconds of our own.
+
+    Without `watch_s` it is WATCH_S, and up to DECIDE_S while something is seen that has yet to last.
+    """
     view = first_view(live)
     framer = Framer(live.session, view.picture.wall_us)
     begun_us = view.picture.mono_us
     frame = framer.frame(view)
-    while not frame.judged or (not live.watched and view.picture.mono_us - begun_us < watch_s * 1e6):
+    least_s = 0.0 if live.watched else WATCH_S if watch_s is None else watch_s
+    while True:
+        watched_s = (view.picture.mono_us - begun_us) / 1e6
+        undecided = not frame.judged or (watch_s is None and _undecided(frame))
+        if watched_s >= (max(least_s, DECIDE_S) if undecided else least_s):
+            return frame
         view = live.next()
         frame = framer.frame(view)
-        if view.picture.mono_us - begun_us > max(watch_s, 10.0) * 1e6:
-            break
-    return frame
 
 
-def judge(frame: Frame, limits: ConnectionLimits) -> Verdict:
-    """What the frame means: the worst finding that speaks, no connection, or what keeps it from being known."""
-    findings = ordered(frame.findings)
+def _undecided(frame: Frame) -> bool:
+    """Whether what is seen could still be raised, because it was not watched for as long as it must last."""
+    return bool(undecided(frame)) or (frame.target.state == "disconnected" and not any(map(_is_outage, frame.findings)))
+
+
+def undecided(frame: Frame) -> list[str]:
+    """Ids of what is seen and must last longer than it could be watched. What began later may be over soon."""
+    watched_s = frame.judged_s or 0.0
+    return sorted(name for name, needs_s in frame.pending.items() if needs_s > watched_s)
+
+
+def not_judged(frame: Frame, off: Sequence[str]) -> list[str]:
+    """Names of the rules that need to watch for longer than was watched until this frame."""
+    if frame.judged_s is None:
+        return []
+    from dba_console.findings.registry import RULES  # in the first minutes alone: an agent has watched for longer
+
+    return sorted(rule.name for rule in RULES if rule.watch_s > frame.judged_s and rule.name not in off)
+
+
+def judge(frame: Frame, limits: ConnectionLimits, unjudged: Sequence[str] = ()) -> Verdict:
+    """What the frame means: the worst finding that speaks, no connection, or what keeps it from being known.
+
+    Code, sentence, lines and performance data are made from one list of findings, so that they agree.
+    """
+    findings = _with_outage(frame)
     speaking = [one for one in findings if one.state != "silenced"]
     code = max((_CODES.get(one.severity, 0) for one in speaking), default=0)
     worst = next((one for one in speaking if code and _CODES.get(one.severity, 0) == code), None)
     if worst is not None:
         findings = [worst, *(one for one in findings if one is not worst)]
     lines = [_line(one) for one in findings]
-    sentence = lines[0] if worst is not None else ""
-    more = lines[1:] if sentence else lines
     counted = _counted(frame.connections)
-    if frame.target.state != "connected" and code < 2:
-        note, _ = split_note(frame.target.note, "the server does not answer")
-        code, sentence, more = 2, f"not connected: {note}", lines
-    elif code == 0:
+    if worst is not None:
+        sentence, more = lines[0], lines[1:]
+    else:
         code, sentence = _calm(frame, counted)
+        more = lines
+    if unjudged:
+        unseen = f"not judged in {human_duration(frame.judged_s)}: {', '.join(unjudged)}"
+        if code == 0:
+            sentence += f"; {unseen}"
+        else:
+            more = [*more, unseen]
     if counted and counted not in sentence:
         more = [*more, counted]
-    return Verdict(code, sentence, tuple(more), _performance(frame, limits))
+    return Verdict(code, sentence, tuple(more), _performance(frame, findings, limits), tuple(findings), tuple(unjudged))
+
+
+def _with_outage(frame: Frame) -> list[Finding]:
+    """The findings, most urgent first, with an outage as one of them: critical, unless only the console is kept out.
+
+    A monitoring system is not to wait until a server has been away for as long as makes the finding critical.
+    """
+    findings = ordered(frame.findings)
+    if frame.target.state == "connected":
+        return findings
+    known = next((one for one in findings if _is_outage(one)), None)
+    if known is not None and (known.state == "silenced" or _is_ours(known)):
+        return findings
+    note, _ = split_note(frame.target.note, "the server does not answer")
+    if known is None:
+        lost = Finding(id=NOT_CONNECTED, severity="critical", subject="", text=f"not connected: {note}")
+    else:
+        lost = structs.replace(known, severity="critical")
+    return [lost, *(one for one in findings if one is not known)]
+
+
+def _is_outage(one: Finding) -> bool:
+    return any(part.partition(":")[0] in ("server-down", "console-blind") for part in (one.id, *one.chain, *one.also))
+
+
+def _is_ours(outage: Finding) -> bool:
+    """Whether nobody but the console is kept out: by its password, or by the limit of its role or database."""
+    kind, refused_by = outage.evidence.get("outage"), outage.evidence.get("refused_by")
+    return kind in SHUTS_OUT or (kind == "no_slots" and refused_by in ("role", "database"))
 
 
 def _calm(frame: Frame, counted: str) -> tuple[int, str]:
@@ -117,10 +193,18 @@ def _calm(frame: Frame, counted: str) -> tuple[int, str]:
         return 3, "not judged: the rules gave no answer"
     if frame.findings_note:
         return 3, frame.findings_note
+    if frame.target.state != "connected":
+        return 3, f"not connected: {split_note(frame.target.note, 'the server does not answer')[0]}"
     if frame.connections.used_pct is None:
         return 3, f"connections not known: {split_note(frame.connections.note, 'no reading')[0]}"
+    if open_ids := undecided(frame):
+        seen = ", ".join(f"{name} must last {human_duration(frame.pending[name])}" for name in open_ids)
+        return 3, f"not decided after {human_duration(frame.judged_s)}: {seen}; `--watch` watches for longer"
     silent = sum(one.state == "silenced" for one in frame.findings)
-    return 0, (f"nothing but {silent} silenced, " if silent else "no finding, ") + counted
+    sentence = (f"nothing but {silent} silenced, " if silent else "no finding, ") + counted
+    if frame.connections.active is None and frame.connections.note:
+        sentence += f"; {split_note(frame.connections.note, '')[0]}"
+    return 0, sentence
 
 
 def _line(one: Finding) -> str:
@@ -129,10 +213,13 @@ def _line(one: Finding) -> str:
         until = f" until {moment_of(one.until)}" if one.state == "silenced" else ""
         state = f" ({one.state}{until} by {one.who or '?'})"
     runbook = f", runbook {one.runbook}" if one.runbook else ""
-    return f"{one.severity}: {one.text}; since {moment_of(one.since)} [{one.id}{runbook}]{state}"
+    since = "" if one.since is None else f"; since {moment_of(one.since)}"
+    return f"{one.severity}: {one.text}{since} [{one.id}{runbook}]{state}"
 
 
-def _plain(verdict: Verdict) -> str:
+def plain_text(verdict: Verdict) -> str:
+    """The verdict as a plugin prints it: the line with its performance data, and the further lines."""
+
     # A bar ends the sentence for the monitoring system, so none may come from the server's words.
     def bare(text: str) -> str:
         return clean(text).replace("|", "/")
@@ -147,8 +234,11 @@ def _json(frame: Frame, verdict: Verdict) -> dict[str, Any]:
         "status": WORDS[verdict.code],
         "code": verdict.code,
         "text": verdict.text,
-        "findings": frame.findings,
+        "findings": verdict.findings,
         "judged": frame.judged,
+        "watched_s": frame.judged_s,
+        "not_judged": verdict.not_judged,
+        "undecided": undecided(frame),
         "note": frame.findings_note,
         "target": frame.target,
         "connections": {
@@ -162,12 +252,13 @@ def _json(frame: Frame, verdict: Verdict) -> dict[str, Any]:
 def _counted(connections: Connections) -> str:
     if connections.used is None:
         return ""
-    usable = "?" if connections.usable is None else str(connections.usable)
-    return f"{connections.used} of {usable} usable connections in use ({human_pct(connections.used_pct)})"
+    if connections.usable is None or connections.used_pct is None:
+        return f"{connections.used} connections in use"
+    return f"{connections.used} of {connections.usable} usable connections in use ({human_pct(connections.used_pct)})"
 
 
-def _performance(frame: Frame, limits: ConnectionLimits) -> str:
-    words = [f"{name}={count}" for name, count in _counts(frame.findings)]
+def _performance(frame: Frame, findings: Sequence[Finding], limits: ConnectionLimits) -> str:
+    words = [f"{name}={count}" for name, count in _counts(findings)]
     connections = frame.connections
     if connections.used is None:
         return " ".join(words)

@@ -13,7 +13,7 @@ from dba_console.agent.client import AgentClient
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.cli.asking import ask
-from dba_console.cli.check import WATCH, looked_at
+from dba_console.cli.check import looked_at, not_judged, undecided
 from dba_console.cli.config_file import load_config
 from dba_console.cli.framing import terminal_width
 from dba_console.cli.live import open_live
@@ -29,30 +29,32 @@ from dba_console.panels.findings import UNJUDGED, full, lasting, ordered
 from dba_console.panels.times import clock_of
 from dba_console.panels.wrapping import wrap_lines
 from dba_console.target import Target
-from dba_console.units import parse_duration
+from dba_console.units import human_duration, parse_duration
 
 app = new_app("What is wrong, with its evidence.")
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="A finding's id, or its beginning.")]
 _Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for whoever comes next.")]
-_Watch = Annotated[str, typer.Option("--watch", metavar="TIME", help="How long to watch where no agent does already.")]
+_Watch = Annotated[
+    str | None, typer.Option("--watch", metavar="TIME", help="How long to watch where no agent does already.")
+]
 
 
 @app.callback(invoke_without_command=True)
 def default(context: typer.Context) -> None:
     """What is wrong with the server of libpq's environment; the commands below take a DSN."""
     if context.invoked_subcommand is None:
-        _list(None, False, WATCH)
+        _list(None, False, None)
 
 
 @app.command("list")
-def list_(dsn: Dsn = None, json: Json = False, watch: _Watch = WATCH) -> int:
+def list_(dsn: Dsn = None, json: Json = False, watch: _Watch = None) -> int:
     """The findings open now, the most urgent first, a line each; --json: one object per line, with all evidence."""
     return _list(dsn, json, watch)
 
 
 @app.command()
-def show(finding: _Id, dsn: Dsn = None, json: Json = False, watch: _Watch = WATCH) -> int:
+def show(finding: _Id, dsn: Dsn = None, json: Json = False, watch: _Watch = None) -> int:
     """One finding with its causes, its evidence, and what to do first."""
     frame = _frame(dsn, watch)
     found = pick(frame, finding)
@@ -106,7 +108,7 @@ def rules(json: Json = False) -> int:
     return 0
 
 
-def _list(dsn: str | None, json: bool, watch: str) -> int:
+def _list(dsn: str | None, json: bool, watch: str | None) -> int:
     frame = _frame(dsn, watch)
     if json:
         for one in ordered(frame.findings):
@@ -119,12 +121,22 @@ def _list(dsn: str | None, json: bool, watch: str) -> int:
 def text_of(frame: Frame) -> str:
     """The findings as a table, or that there are none."""
     if not frame.findings:
-        return "no finding: the rules found nothing wrong" if frame.judged else UNJUDGED
+        return f"no finding: the rules found nothing wrong{_not_yet(frame)}" if frame.judged else UNJUDGED
     rows = [
         [clock_of(one.since), lasting(one, frame.at_us), one.severity, one.state, one.id, one.text]
         for one in ordered(frame.findings)
     ]
     return columns(["since", "for", "severity", "state", "id", "finding"], rows)
+
+
+def _not_yet(frame: Frame) -> str:
+    """What could not be judged in so short a time, on lines of its own."""
+    text = ""
+    if open_ids := undecided(frame):
+        text += f"\nnot decided yet: {', '.join(open_ids)}"
+    if names := not_judged(frame, ()):
+        text += f"\nnot judged in {human_duration(frame.judged_s)}: {', '.join(names)}"
+    return text
 
 
 def pick(frame: Frame, name: str) -> Finding:
@@ -151,8 +163,8 @@ def _id_or_rule(frame: Frame, name: str) -> str:
         raise
 
 
-def _frame(dsn: str | None, watch: str) -> Frame:
-    watch_s = parse_duration(watch)
+def _frame(dsn: str | None, watch: str | None) -> Frame:
+    watch_s = None if watch is None else parse_duration(watch)
     target, config = _target(dsn)
     with open_live(target, config) as live:
         return looked_at(live, watch_s)
@@ -168,7 +180,7 @@ def _attached(dsn: str | None) -> tuple[AgentClient, Frame]:
             hint="`dba-console DSN` or `dba-console record DSN` starts one",
         )
     with open_live(target, config) as live:
-        frame = looked_at(live, 0.0)
+        frame = looked_at(live)
     return AgentClient.connect(path, role="show"), frame
 
 

@@ -47,8 +47,9 @@ def holder(panel: Connections, slots: Slots) -> Told:
     if not groups:
         return "", {}
     most = groups[0]
-    idle = most.count - most.active - most.idle_in_transaction
-    kinds = (("idle", idle), ("active", most.active), ("idle in transaction", most.idle_in_transaction))
+    active, in_transaction = most.active or 0, most.idle_in_transaction or 0
+    idle = most.count - active - in_transaction
+    kinds = (("idle", idle), ("active", active), ("idle in transaction", in_transaction))
     state, count = max(kinds, key=lambda kind: kind[1])
     of = f"{by} {whose.name(most.name)}" if by == "user" else whose.name(most.name)
     known = panel.active is not None
@@ -57,5 +58,5 @@ def holder(panel: Connections, slots: Slots) -> Told:
         said += f", oldest idle {human_duration(most.oldest_idle_s)}"
     evidence: dict[str, Value] = {f"holder_{by}": whose.name(most.name), "holder_count": most.count}
     if known:
-        evidence |= {"holder_idle": idle, "holder_active": most.active}
+        evidence |= {"holder_idle": idle, "holder_active": active}
     return said, evidence | {"holder_pct": round(100.0 * most.count / max(1, slots.used), 1)}

@@ -32,7 +32,11 @@ def console_blind(s: Situation) -> Iterator[Signal]:
         severity="warning",
         text=f"The console has no connection: {clean(outage.reason)}; {seen}",
         effect=f"The console has no connection ({seen})",
-        evidence={"outage": outage.kind, "processes": None if titles is None else len(titles.rows)},
+        evidence={
+            "outage": outage.kind,
+            "refused_by": outage.refused_by,
+            "processes": None if titles is None else len(titles.rows),
+        },
         series=("connections.used",),
         advice="It takes a slot as soon as one is free; pg_use_reserved_connections (16 on) keeps some.",
     )

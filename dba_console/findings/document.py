@@ -32,7 +32,8 @@ explains something else is joined with it: one finding, named after its cause, w
 
 A finding clears by itself when its rule has not seen it for the time given here. It can be acknowledged (until it
 clears) or silenced (for a time, by its id or by the name of its rule). A rule that cannot know what it needs says
-nothing; so does the first tick, and nothing is concluded across a gap.
+nothing; so does the first tick, and nothing is concluded across a gap. What must be seen for a time is raised at once
+where the server itself says that it has lasted so long.
 
 The figures stand in `[findings.FAMILY]` of the configuration file, as in `[findings.disks]`, `full_warning_pct = 85.0`;
 `findings.off` names rules that are not asked at all. Units are in the names: `_pct` a share from 0 to 100, `_s`
@@ -99,6 +100,8 @@ def _facts(rule: Rule) -> Iterator[str]:
     seen = (
         f"when it was seen for {human_duration(rule.raise_after_s)}" if rule.raise_after_s else "as soon as it is seen"
     )
+    if rule.watch_s:
+        yield f"Judged once it has been watched for {human_duration(rule.watch_s)}"
     gone = f"when it was not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "when it is gone"
     yield f"Raised {seen}, cleared {gone}"
     causes = list(dict.fromkeys(link.cause for link in LINKS if link.effect == rule.name))

@@ -124,6 +124,7 @@ RULES: tuple[Rule, ...] = (
         title="I/O stands still and the server's sessions wait for it",
         parts=_PARTS,
         look=look_stalled,
+        watch_s=10.0,
         clear_after_s=10,
         settings=("io.stalled_pct", "io.critical_pct", "io.window_s", "io.waiting_sessions", "io.critical_sessions",
                   "io.stuck_processes", "io.stuck_s", "io.unanswered_s", "io.blocked_processes", "io.blocked_s"),
@@ -135,6 +136,7 @@ RULES: tuple[Rule, ...] = (
         title="A device of the server is at its limit",
         parts=("host.disks",),
         look=look_saturated,
+        watch_s=180.0,
         settings=("io.saturated_pct", "io.saturated_s", "io.saturated_times", "io.usual_minutes"),
         source="iostat(1): %util does not reflect the limits of devices that serve requests in parallel, "
         "so queue or latency must be above the usual as well",
@@ -144,6 +146,7 @@ RULES: tuple[Rule, ...] = (
         title="A device of the server is slower than it usually is",
         parts=("host.disks",),
         look=look_slow,
+        watch_s=210.0,
         settings=("io.slow_times", "io.slow_ms", "io.slow_flash_ms", "io.slow_requests_per_s", "io.slow_s"),
         source="this host's own medians; seek and half a turn of a disk of 7,200 to 15,000 rpm are 5 to 13 ms",
     ),

@@ -48,6 +48,7 @@ class Judge:
         self._seen: dict[str, Reading] = {}
         self._last_us = self._tick_us = 0
         self._boot = ""
+        self._begun_us: int | None = None
         self._open: dict[str, Conclusion] = {}
         self._shape: list[tuple[Key, Severity, bool]] = []
         self._joined_us = 0
@@ -61,7 +62,9 @@ class Judge:
     def conclusions(self) -> Conclusions:
         """Every finding open now, the one that began first at the head, and the rules that failed."""
         rows = sorted(self._open.values(), key=lambda row: (row.since_us, row.id))
-        return Conclusions(rows, [f"{name}: {why}" for name, why in sorted(self._failed.items())])
+        failed = [f"{name}: {why}" for name, why in sorted(self._failed.items())]
+        pending = {track.id: track.rule.raise_after_s for track in self._tracks.pending}
+        return Conclusions(rows, failed, self._begun_us, pending)
 
     def consider(self, picture: Picture, history: History, point: dict[str, float]) -> list[Change]:
         """Look at the picture of one tick; what changed among the findings, in the order to tell it.
@@ -112,7 +115,7 @@ class Judge:
 
     def _begin(self, picture: Picture) -> None:
         if picture.boot != self._boot:
-            self._boot, self._seen = picture.boot, {}
+            self._boot, self._seen, self._begun_us = picture.boot, {}, picture.mono_us
         elif picture.mono_us - self._last_us > max(GAP_US, 5 * self._tick_us):
             self._tracks.after_gap(picture.mono_us)
         self._last_us, self._tick_us = picture.mono_us, picture.tick_us

@@ -26,6 +26,8 @@ class Rule:
     """It must have been seen for so long, without a gap, before it is raised; `Signal.lasted_s` counts."""
     clear_after_s: float = 10.0
     """It must not have been seen for so long before it is cleared."""
+    watch_s: float = 0.0
+    """What it compares with, or must see last, takes so long to watch: before, that it says nothing says nothing."""
     settings: tuple[str, ...] = ()
     """Its figures, as `family.name` of `dba_console.limits`."""
     source: str = ""

@@ -174,6 +174,7 @@ RULES: tuple[Rule, ...] = (
         title="A standby that streamed is gone, or commits wait for one",
         parts=("pg.replication",),
         look=kept_while_unread("pg.replication", standby_gone),
+        watch_s=10.0,
         clear_after_s=0.0,
         settings=("wal.standby_known_s", "wal.standby_gone_s", "wal.standby_forget_s"),
         source="pg_stat_replication; synchronous_standby_names; wal_retrieve_retry_interval 5 s",

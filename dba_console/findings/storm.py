@@ -181,6 +181,7 @@ STORM = Rule(
     title="One application or user opens many connections in a short time",
     parts=("pg.activity",),
     look=while_unread("pg.activity", connection_storm),
+    watch_s=15.0,
     clear_after_s=20.0,
     settings=("connections.storm_window_s", "connections.storm_least", "connections.storm_pct",
               "connections.storm_majority_pct", "connections.storm_warn_pct", "connections.start_grace_s",

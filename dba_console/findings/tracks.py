@@ -49,6 +49,11 @@ class Tracks:
     def raised(self) -> list[Track]:
         return [track for track in self._tracks.values() if track.raised]
 
+    @property
+    def pending(self) -> list[Track]:
+        """What is seen and has not lasted long enough to be raised."""
+        return [track for track in self._tracks.values() if not track.raised]
+
     def has(self, rule: Rule) -> bool:
         """Whether anything the rule saw is followed. Most rules see nothing most of the time."""
         return any(track.rule is rule for track in self._tracks.values())

@@ -19,6 +19,8 @@ from dba_console.samples import host, postgres
 CLIENT = "client backend"
 ACTIVE = ("active", "fastpath function call")
 IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
+DISABLED = "disabled"
+"""What PostgreSQL says in place of the state where track_activities is off for the session."""
 
 
 def derive_connections(facts: Facts) -> Connections:
@@ -55,11 +57,17 @@ def _from_activity(facts: Facts) -> Connections:
     panel.source = "sql"
     rows = [row for row in sessions.rows if is_client(row)]
     panel.used = len(rows)
+    untracked = sum(row.state == DISABLED for row in rows)
     if any(row.state is None for row in rows):
         # Without pg_monitor other roles' states are NULL: how many of them are active is not known.
         add_note(panel, _hidden_note(sessions))
+    elif untracked:
+        panel.waiting = waiting(rows)
     else:
         _count_states(panel, rows)
+    if untracked:
+        add_note(panel, _untracked_note(untracked, len(rows)))
+        panel.status = "unsupported" if panel.status == "ok" else panel.status
     panel.by_application = _groups(rows, "application", sessions.now_us, {})
     panel.by_user = _groups(rows, "user", sessions.now_us, _role_limits(facts))
     panel.by_database = _groups(rows, "database", sessions.now_us, _database_limits(facts))
@@ -71,12 +79,27 @@ def _hidden_note(sessions: postgres.Sessions) -> str:
     return f"the states of {hidden} sessions are hidden: GRANT pg_monitor to this role"
 
 
+def _untracked_note(untracked: int, used: int) -> str:
+    of = "all sessions" if untracked == used else f"{untracked} of {used} sessions"
+    return f"track_activities is off for {of}: their state and query are not known"
+
+
+def waiting(rows: Iterable[postgres.Activity]) -> int:
+    """Sessions that wait for a lock: the server reports waits whether or not it tracks activities."""
+    return sum(row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED) for row in rows)
+
+
+def states_known(rows: Iterable[postgres.Activity]) -> bool:
+    """Whether the state of each session is known: neither hidden from this role nor not tracked."""
+    return all(row.state is not None and row.state != DISABLED for row in rows)
+
+
 def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:
     active = sum(row.state in ACTIVE for row in rows)
     idle = sum(row.state == "idle" for row in rows)
     in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
     panel.active, panel.idle, panel.idle_in_transaction = active, idle, in_transaction
-    panel.waiting = sum(row.wait_event_type == "Lock" and row.state in ACTIVE for row in rows)
+    panel.waiting = waiting(rows)
     panel.other_states = len(rows) - active - idle - in_transaction
 
 
@@ -91,9 +114,11 @@ def _groups(
         if group is None:
             group = groups[name] = ConnectionGroup(name=name, count=0, limit=limits.get(name))
         group.count += 1
-        if row.state in ACTIVE:
+        if row.state is None or row.state == DISABLED:
+            group.active = group.idle_in_transaction = None
+        elif row.state in ACTIVE and group.active is not None:
             group.active += 1
-        elif row.state in IN_TRANSACTION:
+        elif row.state in IN_TRANSACTION and group.idle_in_transaction is not None:
             group.idle_in_transaction += 1
         elif row.state == "idle" and row.state_change is not None:
             oldest[name] = min(row.state_change, oldest.get(name, row.state_change))
@@ -164,8 +189,8 @@ def _title_groups(rows: list[host.Title], attribute: str, limits: dict[str, int 
         name = getattr(row, attribute) or ""
         group = groups.setdefault(name, ConnectionGroup(name=name, count=0, limit=limits.get(name)))
         group.count += 1
-        group.active += _title_is_active(row)
-        group.idle_in_transaction += row.state in IN_TRANSACTION
+        group.active = (group.active or 0) + _title_is_active(row)
+        group.idle_in_transaction = (group.idle_in_transaction or 0) + (row.state in IN_TRANSACTION)
     return sorted(groups.values(), key=lambda group: (-group.count, group.name))
 
 

@@ -14,6 +14,9 @@ def add_findings(frame: Frame, picture: Picture) -> Frame:
     if conclusions is not None:
         frame.judged = True
         frame.findings = [finding_of(row) for row in conclusions.rows]
+        if conclusions.begun_us is not None:
+            frame.judged_s = (picture.mono_us - conclusions.begun_us) / 1e6
+        frame.pending = conclusions.pending
         if conclusions.failed:
             frame.findings_note = f"not all rules could be asked: {'; '.join(conclusions.failed)}"
     return frame

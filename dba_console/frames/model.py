@@ -32,8 +32,9 @@ class ConnectionGroup(Struct, kw_only=True):
 
     name: str
     count: int
-    active: int = 0
-    idle_in_transaction: int = 0
+    active: int | None = 0
+    """None where the state of a session is hidden or not tracked; idle_in_transaction too."""
+    idle_in_transaction: int | None = 0
     limit: int | None = None
     """CONNECTION LIMIT of the role or database; None where there is none."""
     oldest_idle_s: float | None = None
@@ -487,6 +488,10 @@ class Frame(Struct, kw_only=True):
     findings: list[Finding] = []
     judged: bool = False
     """The rules were asked at this moment: no findings then means that they found nothing."""
+    judged_s: float | None = None
+    """For how long the rules had been asked by then; None where nothing was judged, or a recording does not say."""
+    pending: dict[str, float] = {}
+    """Ids of what the rules see and have not raised yet, each with the seconds for which it must last."""
     findings_note: str | None = None
     """Why the findings may not be all: rules that failed."""
     own: SelfFrame = field(default_factory=SelfFrame)

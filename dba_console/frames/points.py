@@ -7,7 +7,7 @@ is missing has no point.
 
 from __future__ import annotations
 
-from dba_console.frames.connections import ACTIVE, CLIENT, IN_TRANSACTION, is_blind, is_client
+from dba_console.frames.connections import ACTIVE, CLIENT, IN_TRANSACTION, is_blind, is_client, states_known, waiting
 from dba_console.frames.devices import derive_devices, totals
 from dba_console.frames.facts import Facts
 from dba_console.frames.history import History
@@ -52,12 +52,12 @@ def _connections(point: Point, facts: Facts) -> None:
         return
     rows = [row for row in facts.sessions.rows if is_client(row)]
     point["connections.used"] = len(rows)
-    if all(row.state is not None for row in rows):
+    if states_known(rows):
         point["connections.active"] = sum(row.state in ACTIVE for row in rows)
         point["connections.idle"] = sum(row.state == "idle" for row in rows)
         point["connections.idle_in_transaction"] = sum(row.state in IN_TRANSACTION for row in rows)
-        waiting = sum(row.wait_event_type == "Lock" and row.state in ACTIVE for row in rows)
-        point["connections.waiting"] = point["locks.waiting"] = waiting
+    if all(row.state is not None for row in rows):
+        point["connections.waiting"] = point["locks.waiting"] = waiting(rows)
 
 
 def _cpu(point: Point, facts: Facts) -> None:

@@ -171,8 +171,8 @@ def _row(group: ConnectionGroup) -> Row:
             Cell(name, name.lower()),
             Cell(str(group.count), group.count, style),
             Cell("" if limit is None else str(limit), limit),
-            Cell(str(group.active), group.active),
-            Cell(str(group.idle_in_transaction), group.idle_in_transaction),
+            cell_number(integer(group.active), group.active),
+            cell_number(integer(group.idle_in_transaction), group.idle_in_transaction),
             cell_number(
                 "" if group.oldest_idle_s is None else human_duration(group.oldest_idle_s), group.oldest_idle_s
             ),

@@ -56,3 +56,7 @@ class Conclusions(Struct, array_like=True, frozen=True):
     rows: list[Conclusion]
     failed: list[str] = []
     """Rules that could not be asked, each with its error: what they would say is unknown."""
+    begun_us: int | None = None
+    """Monotonic time of the first tick judged: a rule that needs longer than that is ago has not spoken yet."""
+    pending: dict[str, float] = {}
+    """Ids of what is seen and not raised yet, each with the seconds for which it must last."""

@@ -12,6 +12,7 @@ from dba_console.frames.model import PANELS
 from tests.background import idle_sessions, session, wait_until
 from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import FreshCluster
+from tests.sql import query
 
 SEATS = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
 NOWHERE = "host=/nonexistent-directory dbname=app user=nobody"
@@ -132,6 +133,29 @@ def test_check_is_critical_where_nothing_can_be_connected_to(console: Console) -
     done = console.run("check", "--json", NOWHERE)
     assert done.code == 2
     assert done.objects()[0]["status"] == "CRITICAL"
+
+
+@pytest.mark.parametrize("scope", ["server", "role", "database"])
+def test_states_of_sessions_that_are_not_tracked_are_unknown_with_the_reason(
+    console: Console, reused_cluster: FreshCluster, scope: str
+) -> None:
+    console.write_config(BUSY_HOST)
+    cluster = reused_cluster({"track_activities": "off" if scope == "server" else "on"})
+    query(cluster, "create role app login")
+    query(cluster, "create database app")
+    if scope != "server":
+        query(cluster, f"alter {scope} app set track_activities = off")
+    with session(cluster, user="app", dbname="app", name="app") as idle:
+        idle.execute("begin")
+        [tick] = console.run("show", "--json", cluster.dsn()).objects()
+        text = console.run("show", "connections", cluster.dsn()).out
+        checked = console.run("check", cluster.dsn())
+    panel = tick["panels"]["connections"]
+    assert [panel[name] for name in ("active", "idle", "idle_in_transaction", "other_states")] == [None] * 4
+    assert (panel["status"], panel["used"] >= 2) == ("unsupported", True)
+    assert "track_activities is off for" in panel["note"] and "track_activities is off for" in text
+    assert "active ?" in text
+    assert "track_activities is off for" in checked.out.splitlines()[0], checked.out
 
 
 def test_doctor_finds_what_a_plain_role_lacks(console: Console, cluster: Cluster, plain: str) -> None:

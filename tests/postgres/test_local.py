@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -153,3 +154,35 @@ def _answers(cluster: Cluster) -> bool:
         return query(cluster, "select 1") == "1"
     except ConsoleError:
         return False
+
+
+def hiding(proc: str, *, uid: int, peer_port: int = 40112) -> str:
+    """That /proc, mounted with hidepid, its processes gone, and one connection from `peer_port` to a server."""
+    for pid in (BACKEND, POSTMASTER):
+        shutil.rmtree(Path(proc) / str(pid))
+    (Path(proc) / "self").mkdir()
+    (Path(proc) / "self" / "mountinfo").write_text(f"22 1 0:5 / {proc} rw - proc proc rw,hidepid=invisible\n")
+    (Path(proc) / "net").mkdir()
+    row = f"   0: 0100007F:1538 0100007F:{peer_port:04X} 01 00000000:00000000 02:00000000 00000000  {uid}  0 5501 2\n"
+    (Path(proc) / "net" / "tcp").write_text("  sl  local_address rem_address   st ...\n" + row)
+    (Path(proc) / "net" / "tcp6").write_text("  sl  local_address\n")
+    return proc
+
+
+OWN_END = Route("127.0.0.1", True, own_port=40112, peer_port=0x1538)
+
+
+def test_where_processes_are_hidden_the_server_s_end_of_the_connection_is_proof(host: MakeProc, tmp_path: Path) -> None:
+    proc = hiding(host(), uid=tmp_path.stat().st_uid)
+    ours = replace(EVIDENCE, data_directory=str(tmp_path), client_port=40112)
+    assert prove_local(ours, OWN_END, proc=proc).local is True
+    between = prove_local(replace(ours, client_port=50000), OWN_END, proc=proc)
+    assert (between.local, "hidepid=invisible" in between.note) == (None, True), "a tunnel has a port of its own"
+    assert prove_local(replace(ours, data_directory=None), OWN_END, proc=proc).local is None
+    assert prove_local(ours, UNIX, proc=proc).local is None
+
+
+def test_a_socket_of_somebody_else_than_the_owner_of_the_data_is_no_proof(host: MakeProc, tmp_path: Path) -> None:
+    proc = hiding(host(), uid=tmp_path.stat().st_uid + 1)
+    ours = replace(EVIDENCE, data_directory=str(tmp_path), client_port=40112)
+    assert prove_local(ours, OWN_END, proc=proc).local is None

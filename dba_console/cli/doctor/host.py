@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dba_console.cli.doctor.check import Check, missing, ok, unknown
 from dba_console.frames.picture import Picture
+from dba_console.probes.host.mountinfo import hides_processes
 from dba_console.samples.host import ControlFile, HostSettings, Pressure, Processes
 
 HOST = "host"
@@ -26,17 +27,22 @@ def _processes(picture: Picture) -> Check:
     if processes is not None:
         text = f"/proc shows the postmaster (pid {processes.postmaster}) and its {processes.total} processes"
         return ok(HOST, "processes", text)
+    hidden = hides_processes()
     lost = "CPU, I/O and state of each backend; the count of connections when no slot is free"
     return missing(
         HOST, "processes", _note(picture, "host.processes", "the postmaster was not found in /proc"), lost=lost,
-        fix="run on the server's host; where /proc is mounted with hidepid, as root or as the server's user",
+        fix=f"run it as root or as the server's user, or mount /proc without {hidden}" if hidden else
+        "run on the server's host",
     )  # fmt: skip
 
 
 def _process_io(picture: Picture) -> Check:
     processes = picture.now("host.processes", Processes)
     if processes is None or not processes.rows:
-        return unknown(HOST, "process_io", "/proc/PID/io: not known without the postmaster")
+        return unknown(
+            HOST, "process_io", "/proc/PID/io: not known without the postmaster",
+            lost="bytes read and written by each backend", fix="run it as root or as the server's user",
+        )  # fmt: skip
     if any(row.read_bytes is not None for row in processes.rows):
         return ok(HOST, "process_io", "/proc/PID/io of the backends can be read")
     return missing(

@@ -49,6 +49,21 @@ def parse_mountinfo(data: bytes) -> list[MountEntry]:
     return entries
 
 
+def hides_processes(proc: str = "/proc") -> str | None:
+    """The option of /proc that hides other users' processes, as `hidepid=2`; None where it hides none.
+
+    Root, and members of the group that `gid=` names, see them all the same (proc(5)).
+    """
+    try:
+        with open(f"{proc}/self/mountinfo", "rb") as file:
+            entries = parse_mountinfo(file.read())
+    except OSError:
+        return None
+    options = next((one.options for one in reversed(entries) if (one.path, one.fstype) == (proc, "proc")), "")
+    hidden = next((word for word in options.split(",") if word.startswith("hidepid=")), None)
+    return None if hidden in ("hidepid=0", "hidepid=off") else hidden
+
+
 def _decode(word: bytes) -> str:
     """Blank, tab, line end and backslash stand as `\\040` and so on."""
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), word))

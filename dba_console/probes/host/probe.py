@@ -17,6 +17,7 @@ from dba_console.probes.host.data_directory import read_control
 from dba_console.probes.host.disks import DiskParser
 from dba_console.probes.host.files import HeldFile, readable
 from dba_console.probes.host.memory import parse_memory
+from dba_console.probes.host.mountinfo import hides_processes
 from dba_console.probes.host.postmasters import data_directory_of
 from dba_console.probes.host.pressure import parse_stalls
 from dba_console.probes.host.processes import ProcessReader
@@ -154,7 +155,13 @@ class HostProbe:
     def _of_postmaster(self, context: HostContext) -> ProcessReader:
         pid = context.postmaster_pid
         if pid is None:
-            raise _Missing("unsupported", NO_POSTMASTER)
+            hidden = hides_processes(self._proc)
+            why = (
+                ""
+                if hidden is None
+                else f": {self._proc} is mounted with {hidden}, run it as root or the server's user"
+            )
+            raise _Missing("unsupported", NO_POSTMASTER + why)
         if self._processes is None or self._processes.postmaster != pid:
             if self._processes is not None:
                 self._processes.close()

@@ -135,13 +135,14 @@ _NOTHING = ServerError("", "it gave no row")
 
 def _hello(row: Row) -> Hello:
     (pid, version, user, superuser, all_stats, _, _, encoding, postmaster_start, backend_start,
-     max_connections, superuser_reserved, reserved, used, data_directory) = row  # fmt: skip
+     max_connections, superuser_reserved, reserved, used, data_directory, client_port) = row  # fmt: skip
     codec = codec_of(encoding.decode())
     evidence = Evidence(
         pid,
         wall_us(backend_start),
         wall_us(postmaster_start),
         None if data_directory is None else decode(data_directory),
+        client_port,
     )
     place = seat(used=used, max_connections=max_connections, superuser_reserved=superuser_reserved, reserved=reserved)
     return Hello(pid, version, decode_name(user, codec), superuser, all_stats, evidence, place)

@@ -3,13 +3,20 @@
 This host's numbers beside another host's database would mislead in the worst moment, and a loopback address proves
 nothing: a tunnel, a pooler or a container's published port has one too. The proof is the backend that serves us: a
 process of that number is here, it and its postmaster started when the server says they did. Rule: `True` only then.
+
+Where /proc is mounted with hidepid there is no such process to see. Then the other end of our TCP connection is the
+proof: it is a socket of this host, the server sees our own port at its end, so nothing stands between, and the socket
+belongs to the owner of the data directory.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from dba_console.probes.host.mountinfo import hides_processes
 from dba_console.probes.host.procstat import stat_of
 from dba_console.probes.postgres.route import Route
 
@@ -25,6 +32,8 @@ class Evidence:
     backend_start_us: int | None
     postmaster_start_us: int | None
     data_directory: str | None
+    client_port: int | None = None
+    """Our port of the connection as the server sees it; None or -1 for a unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +65,24 @@ def prove_local(
         if through is not None:
             return Locality(None, f"{through} on {route.peer} is between, and where its server runs is not known")
         return Locality(False, f"the server is at {route.peer}, not on this host: run the console there to see it")
-    found = _proof(evidence, proc)
+    found = _proof(evidence, route, proc)
     if found.local or configured is None:
         return found
     return Locality(True, "host_panels = true in the configuration; " + found.note)
 
 
-def _proof(evidence: Evidence, proc: str) -> Locality:
+def _proof(evidence: Evidence, route: Route, proc: str) -> Locality:
     backend = _process(evidence.backend_pid, proc)
+    hidden = hides_processes(proc) if backend is None else None
+    if hidden is not None:
+        if _ends_here(evidence, route, proc):
+            return Locality(True, f"the server's end of the connection is a socket of this host ({proc}: {hidden})")
+        return Locality(
+            None,
+            f"not proven to be this host: {proc} is mounted with {hidden}, so process {evidence.backend_pid} cannot be "
+            "seen; host_panels = true says it is this host, root and the server's user see all processes, and so does "
+            "a connection over 127.0.0.1 by a member of pg_monitor prove it",
+        )
     if backend is None:
         return Locality(
             None,
@@ -90,6 +109,45 @@ def _proof(evidence: Evidence, proc: str) -> Locality:
 
 def _near(ours_us: int, theirs_us: int | None) -> bool:
     return theirs_us is not None and abs(ours_us - theirs_us) <= _TOLERANCE_US
+
+
+def _ends_here(evidence: Evidence, route: Route, proc: str) -> bool:
+    """Whether the server holds the other end of our TCP connection in this host's network, and the data directory."""
+    if route.own_port is None or route.own_port != evidence.client_port or evidence.data_directory is None:
+        return False
+    ends = (f"{route.peer_port:04X}", f"{route.own_port:04X}")
+    try:
+        owner = _owner(evidence.data_directory)
+        return any(row.uid == owner and (row.port, row.peer_port) == ends for row in _established(proc))
+    except OSError:
+        return False
+
+
+def _owner(path: str) -> int:
+    """Owner of a directory, or of the nearest one above it that may be looked at. Raises OSError."""
+    try:
+        return os.stat(path).st_uid
+    except PermissionError:
+        if path in ("", "/"):
+            raise
+        return _owner(os.path.dirname(path.rstrip("/")))
+
+
+class _TcpRow(NamedTuple):
+    """An established connection: its own port and the peer's, in the kernel's hexadecimal, and whose socket it is."""
+
+    port: str
+    peer_port: str
+    uid: int
+
+
+def _established(proc: str) -> Iterator[_TcpRow]:
+    """Rows of /proc/net/tcp and tcp6 (proc_pid_net(5)): anybody may read them. Raises OSError."""
+    for name in ("tcp", "tcp6"):
+        with open(f"{proc}/net/{name}", encoding="ascii") as file:
+            for words in (line.split() for line in file):
+                if len(words) > 7 and words[3] == "01":
+                    yield _TcpRow(words[1].rpartition(":")[2], words[2].rpartition(":")[2], int(words[7]))
 
 
 def _lives_in(pid: int, evidence: Evidence, proc: str) -> bool:

@@ -15,6 +15,8 @@ class Route:
     stays_here: bool
     """The other end is a unix socket, loopback, or an address of this host. A tunnel or a container's published port
     looks the same."""
+    own_port: int | None = None
+    peer_port: int | None = None
 
 
 def route_of(descriptor: int) -> Route:
@@ -22,9 +24,9 @@ def route_of(descriptor: int) -> Route:
     with socket.socket(fileno=os.dup(descriptor)) as connected:
         if connected.family == socket.AF_UNIX:
             return Route(None, True)
-        peer, own = connected.getpeername()[0], connected.getsockname()[0]
+        (peer, peer_port, *_), (own, own_port, *_) = connected.getpeername(), connected.getsockname()
         # The kernel takes the destination as source only when the destination is an address of its own.
-        return Route(peer, peer == own or _loopback(peer))
+        return Route(peer, peer == own or _loopback(peer), own_port, peer_port)
 
 
 def _loopback(address: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dba_console.cli.check import Verdict, judge
+from dba_console.cli.check import WORDS, Verdict, judge, not_judged, plain_text
 from dba_console.frames.model import Connections, Finding, Frame, TargetFrame
 from dba_console.limits.connections import ConnectionLimits
 
@@ -79,7 +81,91 @@ def test_connections_that_are_not_known_are_unknown_and_not_well() -> None:
 
 def test_no_connection_is_critical_with_the_reason_even_before_a_rule_says_so() -> None:
     seen = verdict(frame(state="disconnected", note="connection refused"))
-    assert (seen.code, seen.text) == (2, "not connected: connection refused")
+    assert (seen.code, seen.text) == (2, "critical: not connected: connection refused [not-connected]")
+    assert seen.performance.endswith("critical=1 warning=0")
+
+
+def test_an_outage_that_is_not_critical_yet_is_critical_for_a_monitoring_system() -> None:
+    down = finding("warning", "server-down", evidence={"outage": "refused"})
+    seen = verdict(frame(down, state="disconnected", note="connection refused"))
+    assert (seen.code, seen.performance.split()[-2:]) == (2, ["critical=1", "warning=0"])
+    assert seen.text.startswith("critical: server-down is wrong; since ")
+
+
+def test_a_server_that_lets_everybody_in_but_the_console_is_a_warning_throughout() -> None:
+    down = finding("warning", "server-down", evidence={"outage": "auth"})
+    seen = verdict(frame(down, state="disconnected", note='role "nobody" does not exist'))
+    assert (seen.code, seen.performance.split()[-2:]) == (1, ["critical=0", "warning=1"])
+
+
+def test_an_outage_that_was_silenced_alarms_nobody_and_is_not_well_either() -> None:
+    down = finding("critical", "server-down", state="silenced", who="ann", evidence={"outage": "refused"})
+    seen = verdict(frame(down, state="disconnected", note="connection refused"))
+    assert (seen.code, seen.text) == (3, "not connected: connection refused")
+
+
+def test_what_is_seen_and_could_not_be_watched_long_enough_is_unknown_and_named() -> None:
+    seen = frame()
+    seen.judged_s, seen.pending = 3.0, {"replication-lag": 6.0}
+    assert verdict(seen).code == 3
+    assert "replication-lag must last 6.0s" in verdict(seen).text
+
+
+def test_what_an_agent_sees_since_a_moment_ago_is_decided_later() -> None:
+    seen = frame()
+    seen.judged_s, seen.pending = 3600.0, {"wal-receiver-down": 30.0}
+    assert verdict(seen).code == 0
+
+
+def test_rules_that_must_watch_for_longer_are_named_on_the_first_line() -> None:
+    seen = frame()
+    seen.judged_s = 3.0
+    names = not_judged(seen, ["io-slow"])
+    assert {"standby-gone", "io-stalled"} <= set(names) and "io-slow" not in names
+    line = judge(seen, ConnectionLimits(), names).text
+    assert line.startswith("no finding, 50 of 100") and "not judged in 3.0s: cache-reread, " in line
+    seen.judged_s = 3600.0
+    assert not_judged(seen, []) == []
+
+
+OUTAGES = st.sampled_from([{}, {"outage": "refused"}, {"outage": "auth"}, {"outage": "no_slots", "refused_by": "role"}])
+FINDINGS = st.builds(
+    finding,
+    severity=st.sampled_from(["info", "warning", "critical"]),
+    name=st.sampled_from(["server-down", "console-blind", "io-slow", "slot-retention:a|b", "checksum-failure"]),
+    state=st.sampled_from(["open", "acknowledged", "silenced"]),
+    who=st.just("ann"),
+    evidence=OUTAGES,
+)
+
+
+@given(
+    findings=st.lists(FINDINGS, max_size=5, unique_by=lambda one: one.id),
+    state=st.sampled_from(["connected", "blind", "disconnected"]),
+    judged=st.booleans(),
+    used=st.sampled_from([None, 5]),
+    usable=st.sampled_from([None, 100]),
+    judged_s=st.sampled_from([None, 3.0, 900.0]),
+)
+def test_word_code_lines_and_performance_data_always_agree(
+    findings: list[Finding], state: str, judged: bool, used: int | None, usable: int | None, judged_s: float | None
+) -> None:
+    seen = frame(*findings, state=state, note="connection refused", judged=judged)
+    share = None if used is None or usable is None else 5.0
+    seen.connections = Connections(used=used, usable=usable, used_pct=share)
+    seen.judged_s, seen.pending = judged_s, {"replication-lag": 6.0} if judged else {}
+    made = judge(seen, ConnectionLimits(), not_judged(seen, []))
+    text = plain_text(made)
+    word, code = text.split(" - ")[0], made.code
+    counts = {name: int(text.splitlines()[0].split(f"{name}=")[1].split()[0]) for name in ("critical", "warning")}
+    assert word == f"DBACONSOLE {WORDS[code]}"
+    assert (code == 2, code == 1) == (counts["critical"] > 0, counts["critical"] == 0 and counts["warning"] > 0)
+    lines = [line.removeprefix(f"{word} - ") for line in text.splitlines()]
+    for severity, count in counts.items():
+        told = [line for line in lines if line.startswith(f"{severity}: ")]
+        assert len([line for line in told if "(silenced " not in line]) == count
+    assert not (code == 0 and state != "connected")
+    assert "of ?" not in text and "(?)" not in text
 
 
 def test_performance_data_counts_connections_and_findings() -> None:

@@ -65,7 +65,7 @@ def test_states_are_counted() -> None:
             activity(2, "idle"),
             activity(3, "idle in transaction"),
             activity(4, "idle in transaction (aborted)"),
-            activity(5, "disabled"),
+            activity(5, "starting"),
         )
     )
     assert (panel.active, panel.idle, panel.idle_in_transaction, panel.waiting, panel.other_states) == (1, 1, 2, 1, 1)
@@ -162,3 +162,12 @@ def test_a_connection_that_came_back_is_believed_over_older_titles() -> None:
         sample(part("pg.activity", sessions(activity(1), activity(2)), at_s=2), at_s=2),
     )
     assert (connections(seen).source, connections(seen).used) == ("sql", 2)
+
+
+def test_sessions_that_are_not_tracked_leave_the_counts_of_states_unknown_and_say_why() -> None:
+    rows = [activity(1, "active"), activity(2, "disabled"), activity(3, "disabled", wait_event_type="Lock")]
+    panel = connections(watched(*rows))
+    assert (panel.used, panel.active, panel.idle, panel.idle_in_transaction, panel.other_states) == (3, *[None] * 4)
+    assert (panel.waiting, panel.status) == (1, "unsupported")
+    assert panel.note == "track_activities is off for 2 of 3 sessions: their state and query are not known"
+    assert [group.active for group in panel.by_user] == [None]

@@ -16,6 +16,7 @@ SELECT pg_catalog.pg_backend_pid(),
        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a
          WHERE a.backend_type = 'client backend'
             OR (a.backend_type IS NULL AND a.datid IS NOT NULL AND a.usesysid IS NOT NULL)),
-       (SELECT s.setting FROM pg_catalog.pg_settings s WHERE s.name = 'data_directory')
+       (SELECT s.setting FROM pg_catalog.pg_settings s WHERE s.name = 'data_directory'),
+       pg_catalog.inet_client_port()
   FROM pg_catalog.pg_database d
  WHERE d.datname = pg_catalog.current_database()
