@@ -53,7 +53,7 @@ def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event], ru
 def verify_lines(name: str, found: Verification) -> list[str]:
     """`session verify`: the verdict, what it stands on, what could not be told."""
     verdict = "unchanged" if found.ok else f"NOT what was written: {found.first_bad}"
-    lines = [f"{name}: {verdict}", f"{found.events} events in the chain, {found.blocks} blocks"]
+    lines = [f"{name}: {verdict}", f"checked: {', '.join(found.checked)}", f"not checked: {', '.join(found.unchecked)}"]
     if found.head:
         lines.append(f"newest event's hash {found.head}")
     lines += [f"note: {note}" for note in found.notes]
