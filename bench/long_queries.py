@@ -17,6 +17,7 @@ import psycopg
 
 from bench.console import own_directories, recording_agent
 from bench.figure import Figure
+from bench.process import peak_mb
 from dba_console.demo.cluster import Cluster
 from dba_console.session.recording import Recording
 
@@ -31,7 +32,7 @@ def run(smoke: bool = False) -> list[Figure]:
     with Cluster(settings=settings, durable=False) as cluster, own_directories(), _long_queries(cluster, sessions):
         with recording_agent(cluster.dsn()) as agent:
             time.sleep(seconds)
-            peak = _peak_mb(agent.pid)
+            peak = peak_mb(agent.pid)
         session = Path(agent.session or "")
         kept = sum(path.stat().st_size for path in session.rglob("*") if path.is_file())
         samples, silence_s = _answered(session)
@@ -41,12 +42,6 @@ def run(smoke: bool = False) -> list[Figure]:
         Figure("the same: recording, per sample", kept / max(1, samples) / 1024, "kB", 128.0, f"{samples} samples"),
         Figure("the same: longest time without an answer about sessions", silence_s, "s", 5.0, ""),
     ]
-
-
-def _peak_mb(pid: int) -> float:
-    """Most memory ever resident, MB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def _answered(session: Path) -> tuple[int, float]:

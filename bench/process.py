@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
@@ -20,6 +21,12 @@ def resident_mb(pid: int) -> float:
     """Resident memory, MB (2^20)."""
     with open(f"/proc/{pid}/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def peak_mb(pid: int) -> float:
+    """Most memory that was ever resident, MB (2^20)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def cost(groups: Mapping[str, Sequence[int]], seconds: float) -> dict[str, float]:

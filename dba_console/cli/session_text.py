@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dba_console.panels.cells import clean
+from dba_console.panels.times import moment
 from dba_console.samples.event import Event
 from dba_console.session.backlog import Gap
 from dba_console.session.listing import SessionRow
@@ -53,7 +54,7 @@ def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event], ru
 def verify_lines(name: str, found: Verification) -> list[str]:
     """`session verify`: the verdict, what it stands on, what could not be told."""
     verdict = "unchanged" if found.ok else f"NOT what was written: {found.first_bad}"
-    lines = [f"{name}: {verdict}", f"{found.events} events in the chain, {found.blocks} blocks"]
+    lines = [f"{name}: {verdict}", f"checked: {', '.join(found.checked)}", f"not checked: {', '.join(found.unchecked)}"]
     if found.head:
         lines.append(f"newest event's hash {found.head}")
     lines += [f"note: {note}" for note in found.notes]
@@ -75,10 +76,13 @@ def run_line(row: RunRow) -> str:
 
 def local_time(wall_us: int) -> str:
     """`2026-11-20 14:53:07`, local."""
-    return f"{datetime.fromtimestamp(wall_us / 1e6):%Y-%m-%d %H:%M:%S}"
+    return moment(wall_us)
 
 
 def zone(wall_us: int) -> str:
     """The local zone at that time, as `UTC+01:00`."""
-    offset = datetime.fromtimestamp(wall_us / 1e6).astimezone().strftime("%z")
+    try:
+        offset = datetime.fromtimestamp(wall_us / 1e6).astimezone().strftime("%z")
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN  # of a recording that was changed: no calendar has this moment
     return f"UTC{offset[:3]}:{offset[3:5]}"

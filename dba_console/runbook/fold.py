@@ -4,9 +4,11 @@ records it writes. So what a resumed run knows is what the one that was killed k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from dba_console.errors import SessionError
 from dba_console.plans.plan import ACTS, Block, Plan
 from dba_console.runbook.fold_acts import came_to, intended, item_done
 from dba_console.runbook.fold_state import FINISHED, Asked, BlockState, Failure, RunState, UndoPlan
@@ -20,11 +22,22 @@ need not be so any more."""
 
 
 def fold(plan: Plan, records: Iterable[Record]) -> RunState:
-    """The state of a run after these records."""
+    """The state of a run after these records. Raises SessionError where they are not those of a run of this plan."""
     state = RunState(plan)
-    for record in records:
-        apply(state, record)
+    with understood():
+        for record in records:
+            apply(state, record)
     return state
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Making something of a run's records. Raises SessionError where they say what no run of ours says: the chain of
+    hashes tells only that nobody changed them since somebody wrote them."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise SessionError(f"the records of this run are not understood: {type(error).__name__}: {error}") from error
 
 
 def apply(state: RunState, record: Record) -> None:

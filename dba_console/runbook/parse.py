@@ -189,7 +189,9 @@ def _candidates(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 def _closed(lines: Sequence[str], token: Token) -> bool:
     if token.map is None or token.level > 0:
         return True
-    last = lines[token.map[1] - 1].strip() if token.map[1] - 1 > token.map[0] else ""
+    # One that is never closed may end a line after the last one.
+    end = min(token.map[1], len(lines))
+    last = lines[end - 1].strip() if end - 1 > token.map[0] else ""
     return bool(last) and set(last) == {token.markup[0]} and len(last) >= len(token.markup)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from dba_console.samples.event import Event
 from dba_console.session.blockformat import Head
 from dba_console.session.loglines import LogLine
+from dba_console.session.vouching import END
 
 BLOCK_BYTES = 4 << 20
 """Sealed blocks kept in memory: some two hours at 600 bytes a second."""
@@ -136,7 +137,11 @@ class Backlog:
         with self.changed:
             blocks = [self._blocks[index] for index in range(min(BLOCKS_AT_ONCE, len(self._blocks)))]
             lines = list(islice(self._lines, LINES_AT_ONCE))
-            return Batch(blocks, list(self._rows), list(self._events), list(self._gaps), lines)
+            events = list(self._events)
+            if len(blocks) < len(self._blocks) or len(lines) < len(self._lines):
+                # The end vouches for all that was written, so it comes with the last of it.
+                events = list(takewhile(lambda event: event.kind != END, events))
+            return Batch(blocks, list(self._rows), events, list(self._gaps), lines)
 
     def written(self, batch: Batch) -> None:
         """Forget what is durable now."""

@@ -186,7 +186,7 @@ class Recording:
     def gaps(self) -> list[Gap]:
         """Spans without samples, with the reason."""
         try:
-            return self._source.gaps()
+            return sorted(self._source.gaps())
         except Damaged as error:
             self._note(error)
             return []

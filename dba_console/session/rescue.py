@@ -8,6 +8,7 @@ from typing import TypeVar
 from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row
+from dba_console.session.loglines import LogLine
 from dba_console.session.source import BlockEntry, Source
 
 T = TypeVar("T")
@@ -43,6 +44,9 @@ class RescuedSource:
 
     def gaps(self) -> list[Gap]:
         return self._either(lambda source: source.gaps())
+
+    def output(self) -> list[LogLine]:
+        return self._first.output()
 
     def close(self) -> None:
         self._first.close()

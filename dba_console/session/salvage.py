@@ -17,6 +17,7 @@ from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row
 from dba_console.session.layout import DATABASE
+from dba_console.session.loglines import LogLine
 from dba_console.session.meta import SessionMeta
 from dba_console.session.pages import Pages
 from dba_console.session.source import BlockEntry
@@ -110,6 +111,9 @@ class PageSource:
 
     def gaps(self) -> list[Gap]:
         return sorted(self._gaps)
+
+    def output(self) -> list[LogLine]:
+        raise Damaged("lines of output are not looked for in a damaged file")
 
     def close(self) -> None:
         self._pages.close()

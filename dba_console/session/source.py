@@ -14,6 +14,7 @@ from dba_console.records import convert
 from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row
+from dba_console.session.loglines import LogLine
 from dba_console.session.meta import SessionMeta
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class BlockEntry(NamedTuple):
 
 
 class Source(Protocol):
-    """What a recording needs of a session.db. Everything may raise Damaged."""
+    """What a recording needs of a session.db; rows in the order they were written. Everything may raise Damaged."""
 
     def meta(self) -> dict[str, str]: ...
     def blocks(self, after_seq: int = -1) -> list[BlockEntry]: ...
@@ -38,6 +39,7 @@ class Source(Protocol):
     def tail(self, after_seq: int = -1) -> list[bytes]: ...
     def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[Row]: ...
     def gaps(self) -> list[Gap]: ...
+    def output(self) -> list[LogLine]: ...
     def close(self) -> None: ...
 
 
@@ -70,7 +72,11 @@ class SqlSource:
         return self._rows(query, Row, first, last, -1 if limit is None else limit)[::-1]
 
     def gaps(self) -> list[Gap]:
-        return self._rows("SELECT from_us, to_us, samples, reason FROM gaps ORDER BY from_us", Gap)
+        return self._rows("SELECT from_us, to_us, samples, reason FROM gaps ORDER BY rowid", Gap)
+
+    def output(self) -> list[LogLine]:
+        query = "SELECT wall_us, tag, text, stream, run, block, execution FROM output ORDER BY rowid"
+        return self._rows(query, LogLine)
 
     def close(self) -> None:
         self._connection.close()

@@ -6,13 +6,14 @@ cut short is taken back, and the same batch can be written again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import merge
 from pathlib import Path
+
+import msgspec
 
 from dba_console.samples.event import Event
 from dba_console.session import journal
@@ -22,6 +23,7 @@ from dba_console.session.loglines import LogLine
 from dba_console.session.loglines import tidy as tidy_line
 from dba_console.session.meta import SessionMeta
 from dba_console.session.schema import create, open_for_writing
+from dba_console.session.vouching import CARRIERS, START, Running, digest, index_digest, meta_digest
 
 
 class Store:
@@ -40,6 +42,8 @@ class Store:
         self._head = journal.first_hash(meta.id)
         self._unlogged = ""
         self._digests: dict[str, str] = {}
+        self._index: dict[str, str] = {}
+        self._gaps, self._output = Running(), Running()
 
     @property
     def head(self) -> str:
@@ -49,8 +53,12 @@ class Store:
     def write(self, batch: Batch) -> None:
         """The batch, durable as one. Raises sqlite3.Error or OSError, having written none of it."""
         connection = self._open()
-        events = [self._with_digests(event) for event in batch.events]
         lines = [tidy_line(line) for line in batch.lines]
+        gaps, output = self._gaps.after(batch.gaps), self._output.after(lines)
+        digests = self._digests | {_key(block): digest(block.data) for block in batch.blocks}
+        index = self._index | {_key(block): index_digest(_entry(block), block.points) for block in batch.blocks}
+        carried = {"blocks": digests, "index": index, "gaps": list(gaps), "output": list(output)}
+        events = [self._vouching(event, carried) for event in batch.events]
         rows = journal.link(events, self._seq, self._head)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -66,10 +74,9 @@ class Store:
         except sqlite3.Error:
             self._roll_back()
             raise
-        for block in batch.blocks:
-            self._digests[str(block.head.first_seq)] = digest(block.data)
-        if any(event.kind in _CARRIES_DIGESTS for event in events):
-            self._digests = {str(block.head.first_seq): digest(block.data) for block in batch.blocks}
+        self._gaps, self._output = gaps, output
+        told = any(event.kind in CARRIERS for event in events)
+        self._digests, self._index = ({}, {}) if told else (digests, index)
         if rows:
             self._seq, self._head = rows[-1].seq, rows[-1].hash
         self._unlogged += "".join(
@@ -118,11 +125,13 @@ class Store:
             pass
         connection.close()
 
-    def _with_digests(self, event: Event) -> Event:
-        """Heartbeats and the end carry the digests of the blocks since the last one into the chain of hashes."""
+    def _vouching(self, event: Event, carried: Mapping[str, object]) -> Event:
+        """Heartbeats and the end carry the digests of what was written since the last one into the chain of hashes."""
         event = journal.tidy(event)
-        if event.kind in _CARRIES_DIGESTS and self._digests:
-            event.details["blocks"] = dict(self._digests)
+        if event.kind in CARRIERS:
+            event.details.update(carried)
+        elif event.kind == START:
+            event.details["meta"] = meta_digest(msgspec.structs.asdict(self._meta))
         return event
 
     def _write_log(self) -> None:
@@ -141,12 +150,14 @@ class Store:
         self._unlogged = ""
 
 
-_CARRIES_DIGESTS = ("heartbeat", "session.end")
+def _key(block: SealedBlock) -> str:
+    return str(block.head.first_seq)
 
 
-def digest(block: bytes) -> str:
-    """What stands for a block in the chain: the first 16 hexadecimal digits of its SHA-256."""
-    return hashlib.sha256(block).hexdigest()[:16]
+def _entry(block: SealedBlock) -> tuple[int, int, int, int]:
+    """Its line of the index, but for the bytes it takes."""
+    head = block.head
+    return head.first_seq, head.samples, head.first_us, head.last_us
 
 
 def _by_time(rows: list[journal.Row], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
@@ -159,7 +170,7 @@ def _write_block(connection: sqlite3.Connection, block: SealedBlock) -> None:
     head = block.head
     connection.execute(
         "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)",
-        (head.first_seq, head.samples, head.first_us, head.last_us, len(block.data)),
+        (*_entry(block), len(block.data)),
     )
     connection.execute("INSERT OR REPLACE INTO block_data VALUES (?, ?)", (head.first_seq, block.data))
     connection.execute("INSERT OR REPLACE INTO block_points VALUES (?, ?)", (head.first_seq, block.points))

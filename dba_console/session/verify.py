@@ -1,15 +1,17 @@
-"""Whether a recording is what was written: the chain of event hashes, the checksum and the digest of every block, the
-journals of its runs.
+"""Whether a recording is what was written: the chain of event hashes, what it vouches for, the journals of its runs.
 
-A checksum tells accident; the chain tells tampering with events, and, through the digests that heartbeats carry, with
-blocks. Neither can tell that the end was cut off before the session was closed; that it was not closed is said.
+A checksum tells accident; the chain tells tampering with events, and, through the digests that heartbeats and the end
+carry, with blocks, their index and chart values, gaps, lines of output and what the session says of itself. Neither can
+tell that the end was cut off before the session was closed; that it was not closed is said. So is what was not checked:
+an answer promises no more than what it looked at.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -18,7 +20,11 @@ from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row, chained, event_of, first_hash
 from dba_console.session.recording import Recording
 from dba_console.session.runverify import RunVerification, verify_runs
-from dba_console.session.store import digest
+from dba_console.session.source import BlockEntry
+from dba_console.session.vouching import CARRIERS, END, START, Running, digest, index_digest, meta_digest
+
+ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
+"""Copies for people and programs, or files of other writers: nothing vouches for them."""
 
 
 class Verification(Struct, frozen=True):
@@ -35,6 +41,10 @@ class Verification(Struct, frozen=True):
     """Hash of the newest event: compare it with one noted elsewhere."""
     runs: list[RunVerification] = []
     """Each run that lies in the session, or that its events speak of."""
+    checked: list[str] = []
+    """What `ok` is about."""
+    unchecked: list[str] = []
+    """What may have been changed all the same."""
 
 
 def verify(path: str | Path) -> Verification:
@@ -54,18 +64,99 @@ def _verify(recording: Recording) -> Verification:
     rows = _rows(recording, problems)
     start = None if recording.meta is None else first_hash(recording.meta.id)
     problems += _broken_chain(rows, start)
-    blocks, broken = _check_blocks(recording, _digests(rows))
+    carried = _Carried(rows)
+    blocks, broken = _check_blocks(recording, carried)
     problems += broken
+    checked = [_count(len(rows), "event"), _count(blocks, "block") + (" with chart values" if carried.index else "")]
+    unchecked = [] if carried.index or not blocks else ["chart values"]
+    stored = recording.stored
+    for what, read, one in (("gaps", stored.gaps, "gap"), ("output", stored.output, "line of output")):
+        found = _check_rows(what, read, carried, one, problems)
+        (unchecked if found is None else checked).append(what if found is None else _count(found, one))
+        if found and (newer := found - carried.running[what][-1].rows):
+            notes.append(f"{_count(newer, one)} written since the last heartbeat could not be checked")
+    if carried.meta is None:
+        unchecked.append("what the session says of itself")
+    else:
+        checked.append("what the session says of itself")
+        if meta_digest(recording.stored.meta()) != carried.meta:
+            problems.append("what the session says of itself (target, host, times …): it was changed")
     closed = recording.closed
     if closed is not None:
         problems += _cut_end(rows, closed)
+        if tail := len(recording.stored.tail()):
+            problems.append(f"{_count(tail, 'sample')} after the last block: a session that was closed has none there")
     elif recording.state == "crashed":
         notes.append("the session was not closed: a cut end could not be told from a crash")
     runs = verify_runs(recording.directory, (event_of(row) for row in rows))
     problems += [f"run {run.run}: {run.first_bad}" for run in runs if not run.ok]
+    checked += [f"{_count(len(runs), 'run')} with journal, document and plan"] if runs else []
     head = rows[-1].hash if rows else None
-    found = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs)
-    return structs.replace(found, first_bad=problems[0]) if problems else found
+    unchecked += ALWAYS_UNCHECKED
+    answer = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs, checked, unchecked)
+    return structs.replace(answer, first_bad=problems[0]) if problems else answer
+
+
+def _count(number: int, what: str) -> str:
+    """`1 gap`, `3 lines of output`."""
+    first, _, rest = what.partition(" ")
+    return f"{number} {first if number == 1 else first + 's'}{' ' + rest if rest else ''}"
+
+
+class _Carried:
+    """What heartbeats and the end vouch for."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.blocks: dict[int, str] = {}
+        """First tick of a block -> its digest."""
+        self.index: dict[int, str] = {}
+        self.running: dict[str, list[Running]] = {"gaps": [], "output": []}
+        self.meta: str | None = None
+        self.whole = False
+        """The last of them is the end of the session: there is nothing it does not know."""
+        for row in rows:
+            if row.kind == START:
+                meta = event_of(row).details.get("meta")
+                self.meta = meta if isinstance(meta, str) else None
+            elif row.kind in CARRIERS:
+                self._take(event_of(row).details)
+                self.whole = row.kind == END and bool(self.running["gaps"])
+
+    def _take(self, details: dict[str, Any]) -> None:
+        for name, into in (("blocks", self.blocks), ("index", self.index)):
+            found = details.get(name)
+            if isinstance(found, dict):
+                into.update({int(seq): str(value) for seq, value in found.items() if str(seq).isdecimal()})
+        for name, running in self.running.items():
+            match details.get(name):
+                case [int(count), str(head)]:
+                    running.append(Running(count, head))
+
+
+def _check_rows(
+    what: str, read: Callable[[], Sequence[tuple[Any, ...]]], carried: _Carried, one: str, problems: list[str]
+) -> int | None:
+    """Rows that are only ever added to, against the digests carried; how many there are. None: nothing vouches."""
+    vouched = carried.running[what]
+    if not vouched:
+        return None
+    try:
+        rows = read()
+    except Damaged as error:
+        problems.append(f"{what}: {error.message}")
+        return None
+    at = Running()
+    for told in vouched:
+        if told.rows > len(rows):
+            problems.append(f"{what}: {told.rows - len(rows)} of {told.rows} missing")
+            return len(rows)
+        at = at.after(rows[at.rows : told.rows])
+        if at != told:
+            problems.append(f"{what}: not what was written, up to number {told.rows}")
+            return len(rows)
+    if carried.whole and len(rows) > at.rows:
+        problems.append(f"{what}: {_count(len(rows) - at.rows, one)} added after the session was closed")
+    return len(rows)
 
 
 def _rows(recording: Recording, problems: list[str]) -> list[Row]:
@@ -94,42 +185,48 @@ def _broken_chain(rows: list[Row], head: str | None) -> list[str]:
     return []
 
 
-def _digests(rows: Iterable[Row]) -> dict[int, str]:
-    """First tick of a block -> its digest, as heartbeats and the end of the session carry them."""
-    digests: dict[int, str] = {}
-    for row in rows:
-        found = event_of(row).details.get("blocks") if row.kind in ("heartbeat", "session.end") else None
-        if isinstance(found, dict):
-            digests.update({int(seq): str(value) for seq, value in found.items() if str(seq).isdigit()})
-    return digests
-
-
-def _check_blocks(recording: Recording, digests: dict[int, str]) -> tuple[int, list[str]]:
+def _check_blocks(recording: Recording, carried: _Carried) -> tuple[int, list[str]]:
     problems: list[str] = []
     seen: set[int] = set()
     for entry in recording.stored.blocks():
         seen.add(entry.first_seq)
         try:
-            data = recording.stored.block(entry.first_seq)
+            problem = _check_block(recording, entry, carried)
         except Damaged as error:
-            problems.append(f"block {entry.first_seq}: {error.message}")
-            continue
-        if not blockformat.whole(data):
-            problems.append(f"block {entry.first_seq}: it does not match its checksum")
-        elif entry.first_seq in digests and digests[entry.first_seq] != digest(data):
-            problems.append(f"block {entry.first_seq}: it is not the one the chain of events speaks of")
-    problems += [f"block {seq}: missing" for seq in sorted(set(digests) - seen)]
+            problem = error.message
+        if problem is not None:
+            problems.append(f"block {entry.first_seq}: {problem}")
+    problems += [f"block {seq}: missing" for seq in sorted(set(carried.blocks) - seen)]
     return len(seen), problems
+
+
+def _check_block(recording: Recording, entry: BlockEntry, carried: _Carried) -> str | None:
+    seq = entry.first_seq
+    data = recording.stored.block(seq)
+    if not blockformat.whole(data):
+        return "it does not match its checksum"
+    head = blockformat.read_head(data)
+    if seq in carried.blocks and carried.blocks[seq] != digest(data):
+        return "it is not the one the chain of events speaks of"
+    if tuple(entry) != (head.first_seq, head.samples, head.first_us, head.last_us):
+        return "its line in the index is not the one of this block"
+    if seq in carried.index and carried.index[seq] != index_digest(entry, recording.stored.points(seq)):
+        return "its chart values are not those the chain of events speaks of"
+    if carried.whole and seq not in carried.blocks:
+        return "it was added after the session was closed"
+    return None
 
 
 def _cut_end(rows: list[Row], closed: str) -> list[str]:
     try:
         said = json.loads(closed)
-        events, head = int(said["events"]), str(said["head"])
+        events, head, reason = int(said["events"]), str(said["head"]), str(said["reason"])
     except (ValueError, KeyError, TypeError):
         return ["the note on the end of the session cannot be read"]
     if len(rows) < events:
         return [f"event {len(rows) + 1}: missing; the session was closed with {events}"]
     if events > 0 and rows[events - 1].hash != head:
         return [f"event {events}: not the one the session was closed with"]
+    if events > 0 and rows[events - 1].kind == END and not rows[events - 1].text.endswith(f": {reason}"):
+        return ["the note on the end of the session is not what its last event says"]
     return []

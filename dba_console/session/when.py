@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 
-from dba_console.errors import UsageError
+from dba_console.errors import SessionError, UsageError
 from dba_console.samples.event import Event
 from dba_console.units import parse_duration
 
@@ -72,11 +72,14 @@ def _time_of_day(text: str, match: re.Match[str], first_us: int, last_us: int) -
         of_day = time(int(match[1]), int(match[2]), int(match[3] or 0), fraction)
     except ValueError:
         raise UsageError(f"not a time of day: {text!r}", hint=_HINT) from None
-    day = datetime.fromtimestamp(last_us / 1e6).date()
-    on_last_day = _microseconds(datetime.combine(day, of_day))
-    if on_last_day <= last_us:
-        return on_last_day
-    day_before = _microseconds(datetime.combine(day - timedelta(days=1), of_day))
+    try:
+        day = datetime.fromtimestamp(last_us / 1e6).date()
+        on_last_day = _microseconds(datetime.combine(day, of_day))
+        if on_last_day <= last_us:
+            return on_last_day
+        day_before = _microseconds(datetime.combine(day - timedelta(days=1), of_day))
+    except (ValueError, OverflowError, OSError) as error:
+        raise SessionError(f"the times of this recording are in no calendar: {error}") from error
     return day_before if day_before >= first_us else on_last_day
 
 

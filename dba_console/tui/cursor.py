@@ -6,8 +6,9 @@ One cursor serves live, paused and replayed screens: what differs is only whethe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Literal
+
+from dba_console.panels.times import moment
 
 Mode = Literal["live", "paused", "playing"]
 
@@ -101,8 +102,7 @@ def label(cursor: Cursor, now_us: int | None) -> str:
         return f"PAUSED {behind(cursor.at_us, now_us)}".rstrip()
     if cursor.at_us is None:
         return "REPLAY"
-    when = datetime.fromtimestamp(cursor.at_us / 1e6).strftime("%Y-%m-%d %H:%M:%S")
-    return f"REPLAY {when} " + (f"×{cursor.speed}" if cursor.playing else "paused")
+    return f"REPLAY {moment(cursor.at_us)} " + (f"×{cursor.speed}" if cursor.playing else "paused")
 
 
 def behind(at_us: int | None, now_us: int | None) -> str:

@@ -18,7 +18,7 @@ from dba_console.errors import ExitCode
 from dba_console.harmless import clean
 from dba_console.records import from_json
 from dba_console.runbook.chronicle import story
-from dba_console.runbook.fold import fold
+from dba_console.runbook.fold import fold, understood
 from dba_console.runbook.summary import Summary, summarize
 from dba_console.runbook.usual import Subject, usual_times
 from dba_console.session.layout import require_readable
@@ -61,6 +61,11 @@ def _cells(row: RunRow) -> list[str]:
 
 
 def _one(papers: RunPapers, *, json: bool) -> int:
+    with understood():
+        return _told(papers, json=json)
+
+
+def _told(papers: RunPapers, *, json: bool) -> int:
     kept = _summary(papers.directory)
     usual = {} if kept is None else usual_times(Subject(kept.runbook, kept.identity, kept.about), earlier_than(papers))
     if json:

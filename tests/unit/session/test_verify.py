@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from dba_console.cli.session_text import verify_lines
 from dba_console.samples.event import Event
 from dba_console.session.blockformat import unpack
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.blockwriter import BlockWriter
+from dba_console.session.journal import Row, chained, first_hash
+from dba_console.session.loglines import LogLine
 from dba_console.session.recording import Recording
-from dba_console.session.verify import verify
+from dba_console.session.verify import ALWAYS_UNCHECKED, verify
 from tests.unit.session.making import put, recorder, ticks
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     made = recorder(tmp_path)
-    put(made, ticks(25))
-    for n in range(5):
+    put(made, ticks(12) + ticks(13, first=15))
+    made.put_lines([LogLine(n, "STEP", f"line {n}") for n in range(4)])
+    for n in range(4):
         made.put_event(Event(wall_us=n, kind="mark", text=f"mark {n}"))
     made.close("done")
     return made.directory
@@ -37,6 +42,19 @@ def _change(directory: Path, statement: str, *values: object) -> None:
 def test_an_untouched_session_holds(session: Path) -> None:
     found = verify(session)
     assert (found.ok, found.first_bad, found.events, found.blocks) == (True, None, 7, 3)
+    assert found.checked == [
+        "7 events", "3 blocks with chart values", "1 gap", "4 lines of output", "what the session says of itself",
+    ]  # fmt: skip
+    assert found.unchecked == list(ALWAYS_UNCHECKED)
+
+
+def test_the_answer_says_what_it_is_about_and_what_not(session: Path) -> None:
+    lines = verify_lines("s", verify(session))
+    assert lines[:3] == [
+        "s: unchanged",
+        "checked: 7 events, 3 blocks with chart values, 1 gap, 4 lines of output, what the session says of itself",
+        "not checked: session.log, out/, output files and summaries of runs",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +68,22 @@ def test_an_untouched_session_holds(session: Path) -> None:
         ("UPDATE block_data SET data = substr(data, 1, 900) WHERE first_seq = 11", "block 11"),
         ("DELETE FROM block_data WHERE first_seq = 1", "block 1"),
         ("DELETE FROM blocks WHERE first_seq = 11", "block 11"),
+        ("UPDATE meta SET value = 'elsewhere' WHERE key = 'target'", "what the session says of itself"),
+        ("UPDATE meta SET value = 'db9' WHERE key = 'host'", "what the session says of itself"),
+        ("INSERT OR REPLACE INTO meta VALUES ('continues', 'aabbccdd')", "what the session says of itself"),
+        ("UPDATE meta SET value = replace(value, 'done', 'killed') WHERE key = 'closed'", "the note on the end"),
+        ("DELETE FROM gaps", "gaps"),
+        ("UPDATE gaps SET reason = 'nothing'", "gaps"),
+        ("INSERT INTO gaps VALUES (1, 2, 3, 'invented')", "gaps"),
+        ("DELETE FROM block_points WHERE first_seq = 11", "block 11"),
+        ("UPDATE block_points SET data = (SELECT data FROM block_points WHERE first_seq = 1)", "block 11"),
+        ("UPDATE blocks SET first_us = first_us + 3600000000, last_us = last_us + 3600000000", "block 1"),
+        ("UPDATE blocks SET samples = 1 WHERE first_seq = 11", "block 11"),
+        ("UPDATE output SET text = 'never said' WHERE rowid = 2", "output"),
+        ("DELETE FROM output", "output"),
+        ("DELETE FROM output WHERE rowid = 4", "output"),
+        ("INSERT INTO output VALUES (9, 'STEP', 'put in', 'o', '', '', 0)", "output"),
+        ("INSERT INTO tail VALUES (99, 99, x'00')", "the recording is damaged"),
     ],
 )
 def test_the_first_bad_record_is_named(session: Path, statement: str, named: str) -> None:
@@ -57,7 +91,7 @@ def test_the_first_bad_record_is_named(session: Path, statement: str, named: str
     found = verify(session)
     assert not found.ok
     assert found.first_bad is not None
-    assert found.first_bad.startswith(named + ":")
+    assert found.first_bad.startswith((named + ":", named + " "))
 
 
 def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
@@ -90,3 +124,32 @@ def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: P
     _change(left, "DELETE FROM blocks WHERE first_seq = 1")
     _change(left, "DELETE FROM block_data WHERE first_seq = 1")
     assert verify(left).first_bad == "block 1: missing"
+
+
+def test_a_session_of_before_says_that_its_gaps_and_chart_values_are_not_checked(session: Path) -> None:
+    """Its heartbeats carried digests of blocks alone."""
+    connection = sqlite3.connect(session / "session.db")
+    rows = [Row(*row) for row in connection.execute("SELECT * FROM journal ORDER BY seq")]
+    head, plain = first_hash(session.name.rpartition("-")[2]), []
+    for row in rows:
+        details = {key: value for key, value in json.loads(row.details).items() if key in ("blocks", "program")}
+        bare = row._replace(details=json.dumps(details, separators=(",", ":"), sort_keys=True))
+        head = chained(head, bare)
+        plain.append((bare.details, head, row.seq))
+    connection.executemany("UPDATE journal SET details = ?, hash = ? WHERE seq = ?", plain)
+    connection.execute("UPDATE meta SET value = json_set(value, '$.head', ?) WHERE key = 'closed'", (head,))
+    connection.commit()
+    connection.close()
+    found = verify(session)
+    assert found.ok and found.checked == ["7 events", "3 blocks"], found
+    assert found.unchecked[:4] == ["chart values", "gaps", "output", "what the session says of itself"]
+
+
+def test_the_end_vouches_for_all_that_was_written_however_much_there_was(tmp_path: Path) -> None:
+    """More lines than are written at once wait when it is closed."""
+    made = recorder(tmp_path)
+    put(made, ticks(3))
+    made.put_lines([LogLine(n, "STEP", f"line {n}") for n in range(4_500)])
+    assert made.close("done")
+    found = verify(made.directory)
+    assert found.ok and "4500 lines of output" in found.checked, found

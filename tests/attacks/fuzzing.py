@@ -1,0 +1,332 @@
+"""What the console reads from others, changed at random, and what reads it.
+
+Four kinds: frames of the agent's socket, documents, sessions, journals of runs. A case may be refused with an error of
+our own; any other exception is a failure, and so is a case that takes longer than its limit. Each kind is tried in a
+process of its own, so that its memory is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
+from io import StringIO
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dba_console
+from dba_console.agent import protocol
+from dba_console.agent.client import AgentClient
+from dba_console.agent.runs.unfinished import find
+from dba_console.cli.runbook.runs import _cells as runs_row
+from dba_console.cli.runbook.runs import _one as told
+from dba_console.cli.session_text import show_lines, verify_lines
+from dba_console.errors import ConsoleError
+from dba_console.frames.derive import derive
+from dba_console.frames.history import History
+from dba_console.runbook.compile import check_text, compile_text
+from dba_console.session import blockformat
+from dba_console.session.listing import row_of as session_row
+from dba_console.session.recording import Recording
+from dba_console.session.runjournal import RunJournal
+from dba_console.session.runlisting import row_of as run_row
+from dba_console.session.runplaces import run_directory
+from dba_console.session.runread import read_run
+from dba_console.session.runrecords import RunAbout, first_hash
+from dba_console.session.verify import verify
+from tests.unit.runbook.test_walk_documents import Server
+from tests.unit.runbook.worlds import run as walk_through
+
+ROOT = Path(dba_console.__file__).parent
+DOCUMENTS = tuple(sorted((ROOT.parent / "runbooks").glob("*.md")))
+RECORDED = ROOT / "demo" / "recordings" / "reclaim-stall"
+SESSION = "20261120T145307Z-db2-1a2b3c4d"
+RUN = "20261120T145307Z-lock-queue-1a2b"
+TOKENS = (
+    b"```", b"[[", b"]]", b"{{", b"%(x)s", b"${x}", b"$(x)", b"\x00", b"\xe2\x80\xae", b"\xff", b"\n## ",
+    b"\n```toml {action ", b" confirm=type:", b"[inputs.v]\ntype = ", b"pattern = ", b'"""', b"'''", b"not ", b"and ",
+    b"1+", b"(", b"-", b"9" * 400, b"1e999", b"\\", b"\r", b"--", b"/*", b"'", b'"', b"=", b"\n", b"repeat",
+    b"until = ", b"when=", b"a" * 3000, b"|", b"*" * 50,
+)  # fmt: skip
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 1 << 70, -(1 << 63), 1e308, "", "x" * 5000, "\x1b[2J\u202e", [], {}, [[[[]]]], {"a": {"b": []}},
+    ["x"] * 300,
+)  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What came of the cases of one kind."""
+
+    cases: int
+    longest_s: float
+    """Of frames until the next console was greeted; else processor time."""
+    peak_mb: float
+    failures: list[str]
+
+
+class Hang(BaseException):
+    """A case took longer than its limit. Not an Exception, so that nothing takes it for one of its own."""
+
+
+Try = Callable[[], object]
+
+
+def apart(kind: str, count: int, seed: int, limit_s: float, *, agent: str = "") -> Outcome:
+    """Try so many cases in a process of its own. `agent`: the socket that frames are sent to."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_all, kind, count, seed, limit_s, agent).result()
+
+
+def _all(kind: str, count: int, seed: int, limit_s: float, agent: str) -> Outcome:
+    drawn, failures, longest_s = random.Random(seed), list[str](), 0.0
+    # What is read here keeps a processor busy, of which other processes take their share; an agent is waited for.
+    clock = time.monotonic if kind == "frames" else time.process_time
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
+        cases = _KINDS[kind](drawn, Path(place), agent)
+        for number in range(count):
+            attempt = next(cases)
+            begun = clock()
+            try:
+                with _limited(limit_s):
+                    attempt()
+            except ConsoleError:
+                pass
+            except Hang:
+                failures.append(f"{kind} {number} of seed {seed}: longer than {limit_s:g} s\n{traceback.format_exc()}")
+            except Exception:
+                failures.append(f"{kind} {number} of seed {seed}:\n{traceback.format_exc()}")
+            longest_s = max(longest_s, clock() - begun)
+    return Outcome(count, longest_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, failures)
+
+
+@contextmanager
+def _limited(limit_s: float) -> Iterator[None]:
+    def over(number: int, frame: object) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def mutated(data: bytes, drawn: random.Random) -> bytes:
+    """The bytes with one change or some, of any kind."""
+    made = bytearray(data)
+    for _ in range(drawn.choice((1, 1, 1, 2, 4, 16))):
+        at, end = sorted(drawn.randrange(len(made) + 1) for _ in range(2))
+        end = min(end, at + drawn.choice((1, 4, 16, 300)))
+        match drawn.randrange(7):
+            case 0 if at < len(made):
+                made[at] ^= 1 << drawn.randrange(8)
+            case 1:
+                del made[at:end]
+            case 2:
+                made[at:at] = made[at:end] * drawn.choice((1, 2, 50))
+            case 3:
+                made[at:end] = drawn.randbytes(end - at)
+            case 4:
+                made[at:at] = drawn.choice(TOKENS) * drawn.choice((1, 1, 1, 2000))
+            case 5:
+                made[at:end] = drawn.choice((b"\xff", b"\x00", b"\x7f", b"\x80")) * (end - at)
+            case 6 if drawn.random() < 0.2:
+                del made[at:]
+    return bytes(made)
+
+
+def odd(value: Any, drawn: random.Random) -> Any:
+    """Plain JSON with one value in it that nobody expects there."""
+    if isinstance(value, dict) and value and drawn.random() < 0.85:
+        name = drawn.choice(sorted(value))
+        if drawn.random() < 0.15:
+            return {key: one for key, one in value.items() if key != name}
+        return {**value, name: odd(value[name], drawn)}
+    if isinstance(value, list) and value and drawn.random() < 0.85:
+        at = drawn.randrange(len(value))
+        return [*value[:at], odd(value[at], drawn), *value[at + 1 :]]
+    return drawn.choice(ODD)
+
+
+# frames
+
+
+def _frames(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
+    document = '# A\n\n```toml {runbook}\nid = "a"\n```\n\nx\n\n## B\n\n```expr {check}\n1 > 2\n```\n'
+    words: list[protocol.Message] = [
+        protocol.Mark(text="here"), protocol.Note(text="a note", occurred_us=1),
+        protocol.Acknowledge(finding="f-1", note="known"), protocol.Silence(finding="lock-queue", seconds=60.0),
+        protocol.RunWatch(run=RUN), protocol.RunResume(run=RUN), protocol.RunAnswer(run=RUN, question=1, text="y"),
+        protocol.RunControl(run=RUN, verb="pause"), protocol.RunBegin(text=document, source="t.md"),
+    ]  # fmt: skip
+    greeting = protocol.pack(protocol.Greeting(protocol=protocol.PROTOCOL, version="x", login="fuzz", role="show"))
+
+    def attempt(data: bytes) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(30.0)
+            connection.connect(agent)
+            try:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                while said := connection.recv(1 << 16):
+                    assert b", a defect" not in said, said[-300:]
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # refused before all of it was sent
+        AgentClient.connect(agent, role="show", timeout_s=30.0).close()  # and the next one is served
+
+    while True:
+        frame = protocol.pack(drawn.choice(words))
+        first = greeting if drawn.random() < 0.9 else mutated(greeting, drawn)
+        yield partial(attempt, first + mutated(frame, drawn))
+
+
+# documents
+
+
+def _documents(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
+    texts = [path.read_bytes() for path in DOCUMENTS]
+
+    def attempt(text: str) -> None:
+        checked = check_text(text, "fuzz.md")
+        assert checked.plan is not None or checked.problems
+
+    while True:
+        yield partial(attempt, mutated(drawn.choice(texts), drawn).decode("utf-8", "replace"))
+
+
+# sessions
+
+
+def _sessions(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
+    directory = place / SESSION
+    directory.mkdir()
+    shutil.copy(RECORDED / "session.log", directory)
+    whole = (RECORDED / "session.db").read_bytes()
+
+    def read_all() -> None:
+        found = session_row(directory)
+        recording = Recording.open(directory)
+        try:
+            events, gaps = recording.events(limit=20), recording.gaps()
+            for at in (recording.first_us, (recording.first_us + recording.last_us) // 2, recording.last_us):
+                picture = recording.picture_at(at)
+                recording.step(at, +1)
+                if picture is not None:
+                    derive(picture, History(), events)
+            recording.points(recording.first_us, recording.last_us)
+        finally:
+            recording.close()
+        show_lines(found, gaps, events)
+        verify_lines(directory.name, verify(directory))
+
+    def attempt(change: int) -> None:
+        for left in directory.glob("session.db*"):
+            left.unlink()
+        database = directory / "session.db"
+        database.write_bytes(mutated(whole, drawn) if change == 0 else whole)
+        if change:
+            _change_rows(database, change, drawn)
+        read_all()
+
+    while True:
+        yield partial(attempt, drawn.randrange(3))
+
+
+def _change_rows(database: Path, change: int, drawn: random.Random) -> None:
+    """1: odd values in columns. 2: blocks and chart values whose contents are odd and whose checksum holds."""
+    with sqlite3.connect(database, isolation_level=None) as connection:
+        if change == 1:
+            table = drawn.choice(("meta", "blocks", "block_data", "block_points", "tail", "gaps", "journal"))
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            value = drawn.choice(
+                (None, -1, 0, (1 << 63) - 1, 1e300, "", "x" * 3000, b"", b"\x00" * 500, '{"blocks": [1]}')
+            )
+            with suppress(sqlite3.IntegrityError):  # the key of a table is a number
+                connection.execute(f"UPDATE OR REPLACE {table} SET {drawn.choice(columns)} = ?", (value,))
+        else:
+            for seq, data in connection.execute("SELECT first_seq, data FROM block_data").fetchall():
+                head, payload = blockformat.unpack(data)
+                sealed = blockformat.pack(head, mutated(payload, drawn), level=1)
+                connection.execute("UPDATE block_data SET data = ? WHERE first_seq = ?", (sealed, seq))
+            for seq, data in connection.execute("SELECT first_seq, data FROM block_points").fetchall():
+                connection.execute(
+                    "UPDATE block_points SET data = ? WHERE first_seq = ?", (data[:4] + mutated(data[4:], drawn), seq)
+                )
+    connection.close()
+
+
+# journals
+
+
+def _journals(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
+    session = place / SESSION
+    session.mkdir()
+    shutil.copy(RECORDED / "session.db", session)
+    text = (ROOT.parent / "runbooks" / "lock-queue.md").read_text()
+    plan = compile_text(text, "lock-queue.md")
+    directory = run_directory(session, RUN)
+    about = RunAbout(run=RUN, runbook=plan.id, title=plan.title, target="appdb", target_key="key1")
+    journal = RunJournal.create(directory, about, text=text, plan=plan)
+    _, _, world = walk_through(plan, Server())
+    for record in world.records[:-1]:
+        journal.append(record)
+    journal.close()
+    lines, papers = (directory / "journal.jsonl").read_bytes(), (directory / "plan.json").read_bytes()
+
+    def read_all() -> None:
+        with redirect_stdout(StringIO()):
+            for json_wanted in (False, True):
+                told(read_run(directory), json=json_wanted)
+            runs_row(run_row(directory))
+        list(find(place, "key1"))
+
+    def attempt(change: int) -> None:
+        (directory / "plan.json").write_bytes(papers)
+        if change == 0:
+            (directory / "journal.jsonl").write_bytes(mutated(lines, drawn))
+        else:
+            told = [json.loads(line) for line in lines.splitlines()]
+            if change == 1:
+                at = drawn.randrange(len(told))
+                told[at] = odd(told[at], drawn)
+            else:
+                made = json.dumps(odd(json.loads(papers), drawn)).encode()
+                (directory / "plan.json").write_bytes(made)
+                told[0]["fields"]["plan_sha256"] = hashlib.sha256(made).hexdigest()
+            (directory / "journal.jsonl").write_bytes(_chained(told))
+        read_all()
+
+    while True:
+        yield partial(attempt, drawn.randrange(3))
+
+
+def _chained(told: list[Any]) -> bytes:
+    """Lines whose hashes follow from one another, whatever they say."""
+    made, head = b"", first_hash(RUN)
+    for line in told:
+        if isinstance(line, dict):
+            line.pop("hash", None)
+        bare = json.dumps(line, separators=(",", ":")).encode()
+        head = hashlib.sha256(bytes.fromhex(head) + bare).hexdigest()
+        made += bare[:-1] + b',"hash":"' + head.encode() + b'"}\n'
+    return made
+
+
+_KINDS: dict[str, Callable[[random.Random, Path, str], Iterator[Try]]] = {
+    "frames": _frames, "documents": _documents, "sessions": _sessions, "journals": _journals,
+}  # fmt: skip

@@ -1,0 +1,37 @@
+"""Frames, documents, sessions and journals changed at random: refused or read, never a traceback, never without end.
+
+The same cases each time. `python -m bench fuzz` tries 10,000 of each kind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.attacks.fuzzing import apart
+from tests.cli.console import Console
+
+LIMIT_S = 60.0
+"""What takes so long does not end: nothing here takes a second of a processor of its own."""
+SMALL_MB = 400
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(("kind", "count"), [("documents", 100), ("sessions", 150), ("journals", 300)])
+def test_whatever_was_changed_in_it_is_refused_or_read(kind: str, count: int) -> None:
+    outcome = apart(kind, count, 1, LIMIT_S)
+    assert not outcome.failures, "\n".join(outcome.failures)
+    assert outcome.peak_mb < SMALL_MB
+
+
+def test_whatever_is_sent_to_an_agent_the_next_console_is_served(cluster: Cluster, tmp_path: Path) -> None:
+    console = Console(tmp_path)
+    with console.watching(cluster.dsn()) as agent:
+        outcome = apart("frames", 200, 1, LIMIT_S, agent=str(agent.socket))
+        status = Path(f"/proc/{agent.process.pid}/status").read_text()
+        agent.end()
+    assert not outcome.failures, "\n".join(outcome.failures)
+    assert next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) < SMALL_MB << 10
+    assert not list(tmp_path.rglob("crash-*")), "a defect was met"
