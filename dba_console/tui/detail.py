@@ -9,7 +9,7 @@ from dba_console.panels.cells import Detail, Line, Span, fit_line, line
 from dba_console.panels.text import rule
 from dba_console.panels.wrapping import wrap_lines
 from dba_console.tui.grid import Grid
-from dba_console.tui.grid_lines import grid_lines, table_width, title_line
+from dba_console.tui.grid_lines import columns_beyond, grid_lines, title_line
 from dba_console.tui.keys import Where
 from dba_console.tui.panels import kind_of
 from dba_console.tui.row_pane import row_pane
@@ -18,7 +18,6 @@ from dba_console.tui.view import Scene
 
 MIN_TABLE = 6
 """Lines the table keeps when facts or the row in full want more."""
-_SIDEWAYS = 10
 _ROOMY = 18
 """From this height on a blank line parts facts from tables."""
 
@@ -138,10 +137,10 @@ class DetailView:
             self.grid.invert()
 
     def do_scroll_right(self) -> None:
-        self._scroll(_SIDEWAYS)
+        self._scroll(1)
 
     def do_scroll_left(self) -> None:
-        self._scroll(-_SIDEWAYS)
+        self._scroll(-1)
 
     def back(self) -> bool:
         """One step out: the open row, the selection, the filter. False when nothing is left to close."""
@@ -213,6 +212,6 @@ class DetailView:
             self._current = names[(names.index(self._current) + direction) % len(names)]
             self.row_open = False
 
-    def _scroll(self, cells: int) -> None:
+    def _scroll(self, columns: int) -> None:
         if self.grid is not None:
-            self.grid.scroll_sideways(cells, max(0, table_width(self.grid, self._width) - self._width))
+            self.grid.scroll_sideways(columns, columns_beyond(self.grid, self._width))

@@ -159,8 +159,8 @@ class Grid:
         else:
             self.select(0)
 
-    def scroll_sideways(self, cells: int, limit: int) -> None:
-        self.left = max(0, min(self.left + cells, limit))
+    def scroll_sideways(self, columns: int, limit: int) -> None:
+        self.left = max(0, min(self.left + columns, limit))
 
     def follow(self) -> None:
         """Bring the selected row into view, and the view into the table."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from dba_console.panels.cells import Cell, Column, Line, Row, Span, fit, fit_line, line, width
 from dba_console.tui.grid import Grid
-from dba_console.tui.paint import shift
 
 GAP = 1
 _READABLE = 8
@@ -45,35 +44,44 @@ def _taken(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def table_width(grid: Grid, cells: int) -> int:
-    """Cells the whole table takes, shown in `cells`."""
-    return _taken(column_widths(grid.table.columns, grid.needed, cells))
+def columns_beyond(grid: Grid, cells: int) -> int:
+    """How many columns have to be passed over so that the last one is seen whole; 0 where all fit."""
+    most = max(0, len(grid.table.columns) - 2)
+    fits = (left for left in range(most) if whole(_widths(grid, left, cells), cells) == len(_places(grid, left)))
+    return next(fits, most if whole(_widths(grid, 0, cells), cells) < len(grid.table.columns) else 0)
+
+
+def _widths(grid: Grid, left: int, cells: int) -> list[int]:
+    """Cells of the columns on the screen when `left` are passed over: the first, which says what the row is, stays."""
+    places = _places(grid, left)
+    return column_widths(
+        [grid.table.columns[place] for place in places], [grid.needed[place] for place in places], cells
+    )
+
+
+def _places(grid: Grid, left: int) -> list[int]:
+    return [0, *range(1 + left, len(grid.table.columns))]
 
 
 def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
     """The table in exactly `height` lines of at most `cells` cells: heads first, then rows from the one on top."""
     grid.height = max(1, height - 1)
     grid.follow()
-    widths = column_widths(grid.table.columns, grid.needed, cells)
-    grid.left = min(grid.left, max(0, table_width(grid, cells) - cells))
-    if not grid.left:
-        # Half a column reads like a number that is not there.
-        widths = widths[: whole(widths, cells)]
-    lines = [_heads(grid, widths)]
-    lines += [_row(grid, row, widths) for row in grid.rows[grid.top : grid.top + grid.height]]
+    grid.left = min(grid.left, columns_beyond(grid, cells))
+    widths = _widths(grid, grid.left, cells)
+    # Half a column reads like a number that is not there; one that is wider than the screen is cut.
+    count = max(whole(widths, cells), 2 if grid.left else 1)
+    shown_columns = list(zip(_places(grid, grid.left), widths[:count], strict=False))
+    lines = [_heads(grid, shown_columns)]
+    lines += [_row(grid, row, shown_columns) for row in grid.rows[grid.top : grid.top + grid.height]]
     if not grid.rows:
         lines.append(line(Span(f" {_why_empty(grid)}", "dim")))
     lines += [()] * (height - len(lines))
-    shown = [fit_line(_scrolled(spans, grid.left), cells) for spans in lines[:height]]
+    shown = [fit_line(spans, cells) for spans in lines[:height]]
     place = grid.place
     if place is not None and 0 <= place - grid.top < grid.height and place - grid.top + 1 < height:
         shown[place - grid.top + 1] = _selected(shown[place - grid.top + 1])
     return shown
-
-
-def _scrolled(spans: Line, left: int) -> Line:
-    """The line scrolled sideways; its first column, which says what the row is, stays."""
-    return (*spans[:2], *shift(spans[2:], left)) if left else spans
 
 
 def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = False) -> Line:
@@ -89,8 +97,9 @@ def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = 
     if grid.gone:
         parts.append(Span(f" · the selected row is {_lost(grid)}", "warn"))
     if grid.left:
-        parts.append(f" · scrolled {grid.left} cells, `,` scrolls back")
-    elif table_width(grid, cells) > cells:
+        passed = f"{grid.left} column{'s' if grid.left > 1 else ''}"
+        parts.append(f" · {passed} passed over, `,` goes back")
+    elif columns_beyond(grid, cells):
         parts.append(Span(" · `.` more columns", "dim"))
     if others:
         parts.append(Span(f" · tab: {', '.join(others)}", "dim"))
@@ -113,9 +122,11 @@ def _why_empty(grid: Grid) -> str:
     return f"no row contains “{grid.filter}”" if grid.filter and grid.table.rows else grid.table.empty
 
 
-def _heads(grid: Grid, widths: Sequence[int]) -> Line:
+def _heads(grid: Grid, shown: Sequence[tuple[int, int]]) -> Line:
+    """`shown` are the places of columns, and their cells."""
     spans: list[Span] = []
-    for column, cells in zip(grid.table.columns, widths, strict=False):
+    for place, cells in shown:
+        column = grid.table.columns[place]
         sign = ("▼" if grid.descending else "▲") if column.id == grid.sort else ""
         if sign and width(column.title) + 1 > cells:
             text = column.title[: max(0, cells - 1)] + sign
@@ -126,11 +137,12 @@ def _heads(grid: Grid, widths: Sequence[int]) -> Line:
     return tuple(spans)
 
 
-def _row(grid: Grid, row: Row, widths: Sequence[int]) -> Line:
+def _row(grid: Grid, row: Row, shown: Sequence[tuple[int, int]]) -> Line:
     indent = row.indent * _INDENT if grid.sort is None else 0
     spans: list[Span] = []
-    for place, (column, cell, cells) in enumerate(zip(grid.table.columns, row.cells, widths, strict=False)):
-        spans.append(_cell(cell, cells, right=column.right, indent=indent if place == 0 else 0))
+    for place, cells in shown:
+        right = grid.table.columns[place].right
+        spans.append(_cell(row.cells[place], cells, right=right, indent=indent if place == 0 else 0))
         ticked = place == 0 and row.key in grid.ticked
         spans.append(Span("●", "changed") if ticked else Span(" " * GAP))
     return tuple(spans)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dba_console.panels.cells import Cell, Column, Row, Table, plain
 from dba_console.tui.grid import Grid
-from dba_console.tui.grid_lines import grid_lines, table_width, title_line
+from dba_console.tui.grid_lines import columns_beyond, grid_lines, title_line
 
 COLUMNS = (
     Column("pid", "pid", 8, right=True, sort_key="P"),
@@ -159,9 +159,10 @@ def test_the_selected_row_is_brought_into_view() -> None:
 def test_scrolling_sideways_shows_the_columns_to_the_right_and_stops_at_the_end() -> None:
     grid = Grid(table((1, 1.0, "a query of some length")))
     assert "query" not in plain(grid_lines(grid, 12, 3)[0])
-    grid.scroll_sideways(500, table_width(grid, 12) - 12)
+    grid.scroll_sideways(500, columns_beyond(grid, 12))
     heads = plain(grid_lines(grid, 12, 3)[0])
     assert heads.startswith(" pid") and "age" not in heads
+    assert "que" in heads and "1 column passed over" in plain(title_line(grid, (), 80))
     grid.scroll_sideways(-500, 99)
     assert grid.left == 0
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dba_console.panels.cells import Span, clean, line_width, width
 from dba_console.panels.wrapping import breaks, wrap, wrap_line
-from dba_console.tui.paint import paint, shift
+from dba_console.tui.paint import paint
 from dba_console.tui.styles import style_table
 
 TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)
@@ -39,12 +39,6 @@ def test_a_wrapped_line_keeps_the_meaning_of_each_piece(parts: list[tuple[str, s
     assert all(line_width(one) <= cells for one in lines)
     warned = "".join(span.text for one in lines for span in one if span.style == "warn")
     assert warned.replace(" ", "") == "".join(text for text, style in parts if style == "warn").replace(" ", "")
-
-
-@given(TEXTS, st.integers(0, 40))
-def test_shifting_takes_exactly_that_many_cells(text: str, cells: int) -> None:
-    shifted = shift((Span(text),), cells)
-    assert line_width(shifted) == max(0, width(text) - cells)
 
 
 @given(st.text(max_size=40), st.integers(1, 40))
