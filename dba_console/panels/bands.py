@@ -7,6 +7,7 @@ is not shown at all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from dba_console.panels import events, findings, states
 from dba_console.panels.cells import Line, Span
 from dba_console.panels.findings import calls
 from dba_console.panels.grid import Box
+from dba_console.panels.phrases import name_of
 from dba_console.panels.registry import PANELS
 from dba_console.panels.stacked import stacked, window_s
 
@@ -62,16 +64,12 @@ def title(name: str, view: View) -> Line:
 
 
 def _findings_title(frame: Frame) -> Line:
-    """`Findings · `, with what of them is not shown here; nothing where no rule was asked."""
+    """`Findings 1 critical, 2 info · `, also those that are not shown here; nothing where no rule was asked."""
     if not frame.findings and not frame.judged:
         return ()
-    silent = sum(one.state == "silenced" for one in frame.findings)
-    quiet = len(frame.findings) - silent - len(calls(frame.findings))
-    words = [f"{count} {kind}" for count, kind in ((quiet, "info"), (silent, "silenced")) if count]
-    if not calls(frame.findings):
-        words.insert(0, "none" if not words else "none but")
-    said = f" {', '.join(words)}".replace("but,", "but") if words else ""
-    return (Span("Findings", "title"), Span(f"{said} · ", "dim"))
+    kinds = Counter("silenced" if one.state == "silenced" else name_of(one.severity) for one in frame.findings)
+    said = ", ".join(f"{kinds[kind]} {kind}" for kind in ("critical", "warning", "info", "silenced") if kinds[kind])
+    return (Span("Findings", "title"), Span(f" {said or 'none'} · ", "dim"))
 
 
 def content(name: str, view: View, width: int, rows: int) -> list[Line]:

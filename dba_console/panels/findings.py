@@ -42,22 +42,21 @@ _MORE = (
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
-    """What is not silenced, in the order it began; the most severe kept where not all fit."""
+    """What is not silenced, the most urgent first."""
     shown = speaking(frame.findings)
     return lines_of(shown, width, height) if shown else [said(_nothing(frame), "dim")][: max(0, height)]
 
 
 def lines_of(shown: Sequence[Finding], width: int, height: int) -> list[Line]:
-    """Findings in at most `height` lines: a line each, in the order they began; room left goes to the most severe."""
+    """Findings in at most `height` lines: a line each, the most urgent first; room left goes to them as well."""
     kept = ordered(shown)[: max(0, height)]
     spare = height - len(kept)
-    wrapped: list[tuple[str, list[Line]]] = []
+    wrapped: list[Line] = []
     for one in kept:
         lines = _wrapped(one, width, min(MOST_LINES, 1 + spare))
         spare -= len(lines) - 1
-        wrapped.append((one.since or "", lines))
-    wrapped.sort(key=lambda each: each[0])
-    return [line for _, lines in wrapped for line in lines]
+        wrapped += lines
+    return wrapped
 
 
 def speaking(findings: Sequence[Finding]) -> list[Finding]:

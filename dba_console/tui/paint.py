@@ -6,7 +6,7 @@ from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual.strip import Strip
 
-from dba_console.panels.cells import Line, fit_line, width
+from dba_console.panels.cells import Line, fit_line
 from dba_console.tui.styles import StyleTable
 
 
@@ -15,14 +15,3 @@ def paint(spans: Line, cells: int, table: StyleTable, over: RichStyle | None = N
     fitted = fit_line(spans, cells)
     segments = [Segment(text, table[style] + over if over else table[style]) for text, style in fitted if text]
     return Strip(segments, cells)
-
-
-def _without(text: str, cells: int) -> str:
-    if text.isascii():
-        return text[cells:]
-    dropped = 0
-    for index, sign in enumerate(text):
-        if dropped >= cells:
-            return " " * (dropped - cells) + text[index:]
-        dropped += width(sign)
-    return " " * max(0, dropped - cells)

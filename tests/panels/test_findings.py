@@ -85,7 +85,7 @@ def test_the_overview_tells_what_calls_and_counts_the_rest() -> None:
     silenced = finding("disk-filling:/pg", state="silenced", text="/pg fills")
     shown = text(overview(busy(calling, remark, silenced), build.busy_history(), 80, 22))
     assert "Connections fill (244 of 247" in shown
-    assert "Findings 1 info, 1 silenced · Events" in shown
+    assert "Findings 1 critical, 1 info, 1 silenced · Events" in shown
     assert "checksums are off" not in shown and "/pg fills" not in shown
 
 
