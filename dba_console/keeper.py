@@ -24,7 +24,7 @@ from dba_console.keeping.attending import Attendance
 from dba_console.keeping.command import Command
 from dba_console.keeping.files import RESERVE, Reserved, write_whole
 from dba_console.keeping.outlog import OutLog
-from dba_console.keeping.proc import boot_id, counts_io, start_ticks
+from dba_console.keeping.proc import boot_id, counts_io, group_members, name_of, start_ticks
 from dba_console.keeping.rolling import RollingLog
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 BLOCK = 512
 """Bytes; the kernel's unit of ru_inblock and ru_oublock (getrusage(2)), whatever the device's."""
+MOST_LEFT = 20
+"""Processes of a command's group that are named when they outlive it: the record has to fit into its reserve."""
 LOG_PATIENCE_S = 10.0
 """After the command's end, for a full disk to have room again for the rest of the log."""
 
@@ -133,6 +135,7 @@ def _about_us(order: Order) -> dict[str, object]:
 
 def _record(command: Command, attendance: Attendance, directory: str, begun: float) -> dict[str, object]:
     ended_at = attendance.ended_at or begun
+    left = group_members(command.pid)  # before it is buried: its group's number is nobody else's until then
     status, usage = command.bury()
     code = os.waitstatus_to_exitcode(status)
     streams = attendance.streams.values()
@@ -151,6 +154,7 @@ def _record(command: Command, attendance: Attendance, directory: str, begun: flo
         "timed_out": attendance.timed_out,
         "stopped_by": _stopped_by(directory) if attendance.stop_asked else None,
         "left_open": attendance.left_open,
+        "left": [[pid, name_of(pid)] for pid in left[:MOST_LEFT]],
     }
 
 

@@ -8,6 +8,7 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
@@ -62,6 +63,8 @@ class Exit:
     stopped_by: str | None = None
     left_open: bool = False
     """Something it started still held its output open; what that printed later was not read."""
+    left: Sequence[Sequence[Any]] = ()
+    """Processes it started in its group that still ran then: pid and name, 20 at most."""
     log_complete: bool = True
     """False: the disk did not take the end of the log; `unwritten_end` is the last of it."""
     unwritten_end: str = ""

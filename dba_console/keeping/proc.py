@@ -43,6 +43,15 @@ def group_members(group: int) -> list[int]:
     return members
 
 
+def name_of(pid: int) -> str:
+    """The name of a process as the kernel keeps it, 15 bytes at most; empty where it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            return file.read(64).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
 def _stat(pid: int) -> list[bytes] | None:
     """The fields of /proc/PID/stat from the third on (proc_pid_stat(5)): after the name, which may hold anything."""
     try:

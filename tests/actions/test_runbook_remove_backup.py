@@ -74,7 +74,7 @@ def test_a_servers_own_file_is_refused_and_stays(running: RunningAgent, cluster:
         assert operator.view is not None
         assert operator.view.state == "failed"
         told = " ".join(asked.text for asked in operator.asked)
-        assert "lies in the data directory of the server" in told
+        assert f"lies in the data directory {cluster.data_directory}" in told
         assert path.exists()
     finally:
         path.unlink()

@@ -134,3 +134,13 @@ def ignores(pid: int, number: int) -> bool:
         if line.startswith("SigIgn:"):
             return bool(int(line.split()[1], 16) & (1 << (number - 1)))
     return False
+
+
+def test_what_outlives_a_command_that_was_killed_is_named(keep: Keep) -> None:
+    """As the workers of a parallel pg_restore do; and nothing is named that ends with it."""
+    handle = keep(f"{FOREVER} >/dev/null 2>&1 & echo $!; read -r _ < /dev/null; kill -9 $$")
+    other = int(first_line(handle))
+    record = ending(handle)
+    assert (record.signal, record.left) == (signal.SIGKILL, [[other, "sleep"]])
+    os.kill(other, signal.SIGKILL)
+    assert ending(keep("exit 1")).left == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 
 import pytest
@@ -90,11 +91,37 @@ def test_what_a_failure_leaves_is_named_and_goes_only_when_a_person_says_so(here
         assert "statement timeout" in walk.ending and "left as it is: dump-it" in walk.ending
         assert values_of(walk, DUMP)["errors"] == 1
         assert "items_2" in walk.output, "which table it was"
-        partial.rename(partial.with_name("set aside"))
         holder.execute("rollback")
         walk = here.person(BOOK, {**answers, "undo": "all", "yes": "yes"}, **inputs)
-    assert walk.code == 7, walk.text
-    assert not partial.exists() and not to.exists(), "it was to be removed, and is there still"
+        assert walk.code == 7, walk.text
+        assert not partial.exists() and not to.exists(), "it was to be removed, and is there still"
+        [aside] = here.place.glob("cut short.partial*")
+        assert f"is called {aside} now" in walk.output, "what the first one had left"
+
+
+def test_the_next_dump_of_the_name_begins_beside_what_a_failure_left_and_never_beside_what_is_not_its_own(
+    here: Ground,
+) -> None:
+    to = here.place / "nightly"
+    partial, lock = to.with_name("nightly.partial"), to.with_name("nightly.partial.lock")
+    inputs = {"database": DATABASE, "to": str(to), "format": "custom", "same_disk": "yes", "lock_wait": "1s"}
+    with here.session(DATABASE) as holder:
+        answers: dict[str, Says] = {"start": "yes", DUMP: then(lambda: held(holder), "y"), "failed": "abort"}
+        assert here.person(BOOK, {**answers, "undo": "none"}, **inputs).code == 7
+    with lock.open() as writing:
+        fcntl.flock(writing, fcntl.LOCK_EX)
+        assert refused(here, **inputs) == [f"{MOMENT}/place"], "somebody writes it still"
+    left = partial.stat().st_ino
+    walk = here.headless(BOOK, **inputs)
+    assert walk.code == 0, walk.text
+    [aside] = here.place.glob("nightly.partial*")
+    assert aside.stat().st_ino == left and f"is called {aside} now" in walk.output
+    assert to.is_file() and not lock.exists()
+    to.unlink()
+    aside.rename(partial)
+    lock.write_text("1 1\n")
+    assert refused(here, **inputs) == [f"{MOMENT}/place"], "of somebody else"
+    assert partial.exists()
 
 
 def held(session: Session) -> None:

@@ -72,18 +72,22 @@ def test_what_is_not_a_plain_file_with_one_name_is_not_begun_with(ground: Ground
     two, link = ground.backups / "two.dump", ground.backups / "link.dump"
     os.link(one, two)
     link.symlink_to(one)
-    for path in (two, link, ground.backups, ground.backups / "nothing.dump"):
+    told = {two: "it is a hard link", link: f"name the file itself, {one}", ground.backups: "is a directory",
+            ground.backups / "nothing.dump": "there is no file"}  # fmt: skip
+    for path, why in told.items():
         walk = ground.walk(path)
         assert walk.code == 7, walk.text
         assert walk.records("run.started") == [] and walk.done() == []
+        assert why in walk.ending and "it is a plain file with one name" in walk.ending
     assert one.stat().st_size == two.stat().st_size == MIB
 
 
 def test_a_file_of_the_server_is_refused_and_stays(ground: Ground) -> None:
     path = big_file(ground.cluster.data_directory, 1)
     walk = ground.walk(path)
-    assert walk.code == 8, walk.text
-    assert "data directory" in walk.text
+    assert walk.code == 7, walk.text
+    assert walk.red() == ["what-is-it/outside"] and walk.records("run.started") == [], "before anything is asked"
+    assert "lies in the data directory" in walk.ending
     assert path.stat().st_size == MIB
     path.unlink()
 

@@ -215,8 +215,10 @@ def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str =
         text = f"it did not end in time and was ended ({how}){said}"
         return Outcome(state="failed", text=text, values=values, evidence=evidence, machine_s=ended.wall_s)
     ok = ended.code in exits
+    left = ", ".join(f"{pid} ({clean(str(name))})" for pid, name in ended.left)
+    still = f"; processes it started still run: {left}" if left and ended.code != 0 else ""
     return Outcome(
-        state="ok" if ok else "failed", text=f"{how}{'' if ok else said}", values=values, evidence=evidence,
+        state="ok" if ok else "failed", text=f"{how}{'' if ok else said}{still}", values=values, evidence=evidence,
         machine_s=ended.wall_s,
     )  # fmt: skip
 

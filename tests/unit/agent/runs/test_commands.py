@@ -127,3 +127,11 @@ def test_an_act_is_stopped_and_held_only_while_it_is_under_way() -> None:
     controls.end()
     controls.begin()
     assert not controls.stop_asked() and controls.stopped_by == ""
+
+
+def test_a_failed_command_names_the_processes_that_outlive_it() -> None:
+    left = Exit(code=137, left=[[4711, "pg_restore"], [4712, "odd\nname"]])
+    told = outcome_of(left, (0,), last="creating INDEX x").text
+    assert told.startswith("exit 137: creating INDEX x; processes it started still run: 4711 (pg_restore), 4712 (odd")
+    assert "\n" not in told
+    assert outcome_of(Exit(code=0, left=[[4711, "sleep"]]), (0,)).text == "exit 0"
