@@ -17,8 +17,11 @@ _GROW_LEAST = 20
 """Cells a growing column keeps where there is no room, or a third of the line: beyond that one scrolls sideways."""
 
 
-def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) -> list[int]:
-    """Each column's cells; the one that grows takes what the others on the screen leave, but never more than it needs.
+def column_widths(
+    columns: Sequence[Column], needed: Sequence[int], cells: int, longest: Sequence[int] = ()
+) -> list[int]:
+    """Each column's cells; the one that grows takes what the others on the screen leave, but never more than it needs,
+    and what that leaves goes to other columns of words that are cut: `longest` is what they would need.
 
     Columns for which there is no room are beyond the edge: nothing on the screen gives way to them.
     """
@@ -30,10 +33,17 @@ def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) 
         least = min(max(_GROW_LEAST, cells // 3), max(_READABLE, cells - before))
         widths[grows] = min(least, widths[grows])
     left = cells - _taken(widths[: whole(widths, cells)])
-    return [
+    widths = [
         min(own, cells_of + max(0, left)) if column.grow else cells_of
         for column, own, cells_of in zip(columns, needed, widths, strict=True)
     ]
+    left = cells - _taken(widths)
+    for place, most in enumerate(longest if left > 0 else ()):
+        if not columns[place].right and most > widths[place]:
+            more = min(most - widths[place], left)
+            widths[place] += more
+            left -= more
+    return widths
 
 
 def whole(widths: Sequence[int], cells: int) -> int:
@@ -47,14 +57,14 @@ def _taken(widths: Sequence[int]) -> int:
 
 def table_width(grid: Grid, cells: int) -> int:
     """Cells the whole table takes, shown in `cells`."""
-    return _taken(column_widths(grid.table.columns, grid.needed, cells))
+    return _taken(column_widths(grid.table.columns, grid.needed, cells, grid.longest))
 
 
 def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
     """The table in exactly `height` lines of at most `cells` cells: heads first, then rows from the one on top."""
     grid.height = max(1, height - 1)
     grid.follow()
-    widths = column_widths(grid.table.columns, grid.needed, cells)
+    widths = column_widths(grid.table.columns, grid.needed, cells, grid.longest)
     grid.left = min(grid.left, max(0, table_width(grid, cells) - cells))
     if not grid.left:
         # Half a column reads like a number that is not there.
