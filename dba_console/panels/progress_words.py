@@ -46,8 +46,8 @@ def program_words(row: ProgressRow) -> str:
 
 
 def title_words(row: ProgressRow) -> str:
-    """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`; `└ create index orders_pkey` where that is
-    a part of the dump or restore above it."""
+    """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`; with `└` before it where it is a part of
+    the dump or restore above."""
     return _title(row) if row.part_of is None else f"└ {_title(row)}"
 
 
