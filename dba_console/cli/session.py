@@ -28,7 +28,7 @@ from dba_console.session.retention import Candidate, candidates, prune
 from dba_console.session.runlisting import row_of as run_row
 from dba_console.session.runplaces import run_directories
 from dba_console.session.verify import verify
-from dba_console.target import Address, address_of
+from dba_console.target import Address, address_of, looks_like_conninfo
 from dba_console.units import parse_duration, parse_size
 
 app = new_app("What was recorded: list, show, report, verify, pin, unpin, prune.")
@@ -153,12 +153,23 @@ def report(
     loaded = _loaded(sessions)
     windows = windows_of(loaded.config.jobs, positive_window(window))
     address: Address | None = None
-    if name is None:
+    recorded = None if target is None else _recorded(target, loaded)
+    if recorded is not None:
+        key, title = _target_of(recorded)
+    elif name is None:
         meant = resolve_target(target, loaded)
         key, title, address = meant.key, meant.name, address_of(meant.conninfo)
     else:
         key, title = _target_of(resolve(name, sessions_directory(loaded.config)))
     return report_dumps(key, title, windows, address=address, json=json, width=_width())
+
+
+def _recorded(target: str, loaded: LoadedConfig) -> Path | None:
+    """The newest session of a target that is called as the screens call it, and not as the configuration does."""
+    if looks_like_conninfo(target) or target in loaded.config.targets:
+        return None
+    rows = list_sessions(sessions_directory(loaded.config))
+    return next((Path(row.path) for row in reversed(rows) if row.target == target), None)
 
 
 def _width() -> int:

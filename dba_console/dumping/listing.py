@@ -112,5 +112,5 @@ def listing_words(found: Listing) -> list[str]:
     if found.owners:
         told.append(f"owners: {', '.join(found.owners)}")
     if found.critical:
-        told.append("critical path: " + " → ".join(found.critical))
+        told.append("critical path, estimated by sizes: " + " → ".join(found.critical))
     return [*told, *(f"problem: {problem}" for problem in found.problems)]

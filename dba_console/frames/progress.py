@@ -47,13 +47,22 @@ def derive_progress(facts: Facts) -> Progress:
     jobs = _jobs(known, facts)
     copying = {pid for job in jobs for pid in job.pids}
     panel.operations = [_job_row(job, rows, known, facts) for job in jobs]
+    whose = {pid: row for job, row in zip(jobs, panel.operations, strict=True) for pid in job.pids}
     panel.operations += [_lone_row(job, known, facts) for job in known.alone({job.owner for job in jobs})]
     panel.operations += [
         _view_row(row, facts) for row in rows if not (row.kind in ("copy", "basebackup") and row.pid in copying)
     ]
     panel.operations += _command_rows(facts, copying | {row.pid for row in rows})
-    panel.operations.sort(key=lambda row: (-(row.elapsed_s or 0.0), row.pid or 0))
+    for row in panel.operations:
+        job = whose.get(row.pid or 0)
+        row.part_of = None if job is None or job is row else job.pid
+    panel.operations.sort(key=lambda row: _place(row, row if row.part_of is None else whose[row.pid or 0]))
     return panel
+
+
+def _place(row: ProgressRow, top: ProgressRow) -> tuple[float, int, bool, float, int]:
+    """The longest first; what is a part of a dump or restore stands below it."""
+    return (-(top.elapsed_s or 0.0), top.pid or 0, row is not top, -(row.elapsed_s or 0.0), row.pid or 0)
 
 
 def _jobs(known: Known, facts: Facts) -> list[Job]:

@@ -87,6 +87,8 @@ class ProgressRow(Struct, kw_only=True):
     """Until what `scope` says ends; None below 5 %, and where nothing tells."""
     usual_s: float | None = None
     rate_per_s: float | None = None
+    part_of: int | None = None
+    """The `pid` of the row of the dump or restore whose session does this."""
     blocks: int = 0
     """Sessions that wait behind its locks."""
     user: str | None = None

@@ -46,7 +46,12 @@ def program_words(row: ProgressRow) -> str:
 
 
 def title_words(row: ProgressRow) -> str:
-    """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`."""
+    """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`; with `└` before it where it is a part of
+    the dump or restore above."""
+    return _title(row) if row.part_of is None else f"└ {_title(row)}"
+
+
+def _title(row: ProgressRow) -> str:
     if is_job(row):
         return f"{program_words(row)} {name_of(row.database, 40) if row.database else ''}".rstrip()
     if row.object or row.kind == "basebackup":

@@ -18,16 +18,18 @@ _WIDE = 150
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
-    """The cells each column gets: what it needs, at most what it declares; the growing one takes what is left.
+    """The cells each column gets: what it needs, at most what it declares. The growing one takes what is left, and what
+    that leaves goes to other columns of words that are cut.
 
     Where that is too much, the widest columns of words give way, those a row is known by last; numbers never do.
     """
     cells = [_needed(*one, rows, width) for one in enumerate(columns)]
     left = width - sum(cells) - max(0, len(cells) - 1)
-    for index, column in enumerate(columns):
-        if column.grow and left > 0:
-            cells[index] = min(_longest(column, rows, index), cells[index] + left)
     words = [index for index, column in enumerate(columns) if not column.right]
+    for index in sorted(words, key=lambda index: not columns[index].grow) if left > 0 else ():
+        more = min(_longest(columns[index], rows, index) - cells[index], left)
+        cells[index] += more
+        left -= more
     for giving in ([at for at in words if not columns[at].keep], [at for at in words if columns[at].keep]):
         while left < 0 and giving:
             widest = max(giving, key=lambda index: cells[index])

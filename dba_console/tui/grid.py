@@ -68,14 +68,19 @@ class Grid:
         self._place = 0
         self.rows: list[Row] = []
         self.needed = [0] * len(table.columns)
-        """Cells the columns need for what they have held so far: they grow with it and do not tremble."""
+        """Cells the columns need for what they have held so far: they grow with it and do not tremble. Of words at most
+        what the column declares."""
+        self.longest = [0] * len(table.columns)
+        """The same without that limit: for where there is room."""
         self.update(table)
 
     def update(self, table: Table) -> None:
         """Take the table of another moment; everything chosen stays."""
         before = dict(zip((column.id for column in self.table.columns), self.needed, strict=False))
+        longest = dict(zip((column.id for column in self.table.columns), self.longest, strict=False))
         # On a screen of another width columns stand in other places.
         self.needed = [before.get(column.id, 0) for column in table.columns]
+        self.longest = [longest.get(column.id, 0) for column in table.columns]
         self.table = table
         self._measure()
         if self.sort is not None and self._column(self.sort) is None:
@@ -192,10 +197,11 @@ class Grid:
         for place, column in enumerate(self.table.columns):
             indent = deepest if place == 0 else 0
             limit = (_GROW_MOST if column.grow else column.width) + indent
-            if self.needed[place] < limit:
+            if self.needed[place] < limit or not column.right:
                 # One cell more for the sign of the order.
                 wanted = max(width(column.title) + 1, _longest(rows, place) + indent)
                 self.needed[place] = max(self.needed[place], min(limit, wanted))
+                self.longest[place] = max(self.longest[place], min(_GROW_MOST, wanted))
 
     def _find_selected(self) -> None:
         if self.selected is None:

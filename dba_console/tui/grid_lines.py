@@ -16,8 +16,11 @@ _GROW_LEAST = 20
 """Cells a growing column keeps where there is no room, or a third of the line: beyond that one scrolls sideways."""
 
 
-def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) -> list[int]:
-    """Each column's cells; the one that grows takes what the others on the screen leave, but never more than it needs.
+def column_widths(
+    columns: Sequence[Column], needed: Sequence[int], cells: int, longest: Sequence[int] = ()
+) -> list[int]:
+    """Each column's cells; the one that grows takes what the others on the screen leave, but never more than it needs,
+    and what that leaves goes to other columns of words that are cut: `longest` is what they would need.
 
     Columns for which there is no room are beyond the edge: nothing on the screen gives way to them.
     """
@@ -29,10 +32,17 @@ def column_widths(columns: Sequence[Column], needed: Sequence[int], cells: int) 
         least = min(max(_GROW_LEAST, cells // 3), max(_READABLE, cells - before))
         widths[grows] = min(least, widths[grows])
     left = cells - _taken(widths[: whole(widths, cells)])
-    return [
+    widths = [
         min(own, cells_of + max(0, left)) if column.grow else cells_of
         for column, own, cells_of in zip(columns, needed, widths, strict=True)
     ]
+    left = cells - _taken(widths)
+    for place, most in enumerate(longest if left > 0 else ()):
+        if not columns[place].right and most > widths[place]:
+            more = min(most - widths[place], left)
+            widths[place] += more
+            left -= more
+    return widths
 
 
 def whole(widths: Sequence[int], cells: int) -> int:
@@ -54,9 +64,8 @@ def columns_beyond(grid: Grid, cells: int) -> int:
 def _widths(grid: Grid, left: int, cells: int) -> list[int]:
     """Cells of the columns on the screen when `left` are passed over: the first, which says what the row is, stays."""
     places = _places(grid, left)
-    return column_widths(
-        [grid.table.columns[place] for place in places], [grid.needed[place] for place in places], cells
-    )
+    needed, longest = ([of[place] for place in places] for of in (grid.needed, grid.longest))
+    return column_widths([grid.table.columns[place] for place in places], needed, cells, longest)
 
 
 def _places(grid: Grid, left: int) -> list[int]:

@@ -6,7 +6,8 @@ import msgspec
 
 from dba_console.agent.jobs.history import KeptHistory, KeptJob, KeptServer
 from dba_console.agent.jobs.runs import Run, RunPhase
-from dba_console.target import address_of
+from dba_console.demo.cluster import Cluster
+from dba_console.target import address_of, make_target
 from tests.cli.console import Console
 from tests.jobs import DAY_US, NOW_US
 
@@ -73,3 +74,13 @@ def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_
     assert path.read_text() == "{"
     refused = console.run("session", "report", "--dumps", "--window", "soon")
     assert refused.code == 2 and "not a duration" in refused.err and "Traceback" not in refused.err
+
+
+def test_a_server_is_found_by_the_name_that_the_screens_show(console: Console, cluster: Cluster) -> None:
+    dsn = cluster.dsn()
+    keep(console, dsn)
+    assert console.run("record", dsn, "--for", "2s").code == 0
+    shown = make_target(dsn).name
+    assert runs(console, shown) == [31, 2]
+    refused = console.run("session", "report", "--dumps", "--target", "nobody:5999")
+    assert refused.code == 2 and "no target named 'nobody:5999'" in refused.err

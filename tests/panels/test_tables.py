@@ -39,6 +39,12 @@ def test_the_growing_column_takes_what_is_left() -> None:
     assert text(200)[1].endswith("x" * 90)
 
 
+def test_what_the_growing_column_leaves_goes_to_words_that_are_cut() -> None:
+    rows = [Row("1", (Cell("1"), Cell("a client with a rather long name"), Cell("?"), Cell("commit")))]
+    assert "a client with a rather long name" in text(120, rows=rows)[1]
+    assert "name" not in text(40, rows=rows)[1]
+
+
 def test_an_unknown_value_keeps_its_column_a_blank_one_does_not() -> None:
     rows = [Row("1", (Cell("1"), Cell(""), Cell("?"), Cell("q")))]
     columns, kept = filled(COLUMNS, rows)

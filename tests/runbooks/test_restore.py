@@ -215,6 +215,16 @@ def test_packed_sql_is_restored_statement_by_statement(
     assert any("items_1" in row[1] for row in table_of(walk, SQL) if row[0] == "longest")
 
 
+def test_a_packed_file_that_was_cut_is_told_in_the_words_of_its_program(here: Ground, plain: bytes) -> None:
+    packed = here.place / "cut.sql.gz"
+    whole = subprocess.run([require_tool("gzip"), "-c"], input=plain, capture_output=True, check=True).stdout
+    packed.write_bytes(whole[: len(whole) // 2])
+    walk = here.headless(BOOK, database="cut in half", archive=str(packed), speed="none", statistics="none")
+    assert walk.code == 7, walk.text
+    [end] = [one for one in walk.records("block.result") if one.block == SQL]
+    assert "gzip: stdin: unexpected end of file" in end.text, end.text
+
+
 def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broken: Path) -> None:
     content = broken.read_bytes()
     newer, cut, none = here.place / "newer", here.place / "cut", here.place / "none"

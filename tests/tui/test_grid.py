@@ -223,3 +223,15 @@ def test_a_column_keeps_its_width_where_a_screen_of_another_width_has_it_in_anot
     needed = dict(zip((column.id for column in grid.table.columns), grid.needed, strict=True))
     assert needed["query"] == 67
     assert needed["pid"] <= 8 and needed["age"] <= 6
+
+
+def test_what_the_growing_column_leaves_goes_to_words_that_are_cut() -> None:
+    columns = (
+        Column("phase", "phase", 8),
+        Column("object", "works on", 30, grow=True),
+        Column("n", "n", 5, right=True),
+    )
+    row = Row("a", (Cell("scanning table"), Cell("orders"), Cell("1")))
+    grid = Grid(Table("t", columns, (row,)))
+    assert "scanning table" in plain(grid_lines(grid, 60, 2)[1])
+    assert "scanning t" not in plain(grid_lines(grid, 22, 2)[1])

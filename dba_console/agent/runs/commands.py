@@ -50,7 +50,7 @@ class Attendance:
         self._lane = Lane("keeper", clock)
         self._tail: Tail | None = None
         self._stop_sent = False
-        self._first = self._last = ""
+        self._first = self._last = self._complaint = ""
         self._begun_us = clock.mono_us()
         self._past: list[Line] = []
         """What was passed on by who attended before, which `reading` has not had."""
@@ -157,6 +157,7 @@ class Attendance:
         if whole:
             self._first = self._first or whole[0].text
             self._last = whole[-1].text
+            self._complaint = next((line.text for line in reversed(whole) if line.stream == "e"), self._complaint)
         self._follow(lines)
         told = self._reading.told() if self._reading is not None else ""
         if told or lines:
@@ -185,7 +186,7 @@ class Attendance:
     def _outcome(self, standing: Standing) -> Outcome:
         took_s = (self._clock.mono_us() - self._begun_us) / 1e6
         if standing.exit is not None:
-            outcome = outcome_of(standing.exit, self._exits, self._first, self._last)
+            outcome = outcome_of(standing.exit, self._exits, self._first, self._last, self._complaint)
             return outcome if self._reading is None else self._reading.ended(outcome, standing.exit.ended_us)
         alive = standing.child_alive
         what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
@@ -193,13 +194,15 @@ class Attendance:
         return Outcome(state="unknown", text=text, machine_s=took_s)
 
 
-def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str = "") -> Outcome:
-    """The end of a command as the walk is told it."""
+def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str = "", complaint: str = "") -> Outcome:
+    """The end of a command as the walk is told it. `complaint` is its last line on stderr, which says more of a failure
+    than what it printed last: in a pipe that is another program's."""
     values = {
         "exit": ended.code, "signal": ended.signal, "lines": ended.out_lines, "bytes": ended.out_bytes,
         "seconds": round(ended.wall_s, 3), "first_line": first[:TEXT_LIMIT], "last_line": last[:TEXT_LIMIT],
     }  # fmt: skip
-    said = f": {last[:200]}" if last else ""
+    why = complaint or last
+    said = f": {why[:200]}" if why else ""
     used = f"{ended.out_lines} lines, {ended.user_s + ended.sys_s:.1f} s of CPU"
     lost = f"; {ended.dropped_lines} lines of its output are not kept" if ended.dropped_lines else ""
     evidence = f"the keeper's exit record ({used}){lost}"

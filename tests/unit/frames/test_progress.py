@@ -14,7 +14,7 @@ from dba_console.frames.picture import Picture
 from dba_console.frames.points import point_of
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels.progress_words import kind_words
+from dba_console.panels.progress_words import kind_words, title_words
 from dba_console.samples import postgres
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, sessions
@@ -171,6 +171,17 @@ def test_an_index_built_by_a_restore_keeps_its_own_measured_row() -> None:
     worker = activity(2, "active", application="pg_restore", query="CREATE INDEX i ON t (a)")
     panel = progress(([worker], [operation("create_index", 2, 1, 4)]))
     assert {(row.kind, row.pct) for row in panel.operations} == {("pg_restore", None), ("create_index", 25.0)}
+
+
+def test_what_a_restores_session_does_stands_below_it() -> None:
+    restore = activity(1, "active", application="pg_restore", backend_start=5, query="create index i on orders (id)",
+                       query_start=NOW_US - 10_000_000)  # fmt: skip
+    other = activity(9, "active", query="vacuum lines", query_start=NOW_US - 5_000_000_000)
+    rows = progress(([restore, other], [operation("create_index", 1, 4, 10), operation("vacuum", 9, 4, 10)])).operations
+    kinds = [(row.kind, row.part_of) for row in rows]
+    at = kinds.index(("pg_restore", None))
+    assert kinds[at + 1] == ("create_index", 1) and ("vacuum", None) in kinds
+    assert title_words(rows[at + 1]).startswith("└ create index")
 
 
 def test_a_copy_by_hand_is_psqls() -> None:

@@ -95,6 +95,9 @@ def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:
     failed = outcome_of(Exit(code=1), (0,), "first", "the last words")
     assert (failed.state, failed.text) == ("failed", "exit 1: the last words")
     assert failed.values["first_line"] == "first"
+    assert (
+        outcome_of(Exit(code=1), (0,), "", "COPY 45562", "gzip: unexpected end").text == "exit 1: gzip: unexpected end"
+    )
     assert outcome_of(Exit(signal=15, stopped_by="anna"), (0,)).state == "stopped"
     assert "did not end in time" in outcome_of(Exit(signal=9, timed_out=True), (0,)).text
     assert outcome_of(Exit(error="no such file"), (0,)).text == "it was not started: no such file"
