@@ -52,7 +52,7 @@ def _standby_row(row: StandbyRow) -> Row:
         f"{row.application} {row.client} {row.pid}",
         (
             Cell(name_of(row.application), row.application),
-            Cell(name_of(row.client), row.client),
+            Cell(_client(row), row.client),
             Cell(name_of(row.user), row.user),
             Cell(integer(row.pid), row.pid),
             Cell(name_of(row.state), row.state, "" if row.state in ("streaming", "backup") else "warn"),
@@ -63,6 +63,11 @@ def _standby_row(row: StandbyRow) -> Row:
             Cell(human_duration(row.lag_s), row.lag_s, level(row.lag_s, *LAG_S)) if standby else _DOES_NOT_APPLY,
         ),
     )
+
+
+def _client(row: StandbyRow) -> str:
+    """Where it connects from: PostgreSQL has no address for a socket, nor for what this role may not see."""
+    return "[local]" if row.client is None and row.state is not None else name_of(row.client)
 
 
 _SLOT_COLUMNS = (

@@ -139,13 +139,14 @@ _ZEROES = {False: Cell("0 B", 0.0), True: Cell("0 B/s", 0.0)}
 
 
 def _more(row: SessionRow) -> list[Line]:
+    stateful = is_client(row) or row.state is not None  # a checkpointer has neither state nor query
     who = join(
         [
             fact("pid", str(row.pid)),
             fact("type", name_of(row.backend_type)),
             fact("connected", moment_of(row.backend_start)),
-            fact("state", f"{name_of(row.state)} for {human_duration(row.state_age_s)}"),
-            fact("query began", f"{human_duration(row.query_age_s)} ago"),
+            fact("state", f"{name_of(row.state)} for {human_duration(row.state_age_s)}") if stateful else (),
+            fact("query began", f"{human_duration(row.query_age_s)} ago") if stateful else (),
         ]
     )
     host = join(

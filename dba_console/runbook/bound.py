@@ -115,13 +115,21 @@ def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]]
     if rows is None or not for_each(block):
         intent = {} if rows is None else {"rows": rows}
         return statement_shown(state, block, intent, _undo_of(state, block), MOST_VALUE)
-    done = state.blocks[block.id].row
-    left = list(enumerate(rows, 1))[done if done < len(rows) else 0 :]
+    left = list(enumerate(rows, 1))[done_before(state, block) :]
     told = [
         f"-- row {number} of {len(rows)}\n{statement_shown(state, block, {'row': row}, None, MOST_VALUE)}"
         for number, row in left[:MOST_STATEMENTS]
     ]
     return "\n".join([*told, *([f"-- and so on, to row {len(rows)}"] if len(left) > MOST_STATEMENTS else [])])
+
+
+def done_before(state: RunState, block: Block) -> int:
+    """How many rows of a change for each are done where somebody has to decide about the rest; while it goes on, and of
+    what is through, 0: all of it is told once, and not again with each row."""
+    preview, done = bound_preview(state.plan, block), state.blocks[block.id].row
+    if preview is None or not for_each(block) or (state.asked is None and state.failure is None):
+        return 0
+    return done if done < len(state.blocks[preview.id].rows or ()) else 0
 
 
 def _undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:

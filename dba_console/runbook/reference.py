@@ -82,6 +82,9 @@ def markdown() -> str:
         "\n## Inputs: `[inputs.NAME]`\n",
         *_table(INPUT),
         "\nTypes: " + ", ".join(f"`{name}` ({what})" for name, what in TYPES.items()) + ".",
+        "\nThat the server has no such role, database or relation is told before the start, and by a block `input` at "
+        "once. An input called like a number of the finding (`application`, `mount`, `slot`) is offered what the "
+        "finding says.",
         "\n## Steps: `## Heading {…}`\n",
         *_table(STEP),
         "\n## Blocks\n",

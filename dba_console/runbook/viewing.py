@@ -12,7 +12,7 @@ from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.view import BlockView, Option, Question, RunView, StepState, StepView, Table, Waiting
 from dba_console.plans.view import RunState as Standing
 from dba_console.redact import redact
-from dba_console.runbook.bound import as_shown, bound_preview, for_each
+from dba_console.runbook.bound import as_shown, bound_preview, done_before, for_each
 from dba_console.runbook.fold_state import BlockState, RunState
 from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, table_of
 from dba_console.runbook.requests import Ask
@@ -228,13 +228,11 @@ def _short(value: Any) -> str:
 def _table(plan: Plan, state: RunState) -> Table | None:
     """The rows that are being asked about or acted on; else those that were looked at last, on which the next decision
     is made."""
-    if state.ended:
-        return None
-    if state.current:
+    if state.current and not state.ended:
         _, block = plan.block(state.current)
         preview = bound_preview(plan, block)
         if preview is not None and state.blocks[preview.id].table is not None:
-            return _left(state.blocks[preview.id], state.blocks[block.id].row)
+            return _left(state.blocks[preview.id], done_before(state, block))
         rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].sight or {}).get("rows") or ()
         if rows:
             return table_of(rows, block.title, block.id)
@@ -253,7 +251,7 @@ def _measures(plan: Plan, state: RunState) -> Table | None:
 def _left(preview: BlockState, done: int) -> Table | None:
     """The rows of a preview that are still to be acted on, of a change for each of them."""
     rows, table = preview.rows or (), preview.table
-    if table is None or not 0 < done < len(rows):
+    if table is None or not done:
         return table
     return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, these are left", table.block)
 

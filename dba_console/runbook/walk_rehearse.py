@@ -151,8 +151,12 @@ def _note(block: Block, seen: Seen) -> str:
         word = {True: "holds", False: "does not hold", None: "it cannot be told whether it holds"}[seen.holds]
         return f"{word}: {seen.text}" if seen.text else word
     if block.kind == "preview":
-        return f"{len(seen.rows)} rows"
+        return _counted(len(seen.rows))
     return seen.text or "measured"
+
+
+def _counted(rows: int) -> str:
+    return f"{rows} row{'s' if rows != 1 else ''}"
 
 
 def _seen(course: Course, block: Block, state: str, note: str, seen: Seen, **fields: Any) -> Turn[None]:
@@ -194,7 +198,7 @@ def _act(course: Course, block: Block) -> Turn[None]:
         return
     preview = bound_preview(course.plan, block)
     rows = course.state.blocks[preview.id].rows if preview is not None else None
-    on = f" on {len(rows)} rows" if rows is not None else ""
+    on = f" on {_counted(len(rows))}" if rows is not None else ""
     exact = as_shown(course.state, block)
     # Within a sentence a statement is no longer known as one, and its literals would not be masked.
     yield from _told(course, block, f"would run{on}: {redact(exact)}", exact=exact)

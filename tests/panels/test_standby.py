@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dba_console.frames.history import History
+from dba_console.frames.model import SessionRow, StandbyRow
 from dba_console.panels.cells import plain
 from dba_console.panels.registry import PANELS
+from dba_console.panels.replication_tables import standby_table
+from dba_console.panels.session_table import session_table
 from tests.build import busy_frame
+
+HIDDEN = StandbyRow(application="replica")
+"""Of a role that may not see who it is."""
 
 
 def test_a_standby_s_lag_stands_before_the_name_of_where_it_streams_from() -> None:
@@ -32,3 +38,19 @@ def test_a_receiver_this_role_may_not_see_is_not_called_none() -> None:
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host, panel.receiver_pid = "standby", None, None, 7
     assert "receiver ?" in plain(PANELS["replication"].compact(frame, 80, 3, History())[0])
+
+
+def test_a_standby_by_a_socket_is_local_and_one_that_may_not_be_seen_unknown() -> None:
+    by_socket = StandbyRow(application="replica", state="streaming")
+    told = [[cell.text for cell in standby_table([row]).rows[0].cells][1] for row in (by_socket, HIDDEN)]
+    assert told == ["[local]", "?"]
+
+
+def test_what_has_neither_state_nor_query_tells_none_and_what_is_hidden_says_so() -> None:
+    def detail(row: SessionRow) -> str:
+        return "\n".join(plain(one) for one in session_table([row]).rows[0].detail)
+
+    writer = detail(SessionRow(pid=7, backend_type="background writer", wait="Activity:BgWriterMain"))
+    assert "type background writer" in writer and "state" not in writer.replace("process state", "")
+    assert "query began" not in writer
+    assert "state ? for ?" in detail(SessionRow(pid=8, user="bob"))

@@ -142,8 +142,7 @@ class Acts:
         self._admitted(wanted, Errand(kind="change", target=self._around.target.name, **self._confirmation(wanted)))
         query, params = statement(block.body, for_sql(self._values(wanted)))
         _refuse_masked(block, wanted.intent.fields)
-        if self._looks.statement(block, wanted.intent.fields, wanted.undo_of) != wanted.intent.fields.get("statement"):
-            raise Refused("what would be sent is not what was shown", hint="look and try again")
+        self._looks.require_shown(block, wanted.intent, wanted.undo_of)
         lock_s = block.settings.get("lock_timeout_s")
         result = server.operator.act(
             query,

@@ -17,18 +17,19 @@ import msgspec
 from dba_console.agent.runs.environment import server_environment
 from dba_console.agent.runs.shell import DEFAULT_S, Ended, environment, run_short, script
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConsoleError, Refused
 from dba_console.plans.plan import Block
+from dba_console.plans.record import Record
 from dba_console.plans.view import Table
 from dba_console.redact import MASK, names_secret, redact
-from dba_console.runbook.bound import named_values, statement_shown
+from dba_console.runbook.bound import act_values, hidden, named_values
 from dba_console.runbook.expr import Scope, ask, measure_lines, measured
 from dba_console.runbook.expr_lint import reads_the_world
 from dba_console.runbook.fold_state import RunState
 from dba_console.runbook.fold_tables import table_of
 from dba_console.runbook.requests import Look, Seen
 from dba_console.runbook.values import environment as values_environment
-from dba_console.runbook.values import for_sql, statement
+from dba_console.runbook.values import for_sql, shown, statement
 from dba_console.runbook.viewing import counted
 
 if TYPE_CHECKING:
@@ -73,9 +74,12 @@ class Looks:
         """What the names of its code mean: inputs, results, and the rows of previews by their name."""
         return named_values(self._state, self._inputs)
 
-    def statement(self, block: Block, intent: Mapping[str, Any], undo_of: Mapping[str, Any] | None) -> str:
-        """What an act with this intent sends, as it is shown."""
-        return statement_shown(self._state, block, intent, undo_of)
+    def require_shown(self, block: Block, intent: Record, undo_of: Mapping[str, Any] | None) -> None:
+        """Raises Refused where the statement, by the values it is sent with, is not the one that was confirmed."""
+        named = named_values(self._state, {**self._inputs, **hidden(self.plan)})
+        told = shown(block.body, for_sql(act_values(named, intent.fields, undo_of))).strip()
+        if told != intent.fields.get("statement"):
+            raise Refused("what would be sent is not what was shown", hint="nothing was done; look and try again")
 
     def _look(self, wanted: Look) -> Seen:
         block, test = wanted.block, wanted.test

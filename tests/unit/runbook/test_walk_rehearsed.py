@@ -38,7 +38,7 @@ def test_an_act_is_told_verbatim() -> None:
     looks = {"a/preview": [Seen(rows=({"a": 1},))], "b/action": [Seen(values={"sight": sight})]}
     ending, state, _ = run(plan, World(looks=looks), mode="rehearse")
     told = {block_id: known.note for block_id, known in state.blocks.items()}
-    assert told["a/change"] == "would run on 1 rows: drop table public.t"
+    assert told["a/change"] == "would run on 1 row: drop table public.t"
     assert told["a/run"] == "would run: pg_dump -Fc app"
     assert told["b/action"] == "would do: echo 1 > /proc/sys/vm/drop_caches"
     assert ending.text == f"run done: 1 looks taken, 3 acts told and not done; {CAVEAT}"
