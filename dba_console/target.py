@@ -21,6 +21,8 @@ _ENVIRONMENT = {
     "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER",
     "service": "PGSERVICE",
 }  # fmt: skip
+ADDRESS_VARIABLES = tuple(_ENVIRONMENT.values())
+"""Variables by which libpq's environment says where to connect."""
 _SECRET = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 """Keywords of libpq whose values let somebody in (PostgreSQL documentation, "Parameter Key Words")."""
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
