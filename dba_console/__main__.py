@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 COMMANDS = frozenset(
     (
-        "attach", "check", "config", "demo", "doctor", "dumps", "findings", "record", "replay", "runbook", "session",
-        "show", "stamp", "version", "--help", "-h",
+        "attach", "check", "completion", "config", "demo", "doctor", "dumps", "findings", "record", "replay", "runbook",
+        "session", "show", "stamp", "version", "--help", "-h",
     )
 )  # fmt: skip
 """First words that are commands; anything else names a server to open the console on."""
@@ -33,6 +33,10 @@ def main() -> int:
 
         print(f"dba-console {__version__}")
         return 0
+    if asked_by_shell := os.environ.pop("_DBA_CONSOLE_COMPLETE", None):
+        from dba_console.cli.completion import complete
+
+        return complete(asked_by_shell)
     if arguments and arguments[0] == "stamp":
         from dba_console.cli.stamp import run as stamp
 
@@ -66,10 +70,18 @@ def fill_closed_streams(*, readable_only: bool = False) -> None:
 def _console(arguments: list[str]) -> int:
     from dba_console.cli.config_file import load_config
     from dba_console.cli.console_arguments import parse
-    from dba_console.cli.targeting import resolve_target
+    from dba_console.cli.targeting import require_server, resolve_target
 
-    asked = parse(arguments)
     loaded = load_config()
+    word = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if (word == "help" and word not in loaded.config.targets) or {"--help", "-h"} & {*arguments}:
+        from dba_console.cli.app import overview
+        from dba_console.cli.stdout import put
+
+        put(overview())
+        return 0
+    require_server(word, loaded)
+    asked = parse(arguments)
     return open_console(resolve_target(asked.target, loaded), loaded.config, mouse=asked.mouse)
 
 

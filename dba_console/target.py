@@ -23,6 +23,8 @@ _ENVIRONMENT = {
 }  # fmt: skip
 LOCAL = "local"
 """The host of an address that names none: libpq connects to a socket of this one."""
+ADDRESS_VARIABLES = tuple(_ENVIRONMENT.values())
+"""Variables by which libpq's environment says where to connect."""
 _SECRET = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 """Keywords of libpq whose values let somebody in (PostgreSQL documentation, "Parameter Key Words")."""
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dba_console import __version__
@@ -40,8 +41,13 @@ COMMANDS = {
     "check": Command("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),
     "doctor": Command("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
     "config": Command("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
+    "completion": Command("completion", "bash|zsh|fish", "what completes commands and options in that shell"),
     "version": Command("", "", "the version"),
 }
+
+
+_NOT_A_NUMBER = re.compile(r"Input should be a valid (\w+), unable to parse string as an? \w+")
+"""What newer versions of typer say of a text that is no number."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -64,7 +70,7 @@ def _run(argv: list[str]) -> int:
 
         return stamp(rest)
     if name not in COMMANDS:
-        raise UsageError(f"no command {name!r}", hint=_did_you_mean(name))
+        raise UsageError(f"no command {name!r}", hint=did_you_mean(name))
     module = importlib.import_module(f"dba_console.cli.{COMMANDS[name].module}")
     return _invoke(module.app, name, rest)
 
@@ -79,6 +85,7 @@ def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
         code = command.main(args=argv, prog_name=f"dba-console {name}", standalone_mode=False)
     except complaint as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
+        message = _NOT_A_NUMBER.sub(r"not a valid \1", message)
         hint = f"dba-console {name} --help tells what it takes"
         raise UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint) from None
     except typer.Abort:
@@ -91,7 +98,7 @@ def overview() -> str:
     lines = [f"  {name + ' ' + command.usage:<24} {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
-            "dba-console [DSN] [--no-mouse]: the console for a PostgreSQL host that is in trouble.",
+            "dba-console [DSN] [--mouse|--no-mouse]: the console for a PostgreSQL host that is in trouble.",
             "",
             "Attaches to the agent that watches the server, and starts one if none runs. DSN is a connection string,",
             "a URI, service=NAME, or a target named in the configuration; without it, libpq's environment decides.",
@@ -99,11 +106,17 @@ def overview() -> str:
             "Commands:",
             *lines,
             "",
+            "Options:",
+            "  -h, --help               this text; after a command, that of the command",
+            "  -V, --version            the version",
+            "  --mouse, --no-mouse      use the mouse, or leave it to the terminal",
+            "",
             "dba-console COMMAND --help tells the rest.",
         ]
     )
 
 
-def _did_you_mean(name: str) -> str:
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"did you mean {close[0]}?" if close else "dba-console --help lists them"
+def did_you_mean(name: str, more: Iterable[str] = ()) -> str:
+    """The hint for a word that is no command, nor one of the others that could have been meant."""
+    close = difflib.get_close_matches(name, [*COMMANDS, *more], n=1)
+    return f"did you mean {close[0]}?" if close else "dba-console --help lists the commands"

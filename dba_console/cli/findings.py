@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dba_console.agent.client import AgentClient
-from dba_console.agent.launch import find_agent
+from dba_console.agent.launch import find_agent, list_agents
 from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.cli.asking import ask
 from dba_console.cli.check import looked_at, not_judged, undecided
@@ -19,8 +19,9 @@ from dba_console.cli.framing import terminal_width
 from dba_console.cli.live import open_live
 from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.output import columns, put_json
+from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.targeting import names_server, resolve_target
 from dba_console.config import Config
 from dba_console.errors import ConnectError, UsageError
 from dba_console.frames.model import Finding, Frame
@@ -175,9 +176,10 @@ def _attached(dsn: str | None) -> tuple[AgentClient, Frame]:
     target, config = _target(dsn)
     path = find_agent(target)
     if path is None:
+        running = ", ".join(agent.target for agent in list_agents())
         raise ConnectError(
             f"no agent watches {target.name}: a finding lives in the agent that raised it",
-            hint="`dba-console DSN` or `dba-console record DSN` starts one",
+            hint=f"{f'agents run for {running}; ' if running else ''}`dba-console DSN` starts one",
         )
     with open_live(target, config) as live:
         frame = looked_at(live)
@@ -185,5 +187,12 @@ def _attached(dsn: str | None) -> tuple[AgentClient, Frame]:
 
 
 def _target(dsn: str | None) -> tuple[Target, Config]:
+    """The server named; where none is, and no agent watches libpq's default, that of the only agent that runs."""
     loaded = load_config()
-    return resolve_target(dsn, loaded), loaded.config
+    target = resolve_target(dsn, loaded)
+    if dsn is None and not names_server(loaded) and find_agent(target) is None:
+        agents = list_agents()
+        if len(agents) == 1 and agents[0].conninfo:
+            say(f"note: no server is named; the only agent that runs watches {agents[0].target}")
+            return Target(agents[0].target, agents[0].key, agents[0].conninfo), loaded.config
+    return target, loaded.config

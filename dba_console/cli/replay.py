@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -66,9 +67,15 @@ def split_words(words: Sequence[str]) -> tuple[str, list[str]]:
     (('last', ['locks']), ('last', ['locks']))
     """
     names = [word for word in words if word not in PANELS]
-    if len(names) != 1:
-        what = "which session?" if not names else f"one session at a time, not {len(names)}: {' '.join(names)}"
-        raise UsageError(what, hint="dba-console session list shows them; `last` is the newest")
+    if not names:
+        raise UsageError("which session?", hint="dba-console session list shows them; `last` is the newest")
+    if len(names) > 1:
+        close = difflib.get_close_matches(names[1], PANELS, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(
+            f"{names[1]!r} is not a panel, and the session is {names[0]!r} already",
+            hint=f"{meant}panels: {', '.join(PANELS)}; the overview (no panel) has the findings",
+        )
     return names[0], [word for word in words if word in PANELS]
 
 

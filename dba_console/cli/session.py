@@ -142,11 +142,11 @@ def report(
     json: Json = False,
     sessions: SessionsOption = None,
 ) -> int:
-    """Dumps and restores that ended: durations, phases, trend, and when they outgrow their window."""
+    """With --dumps: durations, phases and trend of dumps and restores, and when they outgrow their window."""
     if not dumps:
         raise Unsupported(
-            "session report without --dumps is not part of this version",
-            hint="session show and session.log have the events; --dumps tells the history of dumps and restores",
+            "session report needs --dumps: a report of a whole session is not part of this version",
+            hint="session show and session.log have the events of a session",
         )
     if name is not None and target is not None:
         raise UsageError("a session and --target both name a target", hint="give one of them")

@@ -15,7 +15,7 @@ from dba_console.cli.config_file import LoadedConfig
 from dba_console.cli.config_schema import dotted
 from dba_console.config import TargetConfig
 from dba_console.errors import ConfigError, ConsoleError, UsageError
-from dba_console.target import Target, address_of, holds_secret, looks_like_conninfo, make_target
+from dba_console.target import ADDRESS_VARIABLES, Target, address_of, holds_secret, looks_like_conninfo, make_target
 
 
 def _to_stderr(text: str) -> None:
@@ -47,6 +47,26 @@ def resolve_target(
     if loaded.config.default_target:
         return _default(loaded.config.default_target, loaded, environ, warn)
     return make_target("", environ=environ)
+
+
+def require_server(word: str | None, loaded: LoadedConfig) -> None:
+    """Raises UsageError for a first word of the command line that names no server: it may be a command, mistyped.
+
+    A configured target goes before a command that is merely like it; what is a connection string is never a command.
+    """
+    if word is None or looks_like_conninfo(word) or word in loaded.config.targets:
+        return
+    from dba_console.cli.app import did_you_mean  # the commands are known there; a console that opens needs none
+
+    raise UsageError(
+        f"{word!r} is neither a command nor a target of {loaded.file}",
+        hint=f"{did_you_mean(word, loaded.config.targets)} (a database of that name is 'dbname={word}')",
+    )
+
+
+def names_server(loaded: LoadedConfig, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the configuration or libpq's environment says which server is meant where the command line does not."""
+    return bool(loaded.config.default_target) or any(environ.get(variable) for variable in ADDRESS_VARIABLES)
 
 
 def known_target(

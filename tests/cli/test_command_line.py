@@ -56,6 +56,67 @@ def test_an_option_that_does_not_exist_is_a_usage_error_with_a_hint(console: Con
     assert "hint: dba-console show --help" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sho",), "did you mean show?"),
+        (("finding", "list"), "did you mean findings?"),
+        (("stagin",), "did you mean staging?"),
+        (("nothing-like-it",), "'dbname=nothing-like-it'"),
+    ],
+)
+def test_a_word_that_is_neither_command_nor_target_is_told_what_it_may_mean(
+    console: Console, words: tuple[str, ...], told: str
+) -> None:
+    console.write_config("[targets.staging]\ndsn = 'host=/nowhere'\n")
+    done = console.run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert f"error: {words[0]!r} is neither a command nor a target" in done.err and told in done.err, done
+
+
+def test_a_target_that_is_called_almost_like_a_command_is_that_target(console: Console) -> None:
+    console.write_config("[targets.help]\ndsn = 'host=/nowhere'\n[targets.sho]\ndsn = 'host=/nowhere'\n")
+    for name in ("help", "sho"):
+        done = console.run(name)
+        assert done.code == 5 and "needs a terminal" in done.err, done
+
+
+@pytest.mark.parametrize("words", [("help",), ("host=db1", "--help"), ("foo", "--help"), ("-h",)])
+def test_help_is_given_however_it_is_asked_for(console: Console, words: tuple[str, ...]) -> None:
+    done = console.run(*words)
+    assert (done.code, done.err) == (0, "") and "-V, --version" in done.out, done
+
+
+def test_what_is_no_number_is_told_in_plain_words(console: Console) -> None:
+    done = console.run("show", "--width", "x")
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: invalid value for '--width': not a valid integer"), done
+
+
+def test_a_second_word_of_replay_that_is_no_panel_is_not_taken_for_a_session(console: Console) -> None:
+    done = console.run("replay", "last", "--show", "lock")
+    assert done.code == 2 and "'lock' is not a panel" in done.err and "did you mean locks?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("dba-console run", ["runbook"]), ("dba-console runbook re", ["rehearse", "resume"]),
+     ("dba-console show --w", ["--width"])],
+)  # fmt: skip
+def test_a_shell_completes_commands_and_options(console: Console, line: str, offered: list[str]) -> None:
+    script = console.run("completion", "bash")
+    assert script.code == 0 and "complete -o default" in script.out
+    words = line.split()
+    ask = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _dba_console_completion "$0"; echo "${{COMPREPLY[@]}}"'
+    program = console.home / "dba-console"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m dba_console\n")
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", f"{script.out}\n{ask}", str(program)], capture_output=True, text=True, check=True,
+        env=console.environ(),
+    )  # fmt: skip
+    assert done.stdout.split() == offered
+
+
 def test_a_reader_that_leaves_early_is_no_error(console: Console) -> None:
     command = " ".join(console.command("config", "show")) + " | head -1; exit ${PIPESTATUS[0]}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=console.environ())

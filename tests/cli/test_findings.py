@@ -107,6 +107,21 @@ def test_what_is_said_of_a_finding_nobody_raised_is_refused_with_a_hint(watched:
     assert done.err.startswith("error: no finding 'disk-on-fire' is open\nhint: open now: connections-filling")
 
 
+def test_where_no_server_is_named_the_only_agent_is_meant_and_that_is_said(watched: Console) -> None:
+    listed = watched.run("findings", "list")
+    assert listed.code == 0 and RULE in listed.out
+    assert "the only agent that runs watches postgres" in listed.err
+    refused = watched.run("findings", "ack", "no-such-rule")
+    assert "no finding 'no-such-rule' is open" in refused.err
+
+
+def test_where_another_server_is_named_the_agents_that_run_are_told(watched: Console) -> None:
+    named = watched.run("findings", "silence", RULE, "host=/nowhere dbname=app")
+    assert (named.code, "no agent watches app" in named.err, "agents run for postgres" in named.err) == (3, True, True)
+    by_environment = watched.run("findings", "silence", RULE, PGDATABASE="app", PGHOST="/nowhere")
+    assert (by_environment.code, "no agent watches app" in by_environment.err) == (3, True)
+
+
 def test_without_an_agent_nothing_can_be_acknowledged_and_that_is_said(console: Console, cluster: Cluster) -> None:
     done = console.run("findings", "ack", "connections-filling", cluster.dsn())
     assert done.code == 3

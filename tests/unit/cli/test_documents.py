@@ -10,6 +10,7 @@ import pytest
 
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.config_schema import dotted, leaves
+from dba_console.cli.manual import manual
 from dba_console.config import Config
 from dba_console.errors import ExitCode
 from dba_console.findings.document import shown
@@ -41,6 +42,13 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
     }
     known = {dotted(path) for path, _ in leaves()} | examples
     assert set(re.findall(r"^\| `([a-z_]+\.[a-zA-Z_.]+)` \|", text, re.M)) <= known
+
+
+def test_the_manual_page_is_the_program() -> None:
+    page = (ROOT / "docs" / "dba-console.1").read_text()
+    assert page == manual()
+    for name in COMMANDS:
+        assert f'\n.SS "dba\\-console {name}' in page, name
 
 
 def test_every_exit_code_that_exists_today_is_in_the_readme() -> None:

@@ -1,0 +1,84 @@
+"""`python -m dba_console.cli.manual` prints docs/dba-console.1: every command with its help, as the program has it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from dba_console.cli.app import COMMANDS
+from dba_console.cli.completion import commands
+
+_HEAD = r""".\" Printed by `python -m dba_console.cli.manual`; a test holds it to the program.
+.TH DBA\-CONSOLE 1 "" "dba\-console" "User Commands"
+.SH NAME
+dba\-console \- console for a PostgreSQL host that is in trouble
+.SH SYNOPSIS
+.B dba\-console
+[\fIDSN\fR] [\fB\-\-mouse\fR|\fB\-\-no\-mouse\fR]
+.br
+.B dba\-console
+\fICOMMAND\fR [\fIARGUMENTS\fR]
+.SH DESCRIPTION
+Without a command it attaches to the agent that watches the server, starts one if none runs, and opens the screen.
+\fIDSN\fR is a connection string, a URI, service=\fINAME\fR, or a target named in the configuration; without it,
+libpq's environment decides. The key ? shows the keys of each screen.
+.SH COMMANDS
+"""
+_TAIL = r""".SH EXIT STATUS
+0 success; 2 usage or configuration; 3 no connection; 4 not permitted; 5 not supported; 6 session; 7 a runbook failed or
+was ended; 8 refused or not confirmed; 130 interrupted, or a run was left. \fBcheck\fR ends with 0 to 3, as plugins of
+monitoring systems do.
+.SH FILES
+.I ~/.config/dba\-console/config.toml
+the configuration; \fBdba\-console config path\fR says where it is looked for.
+.SH SEE ALSO
+.BR psql (1),
+.BR pg_dump (1),
+.BR pg_restore (1)
+"""
+
+
+def manual() -> str:
+    """The page, in the man(7) macros."""
+    root = commands(None)
+    lines = [line for name in COMMANDS for line in _section(root.commands[name], name)]
+    return _HEAD + "".join(f"{line}\n" for line in lines) + _TAIL
+
+
+def _section(command: Any, name: str) -> Iterator[str]:
+    """A command, and those below it."""
+    known = COMMANDS.get(name)
+    usage = [known.usage] if known is not None and known.usage else _arguments(command)
+    yield f'.SS "{_plain(" ".join(("dba-console", name, *usage)))}"'
+    if known is not None:
+        yield _plain(f"{known.summary[:1].upper()}{known.summary[1:]}.")
+    if known is None or command.help not in (None, known.summary):
+        yield ".PP"
+        yield from (_plain(text) if text.strip() else ".PP" for text in inspect.cleandoc(command.help).splitlines())
+    for option in (one for one in command.params if one.param_type_name == "option" and one.name != "help"):
+        yield ".TP"
+        yield rf"\fB{_plain(', '.join([*option.opts, *option.secondary_opts]))}\fR"
+        yield _plain(option.help or "")
+    for below in getattr(command, "commands", {}).values():
+        if not below.hidden:
+            yield from _section(below, f"{name} {below.name}")
+
+
+def _arguments(command: Any) -> list[str]:
+    return [str(one.metavar or one.name.upper()) for one in command.params if one.param_type_name == "argument"]
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing is an instruction to roff.
+
+    >>> print(_plain(".dot -x"))
+    \\&.dot \\-x
+    """
+    safe = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
+    safe = "".join(sign if sign.isascii() else rf"\[u{ord(sign):04X}]" for sign in safe)
+    return rf"\&{safe}" if safe.startswith((".", "'")) else safe
+
+
+if __name__ == "__main__":
+    print(manual(), end="")
