@@ -15,6 +15,9 @@ from dba_console.panels.phrases import BETWEEN, join, name_of
 from dba_console.panels.times import clock, moment, stopwatch
 from dba_console.units import human_duration
 
+USUAL_PORT = 5432
+"""Said of a server without a cluster_name where it has another one: a host may have several servers."""
+
 Mode = Literal["live", "paused", "replay", "text"]
 
 
@@ -66,7 +69,10 @@ def _joined(pieces: Sequence[_Piece], between: Span = BETWEEN) -> Line:
 def _left(frame: Frame, showing: Showing) -> list[_Piece]:
     target = frame.target
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
-    pieces = [_Piece(0, (Span(name_of(target.name or showing.called, 32), "title"), Span(role)))]
+    name = name_of(target.name or showing.called, 32)
+    if target.port not in (None, USUAL_PORT) and target.name == target.host:
+        name += f":{target.port}"
+    pieces = [_Piece(0, (Span(name, "title"), Span(role)))]
     if target.name and showing.called and showing.called != target.name:
         pieces.append(_Piece(5, (Span(name_of(showing.called, 24)),)))
     if target.version:

@@ -115,3 +115,14 @@ def test_the_operators_own_name_of_a_target_stands_beside_the_clusters() -> None
 
 def test_a_server_never_reached_goes_by_the_operators_name() -> None:
     assert line(empty_frame(), Showing("live", called="shop")).startswith("shop")
+
+
+def test_two_servers_of_one_host_are_told_apart_by_their_ports() -> None:
+    frame = busy_frame()
+    frame.target.name = frame.target.host = "vm"
+    frame.target.port = 5433
+    assert line(frame, LIVE).split()[0] == "vm:5433"
+    frame.target.port = 5432
+    assert line(frame, LIVE).split()[0] == "vm"
+    frame.target.name, frame.target.port = "shop", 5433
+    assert line(frame, LIVE).split()[0] == "shop"
