@@ -103,7 +103,19 @@ def _read(file: Path, *, must_exist: bool) -> str | None:
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not UTF-8 text, which TOML must be") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {file}: {error.strerror}", hint=_whose_home()) from error
+
+
+def _whose_home() -> str | None:
+    """What would help where HOME is another user's, as `sudo -u` without `-H` may leave it."""
+    home = os.environ.get("HOME", "")
+    try:
+        others = bool(home) and os.stat(home).st_uid != os.geteuid()
+    except PermissionError:
+        others = True
+    except OSError:
+        others = False
+    return f"HOME is {home}, another user's: `sudo -H -u USER …` sets it" if others else None
 
 
 def _parse(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:

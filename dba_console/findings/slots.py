@@ -51,9 +51,10 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
 
     A warning from 1 GB, or a tenth of what is free on the disk of pg_wal, and where that is full, or the slot lost by
     max_slot_wal_keep_size, within a day of steady growth; critical where it is within an hour, within a quarter of an
-    hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs. One that is read
-    must keep as much and have grown for half a minute since its reader came, and is critical only a quarter of an hour
-    before its end.
+    hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs. From the
+    first reading, however slowly it grows, a warning at 80 % of max_slot_wal_keep_size and critical at 95 %. One that
+    is read must keep as much and have grown for half a minute since its reader came, and is critical only a quarter of
+    an hour before its end.
 
     A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace.
     """
@@ -63,7 +64,9 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
     readers = _remember(s, replication.slots)
     for slot in replication.slots:
         retained = behind(replication.lsn, slot.restart_lsn)
-        if retained is None or retained < s.limits.wal.slot_least_bytes or _is_lost(slot) or slot.temporary:
+        if retained is None or _is_lost(slot) or slot.temporary:
+            continue
+        if retained < s.limits.wal.slot_least_bytes and (_used_pct(slot, retained) or 0) < s.limits.wal.slot_near_pct:
             continue
         if slot.active_pid is None and _in_grace(s, slot):
             continue
@@ -160,13 +163,27 @@ def _severity(s: Situation, kept: Kept) -> Severity | None:
     limits, end_in_s, unread = s.limits.wal, kept.end_in_s, kept.slot.active_pid is None
     if kept.slot.wal_status == "unreserved":
         return "critical"
+    used_pct = _used_pct(kept.slot, kept.bytes) if unread else None
+    if used_pct is not None and used_pct >= limits.slot_near_critical_pct:
+        return "critical"
     if unread and end_in_s is not None and end_in_s < limits.full_warn_s:
         return "critical" if end_in_s < limits.full_critical_s else "warning"
+    if s.over(
+        used_pct, limits.slot_near_pct, limits.slot_near_pct * CLEAR_SHARE, "slot-retention", clean(kept.slot.name)
+    ):
+        return "warning"
     much = s.over(kept.bytes, _much(s), _much(s) * CLEAR_SHARE, "slot-retention", clean(kept.slot.name))
     if not much or not (unread or kept.grows):
         return None
     # A reader that is behind a bulk load catches up after it; only where it would be too late then is it urgent.
     return "critical" if end_in_s is not None and end_in_s < limits.full_soon_s else "warning"
+
+
+def _used_pct(slot: postgres.Slot, retained: int) -> float | None:
+    """How much of max_slot_wal_keep_size the slot has used; None where there is no such limit."""
+    if slot.safe_wal_size is None:
+        return None
+    return 100.0 * retained / max(1, retained + max(0, slot.safe_wal_size))
 
 
 def _much(s: Situation) -> float:
@@ -189,6 +206,8 @@ def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -
         text += "; the next checkpoint may remove what it needs"
     elif kept.end_in_s is not None and kept.end_in_s < s.limits.wal.full_warn_s:
         text += f": {kept.ends} {in_time(kept.end_in_s, s.now_us)}"
+    elif slot.safe_wal_size is not None and (_used_pct(slot, kept.bytes) or 0) >= s.limits.wal.slot_near_pct:
+        text += f": after {human_bytes(max(0, slot.safe_wal_size))} more the slot is lost (max_slot_wal_keep_size)"
     evidence: dict[str, Any] = {
         "slot": name,
         "kind": slot.kind,
@@ -262,6 +281,8 @@ RULES: tuple[Rule, ...] = (
             "wal.slot_retained_bytes",
             "wal.slot_retained_pct",
             "wal.slot_least_bytes",
+            "wal.slot_near_pct",
+            "wal.slot_near_critical_pct",
             "wal.slot_grace_s",
             "wal.full_soon_s",
             "wal.full_critical_s",

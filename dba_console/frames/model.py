@@ -429,6 +429,8 @@ class Finding(Struct, kw_only=True):
 
 class TargetFrame(Struct, kw_only=True):
     name: str | None = None
+    """cluster_name, else the host's name: then two servers of one host differ by their port alone."""
+    port: int | None = None
     system_identifier: str | None = None
     role: str = "unknown"
     timeline: int | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
+from dba_console.frames.heads import stale_after_s
 from dba_console.frames.picture import Picture
 from dba_console.samples import host, postgres
 from dba_console.samples.registry import PARTS
@@ -33,10 +34,15 @@ class Pair(NamedTuple, Generic[T]):
 
 
 def pair(picture: Picture, name: str, kind: type[T]) -> Pair[T] | None:
-    """The last two readings of a part where their difference means something, else None."""
+    """The last two readings of a part where their difference means something now, else None.
+
+    What was read last before the connection was lost says nothing of the rate since; a level is shown with its age.
+    """
     new, old = picture.now(name, kind), picture.before(name, kind)
     seconds = picture.elapsed_s(name)
     if new is None or old is None or seconds is None or seconds <= 0 or seconds > gap_s(picture, name):
+        return None
+    if (picture.age_s(name) or 0.0) > stale_after_s(picture, name):
         return None
     if name.startswith("pg.") and _server_started_between(picture, name):
         return None

@@ -42,6 +42,7 @@ def _identity(frame: TargetFrame, facts: Facts) -> None:
     frame.uptime_s = age_s(facts.server_now_us, server.start_us)
     frame.through, frame.local = server.through, server.local
     frame.name = facts.setting("cluster_name") or None
+    frame.port = facts.number("port")
     reading = facts.picture.current["pg.server"]
     frame.clock_offset_s = (server.now_us - reading.wall_us) / 1e6
 

@@ -25,6 +25,7 @@ ORDER: dict[str, tuple[tuple[str, str], ...]] = {
         ("backlog_files", "backlog_critical_files"),
         ("full_critical_s", "full_warn_s"),
         ("lag_warn_s", "lag_critical_s"),
+        ("slot_near_pct", "slot_near_critical_pct"),
     ),
     "disks": (
         ("full_warning_pct", "full_critical_pct"),

@@ -31,6 +31,10 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """or so much of what is free on the disk of pg_wal, where that is less."""
     slot_least_bytes: int = 64 * MB
     """Below this nothing is said of a slot: four segments, as a fresh slot or a restarted standby has them."""
+    slot_near_pct: float = 80.0
+    """Of max_slot_wal_keep_size kept for a slot nobody reads: a warning, as for a disk that fills."""
+    slot_near_critical_pct: float = 95.0
+    """The same: critical, for the next checkpoint beyond it removes what the slot needs."""
     slot_grace_s: float = 60.0
     """A slot whose reader was seen is given so long to be read again: a standby that restarts comes back."""
     lag_warn_s: float = 60.0

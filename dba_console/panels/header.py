@@ -15,6 +15,9 @@ from dba_console.panels.phrases import BETWEEN, join, name_of
 from dba_console.panels.times import clock, moment, stopwatch
 from dba_console.units import human_duration
 
+USUAL_PORT = 5432
+"""Said of a server without a cluster_name where it has another one: a host may have several servers."""
+
 Mode = Literal["live", "paused", "replay", "text"]
 
 
@@ -68,7 +71,8 @@ def _left(frame: Frame, showing: Showing) -> list[_Piece]:
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
     title, called, host = target.name or showing.called, showing.called, target.host
     where = f" on {name_of(host, 20)}" if host and host != title else ""
-    pieces = [_Piece(0, (Span(name_of(title, 32), "title"), Span(role + where)))]
+    port = f":{target.port}" if target.port not in (None, USUAL_PORT) and target.name == host else ""
+    pieces = [_Piece(0, (Span(name_of(title, 32) + port, "title"), Span(role + where)))]
     if target.name and called and called != target.name:
         # The host stands there already, and is not what is cut.
         pieces.append(_Piece(5, (Span(name_of(called.removesuffix(f"@{host}"), 24)),)))

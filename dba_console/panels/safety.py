@@ -27,7 +27,10 @@ from dba_console.panels.safety_tables import (
     table_table,
 )
 from dba_console.panels.times import moment_of
-from dba_console.units import UNKNOWN, human_count, human_pct
+from dba_console.units import UNKNOWN, human_count, human_duration, human_pct
+
+_AGED_S = 5.0
+"""Ids are counted every 30 s: from this age on it stands beside their rate."""
 
 
 def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
@@ -122,7 +125,10 @@ def _freeze(panel: Safety, width: int) -> Line:
 
 def _burn(panel: Safety) -> Line:
     age = f"{xids(panel.xid_age)} of {xids(panel.xid_stop_age)}"
-    return join([fact("xids used", human_count(panel.xids_per_s, per_s=True)), fact("oldest", age)])
+    used = human_count(panel.xids_per_s, per_s=True)
+    if panel.xids_per_s is not None and panel.age_s is not None and panel.age_s >= _AGED_S:
+        used += f" ({human_duration(panel.age_s)} old)"
+    return join([fact("xids used", used), fact("oldest", age)])
 
 
 def _thresholds(panel: Safety) -> Line:

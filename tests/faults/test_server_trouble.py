@@ -85,6 +85,7 @@ def test_a_killed_server_is_told_and_its_return_too(fresh_cluster: FreshCluster,
     with agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
         watch.until(connected)
+        watch.until(rates, what="rates before the end")
         before = len(watch.events)
         cluster.kill()
         watch.until(lambda _: gone_since(watch, before), what="word of the loss")
@@ -96,6 +97,7 @@ def test_a_killed_server_is_told_and_its_return_too(fresh_cluster: FreshCluster,
             watch.until(lambda frame: read_after(lost, frame, name), what=f"{name} as it is now")  # noqa: B023
         frame = watch.next_frame()
         assert frame.target.uptime_s is None
+        watch.until(lambda frame: not rates(frame), what="no rate of a server that is gone")
         assert frame.target.note != frame.replication.note == "no connection", "the reason stands once"
         cluster.start()
         assert "restarted" in watch.event("server.changed").text

@@ -134,6 +134,16 @@ def test_a_slot_that_grows_is_told_with_its_end(reused_cluster: FreshCluster) ->
     assert 1 * MB < found.evidence["retained_bytes_per_s"] < 6 * MB
 
 
+def test_a_slot_near_its_limit_is_told_before_it_is_lost(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"max_slot_wal_keep_size": "96MB", "max_wal_size": "1GB"})
+    query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
+    write(cluster, 88)
+    with eyes(cluster.dsn(), *WAL, calm_s=2) as seen:
+        [found] = seen.open("slot-retention")
+    assert found.severity in ("warning", "critical")
+    assert "the slot is lost (max_slot_wal_keep_size)" in found.text
+
+
 @pytest.mark.parametrize("major", [14, 17])
 def test_a_slot_whose_wal_was_removed_is_lost(major: int, reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(

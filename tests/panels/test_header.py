@@ -129,3 +129,14 @@ def test_the_host_stands_beside_the_server_and_is_not_what_is_cut_where_a_run_wa
         assert line(frame, waiting, 60).startswith("practice primary on db2 ")
     frame.target.name = "db2"
     assert line(frame, showing, 120).startswith("db2 primary · shop:37229")
+
+
+def test_two_servers_of_one_host_are_told_apart_by_their_ports() -> None:
+    frame = busy_frame()
+    frame.target.name = frame.target.host = "vm"
+    frame.target.port = 5433
+    assert line(frame, LIVE).split()[0] == "vm:5433"
+    frame.target.port = 5432
+    assert line(frame, LIVE).split()[0] == "vm"
+    frame.target.name, frame.target.port = "shop", 5433
+    assert line(frame, LIVE).split()[0] == "shop"

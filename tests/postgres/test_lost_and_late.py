@@ -15,7 +15,7 @@ from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.options import MonitorOptions
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.samples.sample import Part
-from tests.background import wait_until
+from tests.background import session, wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.probing import connected, probing, read
 from tests.postgres.proxy import Proxy
@@ -172,6 +172,19 @@ def test_a_password_is_in_no_repr_and_no_message(reused_cluster: FreshCluster) -
         probe.connect()
     assert failure.value.kind == "auth"
     assert "hunter2" not in f"{failure.value} {failure.value!r} {probe!r}"
+
+
+def test_a_time_limit_that_the_first_query_exceeds_is_not_told_as_no_database(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
+    query(cluster, "create role hasty login")
+    query(cluster, "alter role hasty set statement_timeout = 20")
+    with session(cluster) as holder:
+        holder.execute("begin")
+        holder.execute("lock table pg_catalog.pg_settings in access exclusive mode")
+        with pytest.raises(ConnectFailed) as failure:
+            PostgresProbe(cluster.dsn(user="hasty")).connect()
+    assert failure.value.message.startswith("connected, but the first query failed: ")
+    assert "statement_timeout" in (failure.value.hint or "")
 
 
 def test_a_role_or_database_that_is_not_there_is_auth(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from dba_console.probes.postgres import pooler
 from dba_console.probes.postgres.connecting import open_connection
 from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.encodings import codec_of, decode
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.failures import CANCELED, ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.loaders import Row, wall_us
 from dba_console.probes.postgres.local import Evidence, Locality, prove_local
 from dba_console.probes.postgres.names import Names, decode_name
@@ -98,6 +98,9 @@ class _Opening:
     def hello(self) -> tuple[Hello, Names]:
         """Who answers. Raises ConnectFailed where what answers is not a database."""
         [answer] = self._ask([Segment("hello", (_path(), Command("hello", _sql("hello", OLDEST))))])
+        if answer.error is not None and answer.error.sqlstate == CANCELED:
+            said = f"connected, but the first query failed: {answer.error.message}"
+            raise ConnectFailed("other", said, sqlstate=CANCELED)
         if answer.error is not None or not rows_of(answer, 1):
             raise ConnectFailed("other", "what answers is no database: " + (answer.error or _NOTHING).message)
         row = rows_of(answer, 1)[0]

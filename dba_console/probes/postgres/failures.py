@@ -39,9 +39,15 @@ _LIMITED = {
     whose: f"that is the CONNECTION LIMIT of the {whose}: ALTER {whose.upper()} … CONNECTION LIMIT raises it"
     for whose in ("role", "database")
 }
+CANCELED = "57014"
+"""query_canceled: by statement_timeout, or by somebody (errcodes-appendix)."""
+_TIMED_OUT = (
+    "a statement_timeout of the role, the database or the connection string is shorter than the first query takes"
+)
 KINDS: dict[str, ConnectKind] = {
     **{hint: kind for kind, hint in HINTS.items() if hint is not None},
     _NO_DATABASE: "auth",
+    _TIMED_OUT: "other",
     **dict.fromkeys(_LIMITED.values(), "no_slots"),
 }
 """Of each hint, the kind of failure it is about."""
@@ -63,6 +69,8 @@ class ConnectFailed(ConnectError):
 def _hint(kind: ConnectKind, sqlstate: str | None, limit: str | None) -> str | None:
     if sqlstate == "3D000":
         return _NO_DATABASE
+    if sqlstate == CANCELED:
+        return _TIMED_OUT
     return _LIMITED[limit] if kind == "no_slots" and limit in _LIMITED else HINTS[kind]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,20 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not UTF-8 text"):
         load_config(file, {})
+
+
+@pytest.mark.root
+def test_a_file_that_cannot_be_read_below_the_home_of_somebody_else_says_whose_home_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    for owner, hint in ((str(home), f"HOME is {home}, another user's: `sudo -H -u USER …` sets it"), (tmp_path, None)):
+        monkeypatch.setenv("HOME", str(owner))
+        with pytest.raises(ConfigError, match="cannot read") as failure:
+            load_config(tmp_path, {})
+        assert failure.value.hint == hint
 
 
 def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:

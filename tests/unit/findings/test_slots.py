@@ -57,6 +57,21 @@ def test_an_unread_slot_that_keeps_a_gigabyte_is_a_warning() -> None:
     assert found.text == "Slot old keeps 1.0 GB of WAL, nobody reads it"
 
 
+def test_a_slot_near_max_slot_wal_keep_size_is_told_from_the_first_reading_however_slowly_it_grows() -> None:
+    def keeping(retained: int, **fields: Any) -> dict[str, Conclusion]:
+        slots = Slots()
+        return slots.reads(slots.keeps(retained, safe_wal_size=500 * MB - retained, wal_status="extended", **fields))
+
+    assert keeping(390 * MB) == {}
+    found = only(keeping(450 * MB))
+    assert (found.id, found.severity) == ("slot-retention:old", "warning")
+    assert found.text == (
+        "Slot old keeps 450 MB of WAL, nobody reads it: after 50.0 MB more the slot is lost (max_slot_wal_keep_size)"
+    )
+    assert only(keeping(480 * MB)).severity == "critical"
+    assert keeping(480 * MB, active_pid=7) == {}, "its reader may catch up"
+
+
 def test_on_a_small_disk_a_tenth_of_what_is_free_is_much() -> None:
     slots = Slots(available=2 * GB)
     assert set(slots.reads(slots.keeps(220 * MB))) == {"slot-retention:old"}

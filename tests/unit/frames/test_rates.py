@@ -103,3 +103,14 @@ def test_one_timeout_does_not_lose_the_rate_that_follows_it() -> None:
 def test_a_share_of_nothing_is_unknown() -> None:
     assert share_pct(0, 0) is None
     assert share_pct(None, 5) is None
+
+
+def test_what_was_read_last_before_the_connection_was_lost_is_no_rate_of_now() -> None:
+    wal = [of(postgres.Replication, lsn=lsn) for lsn in (100, 300)]
+    read = [sample(part("pg.replication", one, at_s=at), at_s=at) for one, at in zip(wal, (2, 3), strict=True)]
+    lost = [
+        sample(part("pg.replication", None, at_s=at, status="error", note="no connection"), at_s=at)
+        for at in range(4, 9)
+    ]
+    assert pair(picture(*read, *lost[:2]), "pg.replication", postgres.Replication) is not None
+    assert pair(picture(*read, *lost), "pg.replication", postgres.Replication) is None

@@ -1,0 +1,19 @@
+"""The safety panel: numbers that are not of now say so."""
+
+from __future__ import annotations
+
+from dba_console.frames.history import History
+from dba_console.frames.model import Frame, Safety
+from dba_console.panels.cells import plain
+from dba_console.panels.registry import PANELS
+
+
+def shown(frame: Frame) -> str:
+    return "\n".join(plain(line) for line in PANELS["safety"].compact(frame, 78, 6, History()))
+
+
+def test_a_rate_of_ids_that_is_not_of_now_says_how_old_it_is() -> None:
+    frame = Frame(safety=Safety(status="ok", xid_age=5, xids_per_s=67.9, age_s=18.0))
+    assert "xids used 68/s (18s old)" in shown(frame)
+    frame.safety.age_s = 1.0
+    assert "old)" not in shown(frame)
