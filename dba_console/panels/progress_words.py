@@ -109,13 +109,13 @@ def part_left(row: ProgressRow) -> str:
 
 
 def left_words(eta_s: float | None, grade: str) -> str:
-    """A time left, with `≈` where it is no measurement, and then never in seconds; `?` where it is not known.
+    """A time left, with `≈` where it is no measurement, and then to five seconds at best; `?` where it is not known.
 
     >>> left_words(840.0, "estimated"), left_words(12.0, "history"), left_words(12.0, "measured"), left_words(None, "")
-    ('≈14m', '<1m', '12s', '?')
+    ('≈14m', '≈10s', '12s', '?')
     """
     if eta_s is not None and eta_s < 60 and grade in ("estimated", "history"):
-        return "<1m"
+        return f"≈{max(5, 5 * round(eta_s / 5))}s"
     sign = "≈" if grade in ("estimated", "history") and eta_s is not None else ""
     return sign + human_duration(eta_s)
 
