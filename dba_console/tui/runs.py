@@ -56,6 +56,9 @@ class KnownRun:
     def see(self, message: RunViewMessage) -> None:
         """Take its newest view."""
         view = message.view
+        if self.told.state == "interrupted" != view.state:
+            # Resumed: its agent sends again what it has not read yet of the command's log.
+            self._refilled = True
         self.view, self.yours = view, message.yours
         self.may_answer, self.why_not = message.may_answer, message.why_not
         self.told = OpenRun(
@@ -68,7 +71,7 @@ class KnownRun:
 
     def hear(self, message: RunLines) -> None:
         """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
-        if self._refilled and message.lines:
+        if (self._refilled or self.told.state == "interrupted") and message.lines:
             self._refilled, from_us = False, message.lines[0].wall_us
             self.output = [one for one in self.output if one.wall_us < from_us or one.stream == _WORD]
         self._add(message.lines, message.dropped)

@@ -19,7 +19,7 @@ from dba_console.agent.protocol import (
     RunWatch,
 )
 from dba_console.plans.plan import Input, Plan
-from dba_console.plans.view import Question, RunView
+from dba_console.plans.view import OutputLine, Question, RunView
 from dba_console.samples.event import Event
 from dba_console.tui.feed import EventArrived, LinkChanged, Session
 from dba_console.tui.shelf import Book
@@ -277,6 +277,23 @@ async def test_an_interrupted_run_is_ended_by_a_reason_and_nobody_else_is_said_t
         await screen.type("not tonight")
         await screen.press("enter")
         assert screen.feed.asked == [RunResume(run=RUN, abort="not tonight")]
+
+
+async def test_what_a_command_printed_is_on_the_page_of_an_interrupted_run_once() -> None:
+    async with opened() as screen:
+        await screen.give(0, 1)
+        await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
+        await screen.press("w")
+        first, then = (OutputLine(START_US + at, "o", "DROP", f"line {at}") for at in (1, 2))
+        for lines in ([first], [first, then]):
+            screen.feed.mailbox.put(RunLines(run=RUN, block="", lines=lines))
+        await screen.until("line 2")
+        assert screen.text.count("line 1") == 1
+        await tell(screen, DROP)
+        screen.feed.mailbox.put(RunLines(run=RUN, block="", lines=[then]))
+        await screen.press("f12")
+        known = screen.app.navigator.runs.get(RUN)
+        assert known is not None and [one.text for one in known.output] == ["line 1", "line 2"]
 
 
 async def test_what_was_secret_is_asked_for_again_to_resume() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from dba_console.harmless import clean
-from dba_console.keeping.look import Line
+from dba_console.keeping.look import Line, Tail
 from dba_console.plans.view import OutputLine
 from dba_console.redact import redact
 from dba_console.session.appender import Appender
@@ -20,6 +21,20 @@ LONGEST = 2000
 
 Send = Callable[[str, list[OutputLine], int], None]
 """Block, lines, and how many were left out before them."""
+
+
+def newest_of(directory: Path, tag: str) -> tuple[list[OutputLine], int]:
+    """The newest lines of a keeper's log, which holds no secret that the keeper was told, and how many came before.
+
+    Raises OSError.
+    """
+    tail, kept, count = Tail(directory), deque[Line](maxlen=KEPT), 0
+    while read := tail.read():
+        whole = [line for line in read if line.whole and line.stream in ("o", "e")]
+        kept.extend(whole)
+        count += len(whole)
+    lines = [OutputLine(line.wall_us, line.stream, tag, clean(redact(line.text))[:LONGEST]) for line in kept]
+    return lines, count - len(lines) + tail.dropped_lines
 
 
 class Lines:

@@ -67,6 +67,8 @@ class RunSide:
         self._runs: list[UnderWay] = []
         """Those under way, and the last that ended. More than one only where the others put settings back."""
         self._unfinished: dict[str, Unfinished] = {}
+        self._printed: dict[str, list[bytes]] = {}
+        """What commands of unfinished runs had printed when it was last read."""
         self._next: tuple[UnderWay, Callable[[], None]] | None = None
         """A run that is being given up, and what comes after it."""
         self._lock = threading.Lock()
@@ -96,7 +98,9 @@ class RunSide:
         self._people[peer] = person_of(peer.pid, told)
         if peer.greeting is None or peer.greeting.role != "console":
             return []
-        words = [pack(RunViewMessage(view=one.view)) for one in list(self._unfinished.values())]
+        words = []
+        for one in list(self._unfinished.values()):
+            words += [pack(RunViewMessage(view=one.view)), *self._printed.get(one.run, ())]
         # One that has ended too: whoever lost the line in its middle learns how.
         return [*words, *(self._word(peer, one) for one in self._runs if one.shown is not None)]
 
@@ -277,6 +281,8 @@ class RunSide:
 
                 wait_for_commands(one)
                 self._attended -= len(one.commands)
+                if one.run in self._unfinished:
+                    self._tell_printed(one)
 
     def _find(self) -> None:
         from dba_console.agent.runs.unfinished import find
@@ -286,6 +292,12 @@ class RunSide:
             self._attended += len(one.commands)
             self._emit(one.event(self._clock))
             self._tell_watchers(pack(RunViewMessage(view=one.view)))
+            self._tell_printed(one)
+
+    def _tell_printed(self, one: Unfinished) -> None:
+        packed = self._printed[one.run] = [pack(lines) for lines in one.printed()]
+        for lines in packed:
+            self._tell_watchers(lines)
 
     def _resume_where_asked(self, asker: Peer, asked: RunResume) -> None:
         """On the listener's thread, as any request; not where the asker has left meanwhile."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dba_console.agent.protocol import OpenRun
+from dba_console.agent.protocol import OpenRun, RunLines
 from dba_console.agent.runs.conduct import tag_of
+from dba_console.agent.runs.output import newest_of
 from dba_console.clock import Clock
 from dba_console.keeping.look import look, wait
 from dba_console.plans.view import RunView
@@ -31,10 +32,24 @@ class Unfinished:
     """Directories of its commands that still run."""
     note: str = ""
     tag: str = "DBACONSOLE"
+    outputs: tuple[tuple[str, Path], ...] = ()
+    """Blocks whose end is not on record, with the directory of the command's log."""
 
     @property
     def run(self) -> str:
         return self.directory.name
+
+    def printed(self) -> list[RunLines]:
+        """What its commands have printed so far, the newest of it."""
+        found = []
+        for block, directory in self.outputs:
+            try:
+                lines, before = newest_of(directory, self.tag)
+            except OSError:
+                continue  # it has printed nothing, or its directory is gone
+            if lines:
+                found.append(RunLines(run=self.run, block=block, lines=lines, dropped=before))
+        return found
 
     def open_run(self) -> OpenRun:
         return OpenRun(run=self.run, runbook=self.view.runbook, title=self.view.title, state="interrupted")
@@ -77,7 +92,13 @@ def _of(papers: RunPapers) -> Unfinished:
         return _untold(papers, "its agent ended before its inputs were recorded: it cannot be resumed")
     state.interrupted = True
     shown = view(papers.plan, state, Live(now_us=papers.records[-1].wall_us, directory=str(papers.directory)))
-    return Unfinished(papers.directory, shown, _running(papers, state), papers.damage or "", tag_of(papers.plan))
+    outputs = tuple(
+        (execution.block, execution_directory(papers.directory, execution.block, execution.number))
+        for execution in state.executions
+        if execution.open
+    )
+    running = _running(papers, state)
+    return Unfinished(papers.directory, shown, running, papers.damage or "", tag_of(papers.plan), outputs)
 
 
 def _untold(papers: RunPapers, why: str) -> Unfinished:

@@ -5,6 +5,7 @@ That this holds at every record of any run is shown without processes in tests/u
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from dba_console.session.recording import Recording
 from dba_console.session.runlisting import row_of_papers
 from dba_console.session.runread import RunPapers, read_run
 from tests.agent.running import agent, environment
-from tests.agent.runs.books import COUNTED
+from tests.agent.runs.books import COUNTED, HELD
 from tests.agent.runs.mortal import DIES
 from tests.agent.runs.operator import NoWord, Operator, answers
 from tests.background import wait_until
@@ -145,6 +146,33 @@ def test_an_interrupted_run_is_ended_without_being_walked_on(counted: Cluster, t
     summary = summarize(papers.plan, fold(papers.plan, papers.records))
     assert (row.began_us, row.ended_us) == (summary.started_us, summary.ended_us)
     assert summary.interrupted_s > 0
+
+
+def test_what_its_command_printed_is_told_before_the_run_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
+    fifo, place = tmp_path / "fifo", tmp_path / "agents"
+    os.mkfifo(fifo)
+    place.mkdir()
+    with agent(cluster.dsn(), place) as running:
+        operator = Operator.of(running)
+        operator.begin(HELD, {"fifo": str(fifo)})
+        says = answers({"start": "yes", "yes": "yes"})
+
+        def begun() -> bool:
+            asked = None if operator.view is None else operator.view.question
+            if asked is not None and operator.may_answer and asked.id not in operator._answered:
+                operator.answer(asked, says(asked) or "")
+            return any(line.text == "begun" for line in operator.lines)
+
+        operator.until(begun, "the first line of the command")
+    with agent(cluster.dsn(), place) as running:
+        operator = Operator.of(running)
+        view = operator.until(lambda: bool(operator.lines), "what it had printed")
+        assert (view.state, [line.text for line in operator.lines]) == ("interrupted", ["begun"])
+        fifo.write_text("more\n")
+        operator.until(lambda: "got more" in [line.text for line in operator.lines], "what it printed meanwhile")
+        assert operator.view is not None and operator.view.state == "interrupted"
+        operator.resume(view.run)
+        assert operator.walk(answers({"ack": "y", "*": "="})).state == "done"
 
 
 def test_a_run_whose_inputs_were_not_recorded_is_not_resumed(counted: Cluster, tmp_path: Path) -> None:
