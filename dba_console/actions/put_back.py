@@ -57,7 +57,8 @@ class PutBack:
     summary: ClassVar[str] = (
         "Puts back what runs have set for a time (`temporary`) and left so: after a failure, an abort, a kill, a "
         "reboot. Shows each parameter with what was there before, restores exactly that, also that nothing was set, "
-        "and strikes it out once the server says so. Leaves alone what somebody has changed since. Says where the "
+        "and strikes it out once the server says so. Leaves alone what somebody has changed since, "
+        "and what a run under way has set and still needs. Says where the "
         "server went down while fsync or full_page_writes was off."
     )
     Settings: ClassVar[type[Struct]] = PutBackSettings
@@ -125,7 +126,7 @@ class PutBack:
         # What was written while fsync was off is flushed by a whole act only.
         left += [f"{one.parameter} is to be looked at once more" for one in debts if risky(one.parameter, one.new)]
         text = "; ".join([*texts, *left]) or "everything is put back"
-        return Done(state="failed" if left else "ok", text=text, values={"owed": len(left)})
+        return Done(state="failed" if left else "ok", text=text, values={"owed": len(left)}, again=bool(left))
 
     def undo(self, settings: PutBackSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return Done(state="failed", text="what was put back is not taken out again: set it anew where it is meant")

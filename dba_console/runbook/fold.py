@@ -226,6 +226,13 @@ def _confirmed(state: RunState, record: Record, block: BlockState, plan_block: B
         block.confirmed = record.who or "?"
 
 
+def _settled(state: RunState, record: Record) -> None:
+    """What is done again is looked at again first, as after any interruption."""
+    came_to(state, record)
+    if record.fields.get("again"):
+        _forget_stale(state)
+
+
 def _skipped(state: RunState, record: Record) -> None:
     block = state.blocks[record.block]
     block.status, block.note = "skipped", str(record.fields.get("reason", record.text))
@@ -286,7 +293,7 @@ APPLY: dict[str, Callable[[RunState, Record], None]] = {
     "block.answered": _answered,
     "block.intent": intended,
     "block.result": came_to,
-    "block.settled": came_to,
+    "block.settled": _settled,
     "block.skipped": _skipped,
     "wait.began": _wait_began,
     "wait.held": _seen,

@@ -204,6 +204,20 @@ def test_settings_of_which_one_was_set_are_gone_on_with(one: Cluster, tmp_path: 
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
+def test_a_run_killed_while_it_puts_back_goes_on_with_that(one: Cluster, tmp_path: Path) -> None:
+    with agent(one.dsn(), tmp_path, extra={DIES: "before:block.mark:put-back:2"}, program=MORTAL) as running:
+        operator = Operator.of(running)
+        operator.begin(TUNED)
+        with pytest.raises((ConnectionLost, ConnectError)):
+            operator.walk(answers({"manual": "done", "*": "="}))
+    assert len(owed(tmp_path)) == 2 and one.psql(AUTO) == "1"
+    with agent(one.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        gone_on_with(operator)
+        assert operator.walk(answers({"ack": "y"})).state == "done"
+    assert one.psql(AUTO) == "0" and owed(tmp_path) == []
+
+
 def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_finding(
     one: Cluster, tmp_path: Path
 ) -> None:

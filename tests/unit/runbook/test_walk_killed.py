@@ -21,6 +21,7 @@ from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_o
 
 CONDITION = Condition(language="expr", text="x")
 CONFIRMATIONS = (None, Confirmation(level="ack"), Confirmation(level="yes"), Confirmation(level="type", text="target"))
+CONFIRMED = Confirmation(level="yes")
 ROWS = ({"pid": 1}, {"pid": 2})
 
 
@@ -244,17 +245,24 @@ def test_a_confirmation_that_covers_an_act_is_asked_for_again() -> None:
 
 
 def test_an_act_that_was_not_finished_is_confirmed_and_done_again_without_a_decision() -> None:
-    plan = plan_of(step("a", block("a/change", "change", confirm=Confirmation(level="yes"))))
-    _, _, whole = run(plan)
+    blocks = (block("a/check", "check"), block("a/preview", "preview"), block("a/change", "change", confirm=CONFIRMED))
+    plan = plan_of(step("a", *blocks))
+    rows = {"a/preview": [Seen(holds=True, text="", rows=ROWS)]}
+    _, _, whole = run(plan, World(looks={**rows}))
     intent = next(place for place, one in enumerate(whole.records) if one.kind == "block.intent")
-    world = World(settles={"a/change": [Outcome(state="stopped", text="half of it is left", again=True)]})
+    half = Outcome(state="stopped", text="half of it is left", again=True)
+    world = World(settles={"a/change": [half]}, looks={**rows})
     world.kill_after = intent + 1
     with pytest.raises(Killed):
         drive(plan, begin(plan, world), world)
     ending, state = resume(plan, world)
     assert ending.state == "done" and world.done == [("a/change", 2)]
+    assert [place for place, _ in world.looked if place != "a/change"] == ["a/check", "a/preview"] * 2, (
+        "it may be hours"
+    )
     assert [one.kind for one in world.asked] == ["start", "yes", "yes"] and state.deviations == []
     lost = [Outcome(state="unknown", text="the connection broke")]
-    world = World(outcomes={"a/change": lost}, settles={"a/change": [Outcome(state="failed", text="", again=True)]})
+    again = Outcome(state="failed", text="", again=True)
+    world = World(outcomes={"a/change": lost}, settles={"a/change": [again]}, looks={**rows})
     _, state, world = run(plan, world)
     assert "failed" in [one.kind for one in world.asked], "with the agent alive a person decides, else it never ends"
