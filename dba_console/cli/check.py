@@ -101,7 +101,7 @@ def looked_at(live: Live, watch_s: float | None = None) -> Frame:
     frame = framer.frame(view)
     least_s = 0.0 if live.watched else WATCH_S if watch_s is None else watch_s
     while True:
-        watched_s = (view.picture.mono_us - begun_us) / 1e6
+        watched_s = frame.judged_s or (view.picture.mono_us - begun_us) / 1e6
         undecided = not frame.judged or (watch_s is None and _undecided(frame))
         if watched_s >= (max(least_s, DECIDE_S) if undecided else least_s):
             return frame

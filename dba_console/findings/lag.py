@@ -111,10 +111,12 @@ def _own_lag(s: Situation, now: postgres.Replication) -> Iterator[Signal]:
         return
     size = f", {human_bytes(lag_bytes)} received and not replayed" if lag_bytes else ""
     stream = "" if streaming else ", no WAL is streaming in"
+    shown = f"This standby shows what was committed {human_duration(lag_s)} ago{size}"
     severity: Severity = _lag_severity(s, beyond_s) if streaming else "warning"
     yield Signal(
         severity=severity if streaming or memo["streamed"] else "info",
-        text=f"This standby shows what was committed {human_duration(lag_s)} ago{size}{stream}",
+        text=shown + stream,
+        effect=shown,
         evidence={
             "lag_s": lag_s,
             "lag_bytes": lag_bytes,

@@ -124,7 +124,7 @@ LINKS: tuple[Link, ...] = (
     Link("horizon-held", "idle-in-transaction", fits=same("pid", "pid")),
     Link("slot-retention", "standby-gone", fits=same("last_pid", "pid")),
     Link("replication-lag", "replay-paused"),
-    Link("replication-lag", "wal-receiver-down", ": "),
+    Link("replication-lag", "wal-receiver-down"),
     Link("wal-receiver-down", "replay-paused", ", and none starts while "),
     Link("disk-filling", "slot-retention", fits=_on_wal),
     Link("disk-filling", "archive-failing", fits=_on_wal),

@@ -39,7 +39,7 @@ def wal_receiver_down(s: Situation) -> Iterator[Signal]:
 
     A standby that only restores from an archive has no primary_conninfo, and is meant to be so; one whose replay
     continues without a receiver reads from its archive or from pg_wal. Where the role may not see primary_conninfo,
-    nothing is said.
+    only a standby without restore_command is known to be meant.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None:
@@ -50,7 +50,7 @@ def wal_receiver_down(s: Situation) -> Iterator[Signal]:
         memo["streamed"] = now.in_recovery
         memo.pop("begun_us", None)
         return
-    if not now.primary_conninfo_set or now.lsn != before:
+    if not _is_to_receive(now) or now.lsn != before:
         return
     commit_s, up_s = age_s(now.now_us, now.replay_at), _up_s(s, now)
     never = _received_nothing(now) and not memo.get("streamed")
@@ -66,7 +66,7 @@ def wal_receiver_down(s: Situation) -> Iterator[Signal]:
     yield Signal(
         severity="info" if never and up_s is not None and up_s < (apply_delay_s(s.facts) or 0.0) else "warning",
         text=text + _waits(s),
-        cause="this standby receives no WAL",
+        cause="it receives no WAL: no WAL receiver is streaming",
         evidence={
             "receiver_status": now.receiver_status,
             "last_commit_age_s": commit_s,
@@ -85,6 +85,11 @@ _RECEIVER_ADVICE = (
     "The log of this server says why the receiver ends (no connection, no such slot, WAL segment already removed). "
     "Check that the primary runs and lets it in: primary_conninfo, pg_hba.conf, max_wal_senders."
 )
+
+
+def _is_to_receive(now: postgres.Replication) -> bool:
+    """Whether its WAL is to come over a connection; where that is hidden, whether it can come from nowhere else."""
+    return now.primary_conninfo_set or (now.primary_conninfo_set is None and now.restore_command_set is False)
 
 
 def receives(now: postgres.Replication) -> bool:

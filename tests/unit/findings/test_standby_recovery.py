@@ -29,8 +29,8 @@ def rule(name: str) -> Rule:
 class Standby:
     """A standby read every two seconds."""
 
-    def __init__(self, name: str = "wal-receiver-down", *, up_s: float = HOUR, **settings: str) -> None:
-        self.watching = Watching(rule(name))
+    def __init__(self, *names: str, up_s: float = HOUR, **settings: str) -> None:
+        self.watching = Watching(*(rule(name) for name in names or ("wal-receiver-down",)))
         start_us = NOW_US - int(up_s * 1e6)
         self.server = primary(in_recovery=True, start_us=start_us, set=settings)
 
@@ -125,6 +125,12 @@ def test_a_role_that_may_not_see_the_receiver_or_primary_conninfo_is_told_nothin
     assert Standby().reads(30, receive_lsn=10 * GB) == {}
 
 
+def test_where_primary_conninfo_is_hidden_a_standby_without_an_archive_is_still_known_to_receive_nothing() -> None:
+    hidden = {**NO_RECEIVER, "primary_conninfo_set": None}
+    assert set(Standby().reads(6, commit_s=HOUR, **hidden)) == {"wal-receiver-down"}
+    assert Standby().reads(30, commit_s=HOUR, **{**hidden, "restore_command_set": True}) == {}
+
+
 def test_a_primary_has_no_receiver_to_miss() -> None:
     assert Standby().reads(30, **{**NO_RECEIVER, "in_recovery": False}) == {}
 
@@ -135,6 +141,14 @@ def test_a_delayed_standby_starts_its_receiver_late_which_is_a_remark_until_the_
     assert found.severity == "info"
     assert "recovery_min_apply_delay (1h00)" in found.text
     assert only(Standby(up_s=2 * HOUR, recovery_min_apply_delay="3600000").reads(2, **fields)).severity == "warning"
+
+
+def test_what_it_shows_is_old_because_it_receives_nothing_and_that_is_one_finding() -> None:
+    standby = Standby("wal-receiver-down", "replication-lag")
+    found = only(standby.reads(6, commit_s=HOUR, **NO_RECEIVER))
+    assert found.text == (
+        "This standby shows what was committed 1h00 ago because it receives no WAL: no WAL receiver is streaming"
+    )
 
 
 # -- replay paused ---------------------------------------------------------------------------------------------------
