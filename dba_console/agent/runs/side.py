@@ -131,8 +131,11 @@ class RunSide:
     def _begin(self, peer: Peer, asked: RunBegin) -> None:
         taken = self._taken()
         if taken is not None and taken.give_up(peer, self._people[peer]):
-            follows = lambda: self._each(lambda one: self._begin(one, asked) if one is peer else None)  # noqa: E731
-            self._next = (taken, follows)
+
+            def begin_again() -> None:
+                self._each(lambda one: self._begin(one, asked) if one is peer else None)
+
+            self._next = (taken, begin_again)
             return
         from dba_console.agent.runs.making import beginning
 
