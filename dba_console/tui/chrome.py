@@ -17,6 +17,13 @@ SILENT_TICKS = 2.5
 NOTICE_LINES = 4
 """A refusal has to be read whole; more than that is no sentence."""
 _SEPARATOR = "  "
+_ACTING = frozenset(
+    (
+        "mark", "note", "acknowledge", "silence", "unsilence", "tick", "cancel", "terminate", "put_back", "inputs",
+        "begin", "rehearse", "answer", "read", "hold", "skip", "jump", "stop", "abort", "undo", "take", "resume",
+    )
+)  # fmt: skip
+"""What a recording refuses."""
 _NOT_BY_MOUSE = ("panel", "time", "read")
 
 
@@ -86,8 +93,8 @@ def _item(hint: str, where: Where, cursor: Cursor) -> tuple[str, str] | None:
         return ("1-9", "panel")
     if hint == "time":
         return ("←/→", "time") if cursor.live else ("end", "live" if cursor.has_present else "newest")
-    if hint == "mark" and not cursor.has_present:
-        return None  # a recording that is over takes no marks
+    if hint in _ACTING and not cursor.has_present:
+        return None  # a recording that is over takes no marks, and nothing is done from it
     key = next((key for key in keys_of(where) if key.action == hint), None)
     if key is None:
         return None

@@ -27,6 +27,7 @@ from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.tui.job_shelf import PastArrived
 from dba_console.tui.questions import Question
+from dba_console.tui.recorded_runs import RunsRecorded
 from dba_console.tui.shelf import BooksArrived
 
 SAMPLES, OTHERS = 64, 512
@@ -114,7 +115,10 @@ class Refused:
     text: str
 
 
-Other = EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | PastArrived | RunWord
+Other = (
+    EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | PastArrived | RunsRecorded
+    | RunWord
+)  # fmt: skip
 Arrival = SampleArrived | Other
 
 

@@ -18,6 +18,7 @@ from dba_console.tui.inquiry import Inquiry
 from dba_console.tui.moment import Moment
 from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
 from dba_console.tui.reception import Reception
+from dba_console.tui.recorded_runs import RunsRecorded
 
 MINUTE_US = 60_000_000
 HALF_US = 300_000_000
@@ -99,6 +100,8 @@ class Navigator(Reception):
                 shown |= self.receive(arrival) and self.cursor.live
                 if isinstance(arrival, LinkChanged):
                     self._linked(arrival.state)
+                elif isinstance(arrival, RunsRecorded):
+                    self.runs.show_at(self.cursor.at_us)
         if missed:
             self._inquiry.recall()
         if shown:
@@ -255,6 +258,7 @@ class Navigator(Reception):
     def _show(self, moment: Moment, at_us: int) -> None:
         self._turn(places.moved_to(self.cursor, at_us))
         self._moment = moment
+        self.runs.show_at(at_us)
 
     def _recall_moment(self, at_us: int) -> bool:
         """Show a moment that is still in memory. False where it is not."""

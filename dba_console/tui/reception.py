@@ -12,6 +12,7 @@ from dba_console.samples.event import Event
 from dba_console.tui.feed import Arrival, EventArrived, LinkChanged, LinkState, NoticeArrived, SampleArrived
 from dba_console.tui.job_shelf import PastArrived
 from dba_console.tui.present import Present
+from dba_console.tui.recorded_runs import RunsRecorded
 from dba_console.tui.runs import Runs
 from dba_console.tui.shelf import BooksArrived
 
@@ -70,6 +71,8 @@ class Reception:
                 self.books = arrival
             case PastArrived():
                 self.past = arrival
+            case RunsRecorded(runs):
+                self.runs.recorded = runs
             case RunViewMessage() | RunLines() | RunRefused():
                 self.runs.receive(arrival)
                 self._answered_run()

@@ -6,6 +6,7 @@ Used by the screen's thread alone. What the agent sent last is the truth; nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -13,11 +14,14 @@ from dba_console.agent.protocol import OpenRun, RunLines, RunRefused, RunViewMes
 from dba_console.plans.view import ENDED, OutputLine, Question, RunView
 from dba_console.samples.event import Event
 
+if TYPE_CHECKING:
+    from dba_console.tui.recorded_runs import RecordedRun
+
 LINES = 5_000
 """Of a run's output, kept to be looked at; all of it is in the run's directory."""
-_WORD = "s"
+WORD = "s"
 """In place of o or e: said by the run itself."""
-_TOLD = (
+TOLD = (
     "run.", "step.", "block.intent", "block.result", "block.settled", "block.skipped", "choose.", "deviation",
     "person.", "undo.", "repeat.", "journal.fallback", "journal.home",
 )  # fmt: skip
@@ -73,12 +77,12 @@ class KnownRun:
         """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
         if (self._refilled or self.told.state == "interrupted") and message.lines:
             self._refilled, from_us = False, message.lines[0].wall_us
-            self.output = [one for one in self.output if one.wall_us < from_us or one.stream == _WORD]
+            self.output = [one for one in self.output if one.wall_us < from_us or one.stream == WORD]
         self._add(message.lines, message.dropped)
 
     def happened(self, event: Event) -> None:
         """Take a word of its journal: it stands among the output, where it happened."""
-        self._add([OutputLine(event.wall_us, _WORD, event.tag, event.text)])
+        self._add([OutputLine(event.wall_us, WORD, event.tag, event.text)])
 
     def _add(self, lines: Sequence[OutputLine], dropped: int = 0) -> None:
         late = self.output and lines and lines[0].wall_us < self.output[-1].wall_us
@@ -104,6 +108,8 @@ class Runs:
         """Exit code of the newest refusal to begin or resume a run."""
         self.begun: str | None = None
         """The first run that this console has begun."""
+        self.recorded: tuple[RecordedRun, ...] = ()
+        """Those of a recording; empty where an agent tells of runs."""
         self._expected = False
         self._opened: str | None = None
 
@@ -138,7 +144,7 @@ class Runs:
     def happened(self, event: Event) -> None:
         """Take an event; those of a run's journal that say what was done stand among its output."""
         known = self._known.get(str(event.details.get("run")))
-        if known is not None and event.kind.startswith(_TOLD):
+        if known is not None and event.kind.startswith(TOLD):
             known.happened(event)
             self.changed += 1
 
@@ -160,6 +166,13 @@ class Runs:
         """The run as this console knew it before its agent was gone, or a new one."""
         before = self._unheard.pop(told.run, None)
         return KnownRun(told) if before is None else before
+
+    def show_at(self, wall_us: int | None) -> None:
+        """In a recording: know the runs as they stood at that moment."""
+        if self.recorded and wall_us is not None:
+            then = [run.at(wall_us) for run in self.recorded]
+            self._known = {known.run: known for known in then if known is not None}
+            self.changed += 1
 
     # What is asked of it
 

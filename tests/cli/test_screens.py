@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 import pytest
 
@@ -43,6 +44,49 @@ def test_replay_opens_the_recording_at_the_time_asked_for(console: Console, clus
         terminal.wait_for(r"REPLAY 20\d\d-")
         terminal.keys("q")
         assert terminal.wait_ended() == 0
+
+
+RUN_LATER = """\
+# Seen later
+
+```toml {runbook}
+id = "seen-later"
+```
+
+Why: to be looked at in the recording.
+
+## Say it
+
+```sh {run undo=none confirm=yes title="say it"}
+echo "said in the run"
+```
+"""
+
+
+def test_a_replay_shows_the_runs_as_they_stood_and_offers_no_act(console: Console, cluster: Cluster) -> None:
+    book = console.home / "seen-later.md"
+    book.write_text(RUN_LATER)
+    with console.watching(cluster.dsn()) as agent:
+        confirmed = ("--confirm", "start=yes", "--confirm", "say-it=yes")
+        assert console.run("runbook", "run", str(book), "--dsn", cluster.dsn(), *confirmed, timeout=120).code == 0
+        (run,) = console.run("runbook", "runs", "last", "--json").objects()
+        agent.until(lambda frame: frame.at_us > run["ended_us"] + 500_000, "a sample after the run")
+    asked = next(one["wall_us"] for one in run["records"] if one["kind"] == "block.asked" and one.get("block"))
+    moment = datetime.fromtimestamp((asked + 1000) / 1e6, UTC).isoformat()
+    with Tmux(
+        console.command("replay", "last", "--at", moment), columns=120, environment=console.environ()
+    ) as terminal:
+        terminal.wait_for("seen-later asks")
+        terminal.keys("w")
+        shown = terminal.wait_for(r"(?s)seen-later on \S+ · step 1 of 1 · asks.*this is a recording")
+        assert "take over" not in shown and "said in the run" not in shown.replace('echo "said in the run"', "")
+        terminal.keys("End")
+        terminal.wait_for(r"(?s)seen-later on \S+ · done")
+        terminal.keys("b")
+        terminal.wait_for("connection-storm")
+        terminal.keys("Tab", "Enter")
+        shown = terminal.wait_for("esc back")
+        assert "s begin" not in shown and "t rehearse" not in shown
 
 
 def test_doctor_knows_the_terminal_it_is_in(console: Console, cluster: Cluster) -> None:

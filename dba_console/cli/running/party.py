@@ -90,6 +90,11 @@ class Party:
         self._early: deque[Event] = deque(maxlen=EARLY)
 
     @property
+    def _walks(self) -> bool:
+        """False while the run is interrupted: what its command printed meanwhile comes again once it is resumed."""
+        return self.view is not None and self.view.state != "interrupted"
+
+    @property
     def question(self) -> Question | None:
         """What this console may answer and has not answered yet."""
         asked = None if self.view is None else self.view.question
@@ -104,7 +109,7 @@ class Party:
                 return self._see(message, at_us)
             case EventMessage(event=event) if isinstance(event.details.get("run"), str):
                 return self._record(event)
-            case RunLines(run=run) if run == self.run:
+            case RunLines(run=run) if run == self.run and self._walks:
                 return [Tell(_line(message, place)) for place in range(len(message.lines))] + _lost(message)
             case RunRefused(reply_to=reply_to) if reply_to == self.run:
                 return self._refused(message)

@@ -154,7 +154,8 @@ def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_p
         fifo.write_text("hello\n")
         view = operator.walk(WILLING)
         assert view.state == "done", view.ending
-        assert [line.text for line in operator.lines if line.stream == "o"] == ["got hello"]
+        # The first before it is resumed: its page shows what the command has printed so far.
+        assert [line.text for line in operator.lines if line.stream == "o"] == ["begun", "got hello"]
 
 
 def test_an_agent_that_ends_in_order_leaves_its_run_to_the_next_which_may_be_asked_at_once(

@@ -202,9 +202,18 @@ def test_other_runs_are_not_listened_to() -> None:
 
 def test_output_is_told_line_by_line_and_what_is_missing_counted() -> None:
     party = Party(Answers(), asks=True, run=DROP.run)
+    party.hear(said(DROP))
     outs = party.hear(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
     assert told(outs) == ["line", "word"]
     assert "5 lines not shown" in words(outs)
+
+
+def test_what_an_interrupted_run_printed_is_not_told_before_it_comes_again() -> None:
+    party = Party(Answers(), asks=True, run=DROP.run)
+    lines = RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])
+    assert party.hear(lines) == []
+    party.hear(RunViewMessage(view=view(DROP, state="interrupted")))
+    assert party.hear(lines) == []
 
 
 def test_a_wait_is_told_now_and_then_to_people_and_each_time_to_programs() -> None:

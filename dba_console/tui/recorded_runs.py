@@ -1,0 +1,109 @@
+"""Runs of a recorded session, as they stood at any moment of it: folded from their journals.
+
+Journals and logs are read once, in a thread of the feed; what follows from them for a moment is pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dba_console.agent.protocol import OpenRun
+from dba_console.plans.view import OutputLine
+from dba_console.tui.runs import TOLD, WORD, KnownRun
+
+if TYPE_CHECKING:
+    from dba_console.plans.plan import Plan
+    from dba_console.plans.record import Record
+
+NOT_HERE = "this is a recording: nothing is answered here"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One run: its plan, its records, what its commands printed."""
+
+    directory: Path
+    plan: Plan
+    records: tuple[Record, ...]
+    output: tuple[OutputLine, ...]
+    """In order of time, with the records that say what was done."""
+
+    def at(self, wall_us: int) -> KnownRun | None:
+        """The run as it stood then; None where it was not there yet, or its records are not understood."""
+        from dba_console.plans.view import Question
+        from dba_console.records import convert
+        from dba_console.runbook.fold import fold
+        from dba_console.runbook.viewing import Live, view
+
+        before = self.records[: bisect_right(self.records, wall_us, key=lambda record: record.wall_us)]
+        try:
+            state = fold(self.plan, before)
+            if not state.run:
+                return None
+            asked = state.asked
+            question = None
+            if asked is not None:
+                told_then = {"id": 0, "kind": asked.kind, "text": asked.text, "step": asked.step, "block": asked.block}
+                question = convert({**told_then, "since_us": asked.since_us}, Question)
+            live = Live(now_us=wall_us, directory=str(self.directory), question=question, driver=state.who)
+            shown = view(self.plan, state, live)
+        except Exception:  # of another version, or a defect: the others are shown
+            return None
+        told = OpenRun(run=shown.run, runbook=shown.runbook, title=shown.title, state=shown.state, asks=bool(asked))
+        known = KnownRun(told)
+        known.view, known.why_not = shown, NOT_HERE
+        known.output = list(self.output[: bisect_right(self.output, wall_us, key=lambda line: line.wall_us)])
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class RunsRecorded:
+    """The runs of the session, oldest first."""
+
+    runs: tuple[RecordedRun, ...]
+
+
+def read_runs(session: Path, put: Callable[[RunsRecorded], None]) -> None:
+    """Read them, and hand them over; those that cannot be read are left out, for `runbook runs` names them."""
+    from dba_console.session.runplaces import run_directories
+
+    try:
+        directories = sorted(run_directories(session))
+    except OSError:
+        return
+    if directories:
+        put(RunsRecorded(tuple(run for directory in directories if (run := _read(directory)) is not None)))
+
+
+def _read(directory: Path) -> RecordedRun | None:
+    from dba_console.errors import SessionError
+    from dba_console.session.runread import read_run
+
+    try:
+        papers = read_run(directory)
+    except SessionError:
+        return None
+    if papers.plan is None:
+        return None
+    tag = papers.plan.tag or "".join(sign for sign in papers.plan.id.upper() if sign.isalnum())  # as when it ran
+    done = [OutputLine(one.wall_us, WORD, tag, one.text) for one in papers.records if one.kind.startswith(TOLD)]
+    output = sorted([*done, *_printed(directory, tag)], key=lambda line: line.wall_us)
+    return RecordedRun(directory, papers.plan, papers.records, tuple(output))
+
+
+def _printed(directory: Path, tag: str) -> list[OutputLine]:
+    """The newest lines of each of its commands."""
+    from dba_console.agent.runs.output import newest_of
+    from dba_console.session.runplaces import STEPS
+
+    found: list[OutputLine] = []
+    try:
+        for place in sorted((directory / STEPS).iterdir()):
+            found += newest_of(place, tag)[0]
+    except OSError:
+        pass  # no command of it ran, or its log is gone
+    return found
