@@ -84,3 +84,16 @@ def test_a_frame_that_cannot_be_decoded_is_an_error_of_the_protocol(payload: byt
     letter = pack(Note(text="x"))[4:5]
     with pytest.raises(ProtocolError):
         list(Deframer().feed((len(payload) + 1).to_bytes(4, "big") + letter + payload))
+
+
+@pytest.mark.parametrize(
+    ("info", "filler"),
+    [
+        ("sql {check}", "a"), ("sql {check}", "/*"), ("sql {check}", "{{"), ("sql {check}", "from x "),
+        ("sql {check}", "$a$$b$"), ("sh {check}", "(("), ("sh {check}", ";"), ("sh {check}", "$(("),
+    ],
+)  # fmt: skip
+def test_no_block_keeps_whoever_checks_it_busy_for_long(info: str, filler: str) -> None:
+    """What grows with the square of a block's length takes minutes at the longest there may be."""
+    checked = check_text(book(*[fence(info, "select 1 " + filler * (15_500 // len(filler)))] * 15), "book.md")
+    assert checked.plan is not None or checked.problems
