@@ -44,3 +44,32 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return text.translate(_HARMLESS)
+
+
+class _Escapes(dict[int, int | str]):
+    """What each sign of JSON becomes: itself where it can be seen, else its escape."""
+
+    def __missing__(self, code: int) -> int | str:
+        if chr(code).isprintable():
+            answer: int | str = code
+        elif code < 0x10000:
+            answer = f"\\u{code:04x}"
+        else:
+            high, low = divmod(code - 0x10000, 0x400)
+            answer = f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+        if len(self) < _REMEMBERED:
+            self[code] = answer
+        return answer
+
+
+_ESCAPES = _Escapes()
+
+
+def escaped(json: str) -> str:
+    r"""JSON on one line that drives no terminal, the same for who reads it as JSON: what hides, reorders or is an
+    8-bit control is written as `\uXXXX`.
+
+    >>> escaped('{"a":"b\u202ec\x9b2J\U000e0041"}')
+    '{"a":"b\\u202ec\\u009b2J\\udb40\\udc41"}'
+    """
+    return json if json.isprintable() else json.translate(_ESCAPES)

@@ -29,7 +29,9 @@ def main() -> int:
         return _refuse(request, error)
     except Exception as error:
         _report(error)
-        failure = ConsoleError(f"the agent failed: {type(error).__name__}", hint=f"{log_path()} has the report")
+        failure = _limited(error) or ConsoleError(
+            f"the agent failed: {type(error).__name__}", hint=f"{log_path()} has the report"
+        )
         failure.code = ExitCode.UNSUPPORTED
         return _refuse(request, failure)
 
@@ -55,6 +57,24 @@ def _refuse(request: LaunchRequest, error: ConsoleError) -> int:
     else:
         _answer(LaunchAnswer(ok=False, message=redact(error.message), hint=error.hint, code=int(error.code)))
     return int(error.code)
+
+
+def _limited(error: Exception) -> ConsoleError | None:
+    """Which limit of this process kept the agent from starting; None where none did."""
+    import errno
+    import resource
+
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return ConsoleError(f"the agent may open too few files: the limit is {soft}", hint="`ulimit -n 1024` raises it")
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if no_memory or "can't start new thread" in str(error):
+        memory, _ = resource.getrlimit(resource.RLIMIT_AS)
+        threads, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        told = ", ".join(f"{what} {'none' if soft < 0 else soft}" for what, soft in (
+            ("address space in bytes (ulimit -v)", memory), ("processes (ulimit -u)", threads)))  # fmt: skip
+        return ConsoleError(f"the agent has too little memory or too few threads: its limits are {told}")
+    return None
 
 
 def _report(error: Exception) -> None:

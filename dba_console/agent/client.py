@@ -61,6 +61,11 @@ class AgentClient:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             connection.close()
             raise ConnectError("no agent answers any more; `dba-console DSN` starts one") from error
+        except BlockingIOError as error:
+            connection.close()
+            raise ConnectError(
+                f"the agent at {path} takes no more connections: too many wait for it already", hint="try again"
+            ) from error
         except (OSError, ProtocolError) as error:
             connection.close()
             raise ConnectError(f"no agent answers at {path}: {error}") from error

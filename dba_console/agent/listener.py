@@ -15,9 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from dba_console.agent.peer import SAMPLE, Peer
+from dba_console.agent.peer import OWED_LIMIT, SAMPLE, Peer
 from dba_console.agent.protocol import (
     PROTOCOL,
+    REQUEST_LIMIT,
     Bye,
     Greeting,
     Hello,
@@ -31,6 +32,10 @@ from dba_console.errors import ConsoleError
 
 STALLED_S = 30.0
 CONSOLES_LIMIT = 16
+BACKLOG = 128
+"""Connections that wait to be accepted; the kernel refuses the next one at once."""
+READ_BYTES = 4096
+"""Of one console at a time: what it sends in a flood must not keep the others waiting."""
 _PEER = struct.Struct("3i")
 Give = Callable[[Peer], None]
 
@@ -127,7 +132,7 @@ class Listener:
             self._refuse(peer, f"{CONSOLES_LIMIT} consoles are attached already")
 
     def _refuse(self, peer: Peer, reason: str) -> None:
-        peer.queue.clear()
+        peer.clear()
         peer.push(pack(Bye(reason=reason)), sample=False)
         peer.closing = True
         self._flush(peer)
@@ -161,7 +166,7 @@ class Listener:
 
     def _read(self, peer: Peer) -> None:
         try:
-            data = peer.connection.recv(1 << 16)
+            data = peer.connection.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -176,6 +181,9 @@ class Listener:
             self._refuse(peer, f"cannot understand this console: {error}")
         except Exception as error:  # of this console only: the thread serves the others, and every run waits for it
             self._refuse(peer, f"the agent failed on what this console asked, {_reported(error)}")
+        else:
+            if peer.queue and peer.connection.fileno() >= 0:
+                self._flush(peer)
 
     def _take(self, peer: Peer, message: Message) -> None:
         if peer.closing:
@@ -196,6 +204,7 @@ class Listener:
 
     def _greet(self, peer: Peer, greeting: Greeting) -> None:
         peer.greeting = greeting
+        peer.deframer.limit = REQUEST_LIMIT
         hello, first = self._welcome(peer)
         peer.push(pack(hello), sample=False)
         if (missed := self._missed.pop(peer.pid, None)) is not None:
@@ -214,7 +223,9 @@ class Listener:
                 peer.sending = view[sent:]
                 peer.moved_us = self._clock.mono_us()
         except BlockingIOError:
-            self._selector.modify(peer.connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            # Who takes no answers is asked for no more requests.
+            reads = 0 if peer.owed > OWED_LIMIT else selectors.EVENT_READ
+            self._selector.modify(peer.connection, reads | selectors.EVENT_WRITE)
             return
         except OSError:
             self._forget(peer)
@@ -245,8 +256,7 @@ class Listener:
 
     def _say_goodbye(self) -> None:
         for peer in list(self._peers.values()):
-            peer.queue.clear()
-            peer.queued = 0
+            peer.clear()
             peer.push(pack(Bye(reason=self._closing or "")), sample=False)
             peer.closing = True
             self._flush(peer)
@@ -280,6 +290,6 @@ def _listen(path: Path) -> socket.socket:
         server.bind(str(path))
     finally:
         os.umask(mask)
-    server.listen(8)
+    server.listen(BACKLOG)
     server.setblocking(False)
     return server

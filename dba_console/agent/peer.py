@@ -6,10 +6,12 @@ import socket
 from collections import deque
 from dataclasses import dataclass, field
 
-from dba_console.agent.protocol import Deframer, Greeting, Notice, pack
+from dba_console.agent.protocol import GREETING_LIMIT, Deframer, Greeting, Notice, pack
 
 QUEUE_LIMIT = 4 << 20
 """Bytes queued for one console before its oldest samples are dropped: over a minute at 220 sessions."""
+OWED_LIMIT = 256 << 10
+"""Bytes of answers that wait for one console; it is not asked for more until it has taken some."""
 SAMPLE, LINES = "sample", "lines"
 DROPPABLE = frozenset({SAMPLE, LINES})
 """What is recorded anyway, and may be missed by who reads too slowly."""
@@ -23,11 +25,13 @@ class Peer:
     pid: int
     uid: int
     greeting: Greeting | None = None
-    deframer: Deframer = field(default_factory=Deframer)
+    deframer: Deframer = field(default_factory=lambda: Deframer(GREETING_LIMIT))
     sending: memoryview = field(default_factory=lambda: memoryview(b""))
     queue: deque[tuple[str, bytes]] = field(default_factory=deque)
     """(what it is, packed message)."""
     queued: int = 0
+    owed: int = 0
+    """Bytes of `queue` that may not be dropped: answers."""
     dropped: int = 0
     """Samples."""
     lines_dropped: bool = False
@@ -45,6 +49,7 @@ class Peer:
             self._take_out(of)
         self.queue.append((kind, packed))
         self.queued += len(packed)
+        self.owed += 0 if kind in DROPPABLE else len(packed)
         while self.queued > QUEUE_LIMIT:
             index = next((i for i, (kind, _) in enumerate(self.queue) if kind in DROPPABLE), None)
             if index is None:
@@ -61,7 +66,13 @@ class Peer:
         index = next((i for i, (kind, _) in enumerate(self.queue) if kind == of), None)
         if index is not None:
             self.queued -= len(self.queue[index][1])
+            self.owed -= len(self.queue[index][1])
             del self.queue[index]
+
+    def clear(self) -> None:
+        """Forget what waits for it."""
+        self.queue.clear()
+        self.queued = self.owed = 0
 
     def next_bytes(self) -> memoryview:
         """What to send now, empty when nothing waits."""
@@ -75,7 +86,8 @@ class Peer:
                 self.lines_dropped = False
                 self.sending = memoryview(pack(Notice(kind="slow", text=text)))
             elif self.queue:
-                _, packed = self.queue.popleft()
+                kind, packed = self.queue.popleft()
                 self.queued -= len(packed)
+                self.owed -= 0 if kind in DROPPABLE else len(packed)
                 self.sending = memoryview(packed)
         return self.sending

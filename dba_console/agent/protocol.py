@@ -21,6 +21,10 @@ from dba_console.samples.event import Event
 PROTOCOL = 1
 MESSAGE_LIMIT = 32 << 20
 """Bytes of one message; more is taken for a stranger on the line."""
+REQUEST_LIMIT = 4 << 20
+"""The same of what a console sends: a document with its inputs is the longest of it, and shorter by far."""
+GREETING_LIMIT = 64 << 10
+"""The same of its first message."""
 
 _HEAD = struct.Struct(">IB")
 
@@ -281,7 +285,9 @@ def pack_sample(data: bytes) -> bytes:
 class Deframer:
     """Bytes in, messages out. One per connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
+        self.limit = limit
+        """Bytes of the next message."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
@@ -289,7 +295,7 @@ class Deframer:
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             length, letter = _HEAD.unpack_from(self._buffer)
-            if not 1 <= length <= MESSAGE_LIMIT:
+            if not 1 <= length <= self.limit:
                 raise ProtocolError(f"a message of {length} bytes")
             if len(self._buffer) < 4 + length:
                 return

@@ -17,6 +17,7 @@ from dba_console.frames.history import History
 from dba_console.frames.model import PANELS as CONTRACT
 from dba_console.frames.model import Frame
 from dba_console.frames.points import point_of
+from dba_console.harmless import escaped
 from dba_console.panels.registry import PANELS
 from dba_console.panels.text import show_json, show_text
 from dba_console.probes.lane import Lane, LaneTimeout
@@ -70,7 +71,7 @@ def json_of(frame: Frame, names: Sequence[str]) -> str:
         value = msgspec.json.decode(encoded)
         value["panels"] = {name: panel for name, panel in value["panels"].items() if name in names}
         encoded = msgspec.json.encode(value)
-    return encoded.decode()
+    return escaped(encoded.decode())
 
 
 def known_panel(name: str) -> bool:

@@ -6,6 +6,7 @@ A rule is a function that yields problems; its docstring says what it refuses an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from dba_console.plans.plan import Plan
@@ -41,10 +42,14 @@ RULES: Mapping[str, Rule] = {
 """Name -> rule. `action` stands for what needs the actions that exist, and is asked apart."""
 
 
+MOST = 100
+"""Problems of one rule that are named: of more, nobody reads the rest, and each takes a search for its line."""
+
+
 def lint(plan: Plan, actions: Mapping[str, Any] | None, lines: Mapping[str, int]) -> Iterator[Problem]:
     """What the rules say of a plan; `lines` are those of the keys of its head."""
     for name, rule in RULES.items():
-        for problem in rule(plan):
+        for problem in islice(rule(plan), MOST):
             line = problem.line or lines.get("answers", 1)
             yield Problem(line=line, text=problem.text, hint=problem.hint, rule=name)
     if actions is not None:

@@ -21,7 +21,7 @@ _MASKS = (
 )
 _AT_THE_END = re.compile(r"(?:^|;)\s*(?:exit\s+0|true|:)\s*;?\Z", re.MULTILINE)
 _HERE = re.compile(r"<<-?\s*(['\"\\]?)(\w+)")
-_CASES = re.compile(r"(?:\bin|;;|^)\s*\(?[^\s()|]+(?:\s*\|\s*[^\s()|]+)+\)")
+_CASES = re.compile(r"(?:\bin|;;|^)\s*+\(?[^\s()|]{1,200}+(?:\s*+\|\s*+[^\s()|]{1,200}+)++\)")
 _PIPE = re.compile(r"(?<![|>])\|(?![|])")
 _PIPEFAIL = re.compile(r"\bset\s+(?:-\w+\s+)*-\w*o\s+pipefail\b")
 _BY_AGE = re.compile(r"\bls\b.*\s-\w*[tS]")

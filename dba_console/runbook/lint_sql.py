@@ -21,8 +21,11 @@ _TRANSACTION = re.compile(
     r"\s*(begin|start\s+transaction|commit|rollback(?!\s+prepared)|end|abort|savepoint|release)\b", re.IGNORECASE
 )
 _NO_QUERY = re.compile(r"\s*(?!select\b|with\b|values\b|table\b|show\b|\(|\Z)[^\s;]+", re.IGNORECASE)
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-_TEXT = re.compile(r"(?<![\w$])(?:[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$)", re.DOTALL)
+# What is never closed goes to the end: each that is open would be searched to the end for its close otherwise.
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TEXT = re.compile(
+    r"(?<![\w$])(?:[eE]'(?:[^'\\]|''|\\.)*+(?:'|\Z)|'(?:[^']|'')*+(?:'|\Z)|\$(\w*+)\$.*?(?:\$\1\$|\Z))", re.DOTALL
+)
 _NAMED = re.compile(r"\"(?:[^\"]|\"\")*\"")
 _TABLE = re.compile(
     r"\b(?:from|join|insert\s+into|merge\s+into|update|truncate(?:\s+table)?|(?:alter|lock|reindex)\s+table|"
@@ -30,7 +33,9 @@ _TABLE = re.compile(
     r"([a-z_][\w$]*+|\"(?:[^\"]|\"\")+\"(?!\"))(?!\s*\.)(\s*\()?",
     re.IGNORECASE,
 )
-_QUERY_NAME = re.compile(r"([a-z_]\w*)\s*(?:\([\w\s,]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s+)?\(", re.IGNORECASE)
+_QUERY_NAME = re.compile(
+    r"\b([a-z_]\w*+)\s*+(?:\([\w\s,]*+\)\s*+)?as\s++(?:(?:not\s+)?materialized\s+)?\(", re.IGNORECASE
+)
 _LETTERLESS = re.compile(r"%\((\w+)\)(?![sIRL])")
 _IF_EXISTS = r"(?:\s+if\s+(?:not\s+)?exists)?\s+\Z"
 _BEFORE_A_NAME = re.compile(
@@ -45,6 +50,8 @@ _BEFORE_A_RELATION = re.compile(
 )
 _FROM_IN_CALL = re.compile(r"\b(?:extract|substring|trim|overlay)\s*\([^()]*\Z", re.IGNORECASE)
 """`extract(epoch from now())` and the like: no table follows."""
+_LONGEST_CALL = 400
+"""Characters of what stands before `from` in such a call."""
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
 
@@ -64,7 +71,7 @@ def pasted_value(plan: Plan) -> Iterator[Problem]:
 
 def _pasted(text: str) -> Iterator[tuple[str, str]]:
     bare = _COMMENT.sub(" ", text)
-    if match := re.search(r"\{\{.*?\}\}|\$\{?RB_\w+\}?", bare):
+    if match := re.search(r"\{\{[^\n]{0,200}?\}\}|\$\{?RB_\w+\}?", bare):
         yield match[0], "write %(name)s for a value, %(name)I for an identifier"
     for literal in _TEXT.finditer(bare):
         if match := re.search(r"%\((\w+)\)[sIRL]", literal[0]):
@@ -119,7 +126,8 @@ def no_schema(plan: Plan) -> Iterator[Problem]:
             name = match[1]
             if match[2] and match[0].lower().startswith(("from", "join")):
                 continue  # a function
-            in_call = _FROM_IN_CALL.search(bare[: match.start()]) or bare[: match.start()].lower().endswith("distinct ")
+            before = bare[max(0, match.start() - _LONGEST_CALL) : match.start()]
+            in_call = _FROM_IN_CALL.search(before) or before.lower().endswith("distinct ")
             known = name.lower() in own or name.lower().startswith("pg_") or "%" in name
             if not in_call and not known:
                 yield Problem(line=_line(block, name, line), text=f"{name} is named without its schema",

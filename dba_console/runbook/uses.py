@@ -10,7 +10,7 @@ from dba_console.runbook.values import REFERENCE, WHOLE
 
 SHELL = re.compile(r"\$(?:RB_(\w+)|\{RB_(\w+)[^}]*\})")
 """`$RB_name`, `${RB_name}`, `${RB_name:-…}`."""
-_COUNTED = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
+_COUNTED = re.compile(r"\(\((.*?)(?:\)\)|\Z)", re.DOTALL)
 """Arithmetic, in which the shell takes a name for its value with no `$` before it."""
 _BARE = re.compile(r"(?<![\w${])RB_(\w+)")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -19,6 +20,7 @@ from dba_console.session.damage import Damaged
 from dba_console.session.layout import APPLICATION_ID, DATABASE, SQLITE_MAGIC
 from dba_console.session.liveness import is_live
 from dba_console.session.meta import FORMAT
+from dba_console.session.schema import TABLES
 
 _COPY_LIMIT = 1 << 30
 
@@ -29,10 +31,16 @@ def check_header(directory: Path) -> str | None:
     Raises SessionError where it is no recording at all, or one this program does not know how to read.
     """
     path = directory / DATABASE
+    for sibling in ("-wal", "-shm", "-journal"):
+        _require_file(Path(f"{path}{sibling}"))
     try:
-        with open(path, "rb") as file:
+        # A pipe would be waited for without end, a device may do anything when it is opened or read.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SessionError(f"{path} is not a regular file, so it is not a recording")
             header = file.read(100)
-            size = os.fstat(file.fileno()).st_size
+            size = os.fstat(descriptor).st_size
     except FileNotFoundError:
         raise SessionError(
             f"no recording in {directory}: session.db is missing", hint="`dba-console session list` shows what there is"
@@ -56,6 +64,16 @@ def check_header(directory: Path) -> str | None:
     if size < whole and not os.path.exists(f"{path}-wal") and not is_live(directory):
         return f"it is cut short: {size} of {whole} bytes are there"
     return None
+
+
+def _require_file(path: Path) -> None:
+    """Raises SessionError where something else than a file lies there, which SQLite would open."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        raise SessionError(f"{path} is not a regular file, so what lies beside it is not a recording")
 
 
 def connect(directory: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
@@ -89,8 +107,19 @@ def _try(uri: str) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA query_only=1")
         connection.execute("PRAGMA cache_size=-1000")
+        _require_tables(connection)
         connection.execute("SELECT count(*) FROM meta").fetchone()
-    except sqlite3.Error:
+    except (sqlite3.Error, SessionError):
         connection.close()
         raise
     return connection
+
+
+def _require_tables(connection: sqlite3.Connection) -> None:
+    """Raises SessionError where a table of ours is a view, a virtual table or has computed columns: reading it would
+    run what somebody else wrote, and that may have no end."""
+    found = connection.execute("SELECT type, name, substr(sql, 1, 40) FROM sqlite_master LIMIT 1000").fetchall()
+    for kind, name, sql in found:
+        computed = name in TABLES and any(row[6] for row in connection.execute(f"PRAGMA table_xinfo({name})"))
+        if name in TABLES and (kind != "table" or "virtual" in str(sql).lower() or computed):
+            raise SessionError(f"this is not a recording that this program wrote: {name} in it is not a plain table")

@@ -18,6 +18,8 @@ WAL_PAGES = 500
 """Pages in the write-ahead log at which it is folded back (2 MB): some two minutes of samples at 1 Hz."""
 WAL_BYTES = 4 << 20
 
+TABLES = frozenset(("meta", "blocks", "block_data", "block_points", "tail", "gaps", "journal", "output"))
+"""Tables of a session; what else there is are views."""
 _TIME = "strftime('%Y-%m-%dT%H:%M:%f', wall_us / 1e6, 'unixepoch') || 'Z'"
 
 _OF_DETAILS = "CASE WHEN json_valid(details) THEN json_extract(details, '$.{}') END"

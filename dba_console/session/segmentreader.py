@@ -34,7 +34,11 @@ class _Stored(NamedTuple):
         status, note, _, took_us, has_reading = self.head
         raw = None
         if has_reading:
-            raw = Raw(self.tree if type(self.tree) is bytes else _encode(self.tree))
+            try:
+                raw = Raw(self.tree if type(self.tree) is bytes else _encode(self.tree))
+            except (OverflowError, RecursionError) as error:
+                # Differences that were changed add up to what no reading holds.
+                raise Damaged(f"a reading of the recording cannot be made again: {error}") from error
         return Part(self.name, status, note, self.at_us, took_us, raw)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,3 +74,12 @@ def test_an_agent_outlives_the_session_of_who_started_it(target: Target) -> None
 def test_what_keeps_an_agent_from_starting_is_said_by_who_asked(target: Target) -> None:
     with pytest.raises(ConsoleError, match="not a duration"):
         begin(target, Config(agent=AgentConfig(grace="soon"))).wait()
+
+
+def test_a_limit_on_open_files_that_keeps_an_agent_from_starting_is_named(target: Target, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["prlimit", "--nofile=16", sys.executable, "-m", "dba_console", "record", target.conninfo, "--for", "1s"],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode != 0 and ("the limit is 16" in done.stderr or "Too many open files" in done.stderr), done

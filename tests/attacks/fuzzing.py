@@ -100,7 +100,7 @@ def _all(kind: str, count: int, seed: int, limit_s: float, agent: str) -> Outcom
             attempt = next(cases)
             begun = clock()
             try:
-                with _limited(limit_s):
+                with _limited(limit_s, wall=kind == "frames"):
                     attempt()
             except ConsoleError:
                 pass
@@ -113,17 +113,22 @@ def _all(kind: str, count: int, seed: int, limit_s: float, agent: str) -> Outcom
 
 
 @contextmanager
-def _limited(limit_s: float) -> Iterator[None]:
+def _limited(limit_s: float, *, wall: bool) -> Iterator[None]:
+    """Raise Hang after so much processor time, or time; and after ten times as long where something waits for ever."""
+
     def over(number: int, frame: object) -> None:
         raise Hang
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    before = {one: signal.signal(one, over) for one in (signal.SIGALRM, signal.SIGPROF)}
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    signal.setitimer(signal.ITIMER_REAL, limit_s if wall else 10 * limit_s)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def mutated(data: bytes, drawn: random.Random) -> bytes:

@@ -115,3 +115,16 @@ def test_the_shell_checks_of_a_strangers_document_run_in_a_rehearsal_only_where_
         declined = console.run(*command, "--plain", stdin="no\n")
         assert declined.code == 7 and not mark.exists(), declined
         assert console.run(*command, "--yes").code == 0 and mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("info", "filler"),
+    [
+        ("sql {check}", "a"), ("sql {check}", "/*"), ("sql {check}", "{{"), ("sql {check}", "from x "),
+        ("sql {check}", "$a$$b$"), ("sh {check}", "(("), ("sh {check}", ";"), ("sh {check}", "$(("),
+    ],
+)  # fmt: skip
+def test_no_block_keeps_whoever_checks_it_busy_for_long(info: str, filler: str) -> None:
+    """What grows with the square of a block's length takes minutes at the longest there may be."""
+    checked = check_text(book(*[fence(info, "select 1 " + filler * (15_500 // len(filler)))] * 15), "book.md")
+    assert checked.plan is not None or checked.problems

@@ -187,3 +187,11 @@ def test_doctor_says_when_sessions_cannot_be_written(console: Console, cluster: 
     found = {check["id"]: check for check in done.objects()}
     assert found["writable"]["status"] == "missing"
     assert done.code == 6
+
+
+def test_json_of_names_that_drive_a_terminal_has_none_of_their_signs(console: Console, cluster: Cluster) -> None:
+    with session(cluster) as hostile:
+        hostile.execute("select 'a\u202eb\u009b2J\u200b\ufeff'")
+        done = console.run("show", "sessions", "--json", cluster.dsn())
+    assert done.out.strip().isprintable(), done.out
+    assert any("a\u202eb\u009b2J" in row["query"] for row in done.objects()[0]["panels"]["sessions"]["rows"])

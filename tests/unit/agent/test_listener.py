@@ -14,8 +14,9 @@ import pytest
 
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.listener import STALLED_S, Listener
-from dba_console.agent.peer import QUEUE_LIMIT, Peer
+from dba_console.agent.peer import OWED_LIMIT, QUEUE_LIMIT, Peer
 from dba_console.agent.protocol import (
+    GREETING_LIMIT,
     PROTOCOL,
     Bye,
     Deframer,
@@ -24,6 +25,7 @@ from dba_console.agent.protocol import (
     Mark,
     Message,
     Notice,
+    RunBegin,
     SampleMessage,
     pack,
     pack_sample,
@@ -223,3 +225,65 @@ def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
     assert client.hello.key == "k"
     client.close()
     desk.listener.close("over")
+
+
+def _raw(desk: Desk) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(5)
+    connection.connect(str(desk.listener.path))
+    return connection
+
+
+def test_who_has_not_greeted_may_not_send_much(desk: Desk) -> None:
+    """Otherwise sixteen connections of anybody could each have the agent keep 32 MB."""
+    with _raw(desk) as stranger:
+        stranger.sendall((GREETING_LIMIT + 1).to_bytes(4, "big") + b"g")
+        (answer,) = Deframer().feed(stranger.recv(65536))
+    assert isinstance(answer, Bye) and f"a message of {GREETING_LIMIT + 1} bytes" in answer.reason
+
+
+def test_a_long_document_reaches_the_agent(desk: Desk) -> None:
+    client = attach(desk)
+    document = RunBegin(text="x" * 1_000_000, source="a.md")
+    client.send(document)
+    assert desk.requests.get(timeout=60) == document
+    client.close()
+
+
+def test_who_takes_no_answers_is_asked_for_no_more_and_the_next_one_is_greeted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled = 0
+
+    def answer(peer: Peer, _: Message) -> None:
+        nonlocal handled
+        handled += 1
+        peer.push(pack(Notice(kind="error", text="x" * 1_000)))
+
+    monkeypatch.setattr(desk.listener, "_request", answer)
+    with _raw(desk) as flood:
+        flood.sendall(pack(Greeting(protocol=PROTOCOL, version="x", login="flood")))
+        flood.settimeout(1.0)
+        request, sent = pack(Mark(text="now")) * 1_000, 0
+        with pytest.raises(TimeoutError):  # it is not read from any more
+            while sent < 100_000_000:
+                sent += flood.send(request)
+        attach(desk).close()
+        assert handled * 1_000 < 4 * OWED_LIMIT + (1 << 20)
+
+
+def test_a_burst_of_connections_is_greeted_or_told_that_there_are_too_many(desk: Desk) -> None:
+    waiting = [_raw(desk) for _ in range(100)]
+    for connection in waiting:
+        connection.close()
+    attach(desk).close()
+
+
+def test_a_queue_of_connections_that_is_full_is_a_sentence(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "deaf.sock"))
+        deaf.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(tmp_path / "deaf.sock"))
+            with pytest.raises(ConnectError, match="takes no more connections: too many wait"):
+                AgentClient.connect(tmp_path / "deaf.sock", timeout_s=1.0)

@@ -1,0 +1,89 @@
+"""Directories named like sessions, made by somebody who wants whoever reads them to wait, or to run what they wrote."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dba_console.errors import SessionError
+from dba_console.session.listing import list_sessions
+from dba_console.session.recording import Recording
+from dba_console.session.verify import verify
+from tests.unit.session.making import record, ticks
+
+ENDLESS = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
+COLUMNS = {
+    "journal": (
+        "seq", "wall_us", "mono_us", "kind", "tag", "severity", "who", "occurred_us", "text", "details", "hash",
+    ),
+    "gaps": ("from_us", "to_us", "samples", "reason"), "meta": ("key", "value"),
+    "blocks": ("first_seq", "samples", "first_us", "last_us", "bytes"), "tail": ("seq", "wall_us", "data"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    return record(tmp_path / "sessions", ticks(5))
+
+
+def _pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("name", ["session.db", "session.db-wal", "session.db-journal"])
+@pytest.mark.parametrize("make", [_pipe, _device])
+def test_what_is_no_file_is_not_waited_for(session: Path, name: str, make: Callable[[Path], None]) -> None:
+    make(session / name)
+    with pytest.raises(SessionError, match="is not a regular file"):
+        verify(session)
+    rows = list_sessions(session.parent)
+    assert [row.state for row in rows] in ([], ["unreadable"])
+
+
+def _rewrite(session: Path, *statements: str) -> None:
+    connection = sqlite3.connect(session / "session.db")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_a_view_without_end_in_the_place_of_a_table_is_refused(session: Path, table: str) -> None:
+    columns = COLUMNS[table]
+    view = ENDLESS.format(columns[0]) if len(columns) == 1 else (
+        f"SELECT {', '.join(f'x AS {name}' for name in columns)} FROM ({ENDLESS.format('x')})"
+    )  # fmt: skip
+    _rewrite(session, "DROP VIEW IF EXISTS lines", f"DROP TABLE {table}", f"CREATE VIEW {table} AS {view}")
+    with pytest.raises(SessionError, match=f"{table} in it is not a plain table"):
+        Recording.open(session)
+
+
+def test_a_table_that_computes_what_is_read_is_refused(session: Path) -> None:
+    _rewrite(
+        session, "DROP TABLE gaps",
+        "CREATE TABLE gaps (from_us INTEGER, to_us INTEGER, samples INTEGER, reason AS (hex(zeroblob(400000000))))",
+        "INSERT INTO gaps VALUES (1, 2, 3)",
+    )  # fmt: skip
+    with pytest.raises(SessionError, match="gaps in it is not a plain table"):
+        verify(session)
+
+
+def test_what_somebody_added_for_himself_beside_our_tables_is_let_be(session: Path) -> None:
+    _rewrite(
+        session,
+        "CREATE TABLE mine (a)",
+        "CREATE VIEW marks AS SELECT * FROM journal",
+        "CREATE INDEX i ON journal (kind)",
+    )
+    assert verify(session).ok
