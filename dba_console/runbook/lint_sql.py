@@ -51,7 +51,7 @@ _BEFORE_A_RELATION = re.compile(
 _FROM_IN_CALL = re.compile(r"\b(?:extract|substring|trim|overlay)\s*\([^()]*\Z", re.IGNORECASE)
 """`extract(epoch from now())` and the like: no table follows."""
 _LONGEST_CALL = 400
-"""Characters of what stands before `from` in such a call."""
+"""Characters of what stands before `from` in such a call, or before a value in a command."""
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
 
@@ -93,7 +93,7 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)
         word = first[0].lower() if first else ""
         if word not in _BINDS and (match := re.search(r"%\((\w+)\)s", bare)):
-            name, before = match[1], bare[: match.start()]
+            name, before = match[1], bare[max(0, match.start() - _LONGEST_CALL) : match.start()]
             hint = f"write %({name})L, a quoted literal"
             if _BEFORE_A_NAME.search(before):
                 hint = f"write %({name})I, a quoted identifier"
