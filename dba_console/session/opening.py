@@ -112,6 +112,9 @@ def _try(uri: str) -> sqlite3.Connection:
     except (sqlite3.Error, SessionError):
         connection.close()
         raise
+    except UnicodeDecodeError as error:  # a message that quotes the damaged schema
+        connection.close()
+        raise sqlite3.DatabaseError("its schema is damaged") from error
     return connection
 
 

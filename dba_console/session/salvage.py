@@ -61,7 +61,9 @@ class PageSource:
                 self._meta[key] = value
             case [int(), int(), int(), str()]:
                 self._gaps.add(Gap(*columns))
-            case [_, int(), int(), str(), str(), str(), _, _, str(), str(), str()] if len(columns[10]) == 64:
+            case [
+                _, int(), int(), str(), str(), str(), str() | None, int() | None, str(), str(), str()
+            ] if len(columns[10]) == 64:  # fmt: skip
                 self._journal[rowid] = Row(rowid, *columns[1:])
 
     def _take_block(self, place: tuple[int, int], data: bytes) -> None:

@@ -6,6 +6,7 @@ change, and only those a picture needs are encoded again.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,7 +65,7 @@ class SegmentReader:
             self._tree = TreeReader(*_streams(payload))
             self._ticks_column = self._tree.child(self._tree.root, "ticks")
             self._names_column = self._tree.child(self._tree.root, "names")
-        except (IndexError, ValueError) as error:
+        except (IndexError, ValueError, struct.error) as error:
             raise Damaged(f"a block of the recording cannot be read: {error}") from error
         self._tick: Any = None
         self._ticks: list[_Tick] = []
@@ -95,7 +96,7 @@ class SegmentReader:
         try:
             while len(self._ticks) <= index:
                 self._ticks.append(self._next())
-        except (IndexError, KeyError, ValueError, TypeError, AttributeError, msgspec.DecodeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, struct.error, msgspec.DecodeError) as error:
             raise Damaged(f"a block of the recording cannot be read: {type(error).__name__}") from error
         return self._ticks[index]
 

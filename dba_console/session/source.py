@@ -86,7 +86,7 @@ class SqlSource:
         try:
             # The type is a value here, which mypy cannot follow; msgspec checks it row by row.
             return convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
-        except (sqlite3.Error, OverflowError, msgspec.ValidationError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError, msgspec.ValidationError) as error:
             raise Damaged(f"session.db cannot be read: {error}") from error
 
     def _blob(self, query: str, key: int) -> bytes:
