@@ -105,6 +105,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     """The look itself failed: the check fails."""
     machine_s: float = 0.0
 
+    def behind(self, words: str) -> str:
+        """`words`, and behind them why or what was seen, where there is anything to say."""
+        said = self.error or self.text
+        return f"{words}: {said}" if said else words
+
 
 class Answer(Struct, frozen=True, kw_only=True):
     """What a person said."""

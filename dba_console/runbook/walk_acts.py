@@ -48,8 +48,7 @@ def skip(course: Course, block: Block, reason: str, item: str = "") -> Turn[None
 
 
 def _cannot_tell(course: Course, block: Block, what: str, seen: Seen, item: str) -> Turn[None]:
-    note = f"it cannot be told {what}: {seen.error or seen.text or 'unknown'}"
-    yield from fail(course, block, note, item, machine_s=seen.machine_s)
+    yield from fail(course, block, seen.behind(f"it cannot be told {what}"), item, machine_s=seen.machine_s)
 
 
 def fail(course: Course, block: Block, note: str, item: str = "", **fields: Any) -> Turn[None]:

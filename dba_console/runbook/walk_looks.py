@@ -20,8 +20,7 @@ def check(course: Course, block: Block) -> Turn[None]:
         yield from _ok(course, block, seen, f"holds: {seen.text}" if seen.text else "holds")
         return
     what = "does not hold" if seen.holds is False and not seen.error else "it cannot be told whether it holds"
-    note = f"{what}: {seen.error or seen.text or 'unknown'}"
-    yield from fail(course, block, note, machine_s=seen.machine_s)
+    yield from fail(course, block, seen.behind(what), machine_s=seen.machine_s)
 
 
 def measure(course: Course, block: Block) -> Turn[None]:

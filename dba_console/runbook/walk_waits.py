@@ -140,7 +140,7 @@ def _until_it_holds(course: Course, block: Block, test: Test, due: int | None) -
         left = (began + timeout * 1e6 - now) / 1e6 if timeout is not None else every
         if left <= 0 or (due is not None and now >= due):
             waited = (now - began) / 1e6
-            note = f"not so after {human_duration(waited)}: {seen.error or seen.text or 'unknown'}"
+            note = seen.behind(f"not so after {human_duration(waited)}")
             yield from fail(course, block, note, timed_out=True, machine_s=waited)
             return
         yield from course.pause(min(every, left, hold - held if since is not None else every))
@@ -187,7 +187,7 @@ def _another(course: Course, block: Block) -> Turn[bool]:
         if test is not None:
             seen = yield from course.look(block, "while", test)
             if seen.holds is None or seen.error:
-                why = f"it cannot be told whether another round is needed: {seen.error or seen.text or 'unknown'}"
+                why = seen.behind("it cannot be told whether another round is needed")
                 yield from fail(course, block, why, machine_s=seen.machine_s)
                 return False
             if not seen.holds:
