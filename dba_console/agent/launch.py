@@ -221,9 +221,14 @@ def _environment() -> dict[str, str]:
 
 
 def list_agents() -> list[RunningAgent]:
-    """Every agent of this user that answers, newest first."""
-    found = []
-    for path in sorted(paths.runtime_dir().glob("*.sock")):
+    """Every agent of this user that answers, newest first.
+
+    Raises PermissionDenied where others may put sockets into the directory.
+    """
+    found, directory = [], paths.runtime_dir()
+    if directory.is_dir():
+        paths.private_dir(directory)
+    for path in sorted(directory.glob("*.sock")):
         try:
             client = AgentClient.connect(path, role="show", timeout_s=3.0)  # on a host as busy as may be
         except ConsoleError:

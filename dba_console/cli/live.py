@@ -19,9 +19,10 @@ from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.agent.replacing import useless
+from dba_console.cli.stderr import say
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
-from dba_console.errors import ConnectError, ConsoleError
+from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.samples.sample import decode_sample
@@ -98,9 +99,12 @@ def _attached(target: Target) -> _AgentLive | None:
     try:
         path = find_agent(target)
         return None if path is None else _usable(_AgentLive(path), target)
+    except PermissionDenied as error:
+        # What can be read without an agent is still worth reading.
+        say(f"warning: no agent is asked: {error}")
+        return None
     except ConsoleError:
-        # It may be ending or stopped, or its directory be somebody else's: what can be read without it is still
-        # worth reading.
+        # It may be ending or stopped.
         return None
 
 

@@ -102,3 +102,14 @@ def test_a_recording_that_never_began_is_no_success(console: Console, cluster: C
         fill(place)
         done = console.run("record", cluster.dsn(), "--for", "2s", "--sessions", str(place / "sessions"))
     assert done.code == 6 and "nothing was recorded" in done.err, done
+
+
+def test_sockets_in_a_directory_of_another_user_are_not_talked_to_and_that_is_said(
+    console: Console, cluster: Cluster
+) -> None:
+    console.runtime.mkdir(exist_ok=True)
+    os.chown(console.runtime, NOBODY, NOBODY)
+    read = console.run("findings", "list", cluster.dsn())
+    assert read.code in (0, 1, 2) and "warning: no agent is asked" in read.err and "belongs to nobody" in read.err, read
+    listed = console.run("attach", "--list")
+    assert listed.code == 4 and f"chown root {console.runtime}" in listed.err, listed
