@@ -52,8 +52,8 @@ MOVES = (
     Move("Start “Sessions queue", ("enter", *"yes", "enter")),
     Move("Which one gives way?", picture="walkthrough"),
     Move("Which one gives way?", ("enter", *"ddl", "enter")),
-    Move("how many it acts on", picture="confirmation"),
-    Move("how many it acts on", ("enter", *"no", "enter")),
+    Move("(how many", picture="confirmation"),
+    Move("(how many", ("enter", *"no", "enter")),
     Move("abort", ("enter", *"abort", "enter")),
     Move("run failed"),
 )
