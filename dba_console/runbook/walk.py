@@ -27,8 +27,8 @@ from dba_console.runbook.walk_course import Course, Interrupted, Turn
 from dba_console.runbook.walk_give_up import end, give_up, trouble
 from dba_console.runbook.walk_interrupts import heed
 from dba_console.runbook.walk_looks import check, measure, preview
-from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, missing, stand
-from dba_console.runbook.walk_questions import PAUSED, NotAnAnswer, after_failure, chosen, place, started
+from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, may_start, missing, stand
+from dba_console.runbook.walk_questions import PAUSED, NotAnAnswer, after_failure, chosen, place
 from dba_console.runbook.walk_rehearse import rehearse
 from dba_console.runbook.walk_undo import taking_back
 from dba_console.runbook.walk_waits import repeat, wait
@@ -136,18 +136,7 @@ def _before_start(course: Course) -> Turn[None]:
     text = "".join(doubts) + (
         f"Start “{course.plan.title}”{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
     )
-    answer = yield from course.ask("start", text, expects="yes")
-    try:
-        yes = started(answer.text)
-    except NotAnAnswer as why:
-        yield from course.reject(str(why))
-        return
-    if yes:
-        text = f"started by {answer.who}"
-        yield from course.write("run.started", text, who=answer.who, human_s=answer.human_s)
-    else:
-        yield from course.answered("start", answer, f"not started: {answer.who} said no", answer="no")
-        yield from end(course, "aborted", "it was not started", answer.who)
+    yield from may_start(course, text, yes="started", no="not started", ending="it was not started")
 
 
 def _decide(course: Course) -> Turn[None]:

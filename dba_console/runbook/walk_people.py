@@ -12,7 +12,8 @@ from dba_console.records import convert
 from dba_console.runbook.values import value_of
 from dba_console.runbook.walk_acts import confirm
 from dba_console.runbook.walk_course import Course, Turn
-from dba_console.runbook.walk_questions import NotAnAnswer, chosen, decisions, leads_to, place
+from dba_console.runbook.walk_give_up import end
+from dba_console.runbook.walk_questions import NotAnAnswer, chosen, decisions, leads_to, place, started
 
 
 def stand(course: Course, block: Block) -> Turn[None]:
@@ -22,6 +23,24 @@ def stand(course: Course, block: Block) -> Turn[None]:
     rows = course.state.blocks[shown[-1].id].rows if shown else None
     count = None if rows is None else len(rows)
     yield from confirm(course, block, block.confirm or Confirmation(level="yes"), count=count)
+
+
+def may_start(course: Course, text: str, *, yes: str, no: str, ending: str) -> Turn[None]:
+    """The one question before a run or a rehearsal starts. Anything but yes ends it, and leaves all as it is.
+
+    `yes` and `no` are what the journal says before and after the person's name, `ending` how the run ended then.
+    """
+    answer = yield from course.ask("start", text, expects="yes")
+    try:
+        wanted = started(answer.text)
+    except NotAnAnswer as why:
+        yield from course.reject(str(why))
+        return
+    if wanted:
+        yield from course.write("run.started", f"{yes} by {answer.who}", who=answer.who, human_s=answer.human_s)
+    else:
+        yield from course.answered("start", answer, f"{no}: {answer.who} said no", answer="no")
+        yield from end(course, "aborted", ending, answer.who)
 
 
 def choose(course: Course, block: Block) -> Turn[None]:

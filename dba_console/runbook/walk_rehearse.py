@@ -17,7 +17,7 @@ from dba_console.runbook.requests import Seen
 from dba_console.runbook.walk_course import Course, Purpose, Turn
 from dba_console.runbook.walk_give_up import end
 from dba_console.runbook.walk_looks import MOST_ROWS
-from dba_console.runbook.walk_questions import NotAnAnswer, started
+from dba_console.runbook.walk_people import may_start
 from dba_console.runbook.walk_waits import test_of
 
 CAVEAT = "that a rehearsal passes does not promise that the run will succeed"
@@ -55,17 +55,8 @@ def _allowed(course: Course, commands: list[str]) -> Turn[None]:
         f"This runbook is not shipped with the console. Its rehearsal runs shell commands ({', '.join(commands)}) that "
         "can do whatever their author wrote. Run them? Default: no"
     )
-    answer = yield from course.ask("start", text, expects="yes")
-    try:
-        yes = started(answer.text)
-    except NotAnAnswer as why:
-        yield from course.reject(str(why))
-        return
-    if yes:
-        yield from course.write("run.started", f"shell checks allowed by {answer.who}", who=answer.who)
-    else:
-        yield from course.answered("start", answer, f"not rehearsed: {answer.who} said no", answer="no")
-        yield from end(course, "aborted", "its shell checks were not allowed to run", answer.who)
+    refused = "its shell checks were not allowed to run"
+    yield from may_start(course, text, yes="shell checks allowed", no="not rehearsed", ending=refused)
 
 
 def _end(course: Course) -> Turn[None]:
