@@ -150,6 +150,16 @@ def make_target(
     return Target(name or shown, address.key, conninfo, host_panels)
 
 
+def with_host(name: str, host: str) -> str:
+    """The name of a target, and the host it is on where the name does not say it.
+
+    >>> with_host("db", "db2"), with_host("app:5432@db2", "db2"), with_host("app@10.0.0.1:5433", "10.0.0.1")
+    ('db on db2', 'app:5432@db2', 'app@10.0.0.1:5433')
+    """
+    said = name.rpartition("@")[2]
+    return name if not host or host in (said, said.rpartition(":")[0]) else f"{name} on {host}"
+
+
 def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Address:
     """Where a connection string leads, completed from the environment. Raises UsageError where it cannot be read.
 

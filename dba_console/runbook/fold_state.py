@@ -10,6 +10,7 @@ from typing import Any
 from dba_console.plans.plan import Plan, Step
 from dba_console.plans.view import Table, Waiting
 from dba_console.runbook.requests import Record
+from dba_console.target import with_host
 
 FINISHED = frozenset({"ok", "skipped", "undone"})
 """States of a block or step with which nothing is left to do."""
@@ -190,7 +191,7 @@ class RunState:
     @property
     def place(self) -> str:
         """The target as it is called, with its host where its name does not say it."""
-        return self.target if not self.host or self.host in self.target else f"{self.target} on {self.host}"
+        return with_host(self.target, self.host)
 
     @property
     def open_execution(self) -> Execution | None:

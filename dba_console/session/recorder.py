@@ -33,6 +33,7 @@ from dba_console.session.store import Store
 from dba_console.session.ticks import TickWatch
 from dba_console.session.voice import Voice
 from dba_console.session.writer import Writer, explain
+from dba_console.target import with_host
 
 QUEUE = 120
 """Samples that may wait for the recorder's thread: two minutes at 1 Hz; normally none waits."""
@@ -91,7 +92,7 @@ class Recorder:
         self._refused = 0
         self._lagging = False
         self._beat_us = clock.mono_us()
-        self._voice.tell("session.start", f"recording {meta.target} on {meta.host}", {"program": meta.program_version})
+        self._voice.tell("session.start", f"recording {with_host(meta.target, meta.host)}", {"program": meta.program_version})
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
