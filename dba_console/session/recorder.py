@@ -92,7 +92,9 @@ class Recorder:
         self._refused = 0
         self._lagging = False
         self._beat_us = clock.mono_us()
-        self._voice.tell("session.start", f"recording {with_host(meta.target, meta.host)}", {"program": meta.program_version})
+        self._voice.tell(
+            "session.start", f"recording {with_host(meta.target, meta.host)}", {"program": meta.program_version}
+        )
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
