@@ -30,6 +30,9 @@ heading in small letters with dashes. What runs are fences with braces after the
 Between the braces stands the kind, then attributes: a word alone, `name=value`, or `name="a value"`; `#name` gives the
 block an id of its own, `step/name`, else it is `step/kind`. A fence without braces is prose; in a step, one of a
 language that could run needs `{example}`. Unknown keys, kinds and attributes are errors. Documents are UTF-8.
+
+A last section `## Sources` without blocks is no step: it says which versions of the server the document was tried on,
+and where its claims are from. It is shown where the runbook is read, and not in a run.
 """
 
 _VALUES = """## Values
