@@ -180,7 +180,10 @@ def _seen(state: RunState, record: Record) -> None:
 def _rows_shown(state: RunState, record: Record, block: BlockState) -> Table | None:
     """The rows of a preview as a table; where they are acted on, with those that are chosen."""
     _, preview = state.plan.block(record.block)
-    table = table_of(block.rows or (), preview.title or state.plan.step(record.step).title, record.block)
+    # What the author's column says the mark beside each row says.
+    column, title = preview.settings.get("chosen"), preview.title or state.plan.step(record.step).title
+    rows = [{name: value for name, value in row.items() if name != column} for row in block.rows or ()]
+    table = table_of(rows, title, record.block)
     if table is None or not acted_on(state.plan, preview):
         return table
     out = frozenset(block.left_out)
@@ -201,6 +204,9 @@ def _rows_chosen(state: RunState, record: Record) -> None:
     for _, one in state.plan.blocks():
         if bound_preview(state.plan, one) == preview:
             state.blocks[one.id].sight = None
+    if state.failure is not None:  # what could not be done to the rows before is tried with these
+        state.blocks[state.failure.block].reset()
+        state.failure = None
     state.asked = None
 
 

@@ -256,6 +256,7 @@ def _left(preview: BlockState, done: int) -> Table | None:
     rows, table = preview.chosen or (), preview.table
     if table is None or not done:
         return table
+    rows = tuple({name: row[name] for name in table.columns if name in row} for row in rows)
     return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, these are left", table.block)
 
 

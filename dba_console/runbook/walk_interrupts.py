@@ -58,9 +58,11 @@ def _choose(course: Course, wish: Interrupt) -> Turn[None]:
 
 
 def _asks_about(course: Course, preview: str) -> bool:
-    """Whether the rows are those of the block that is to be confirmed next."""
+    """Whether the rows are those of the block that is to be confirmed next, or was refused or declined."""
     state = course.state
-    if not state.current or state.failure is not None or state.undo is not None or state.open_execution is not None:
+    if not state.current or state.undo is not None or state.open_execution is not None:
+        return False
+    if state.failure is not None and (state.failure.acted or state.failure.block != state.current):
         return False
     _, block = course.plan.block(state.current)
     asked = None if state.blocks[block.id].confirmed else asked_with(course.plan, state, block)

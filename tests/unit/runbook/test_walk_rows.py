@@ -206,6 +206,31 @@ def test_a_row_that_cannot_be_told_from_one_that_was_left_out_stays_out() -> Non
     assert [row["user"] for row in state.executions[-1].intent.fields["rows"]] == ["web"]
 
 
+def test_a_row_for_which_an_act_is_refused_can_be_left_out_there() -> None:
+    action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
+    sights: list[dict[str, Any]] = [{"refusal": "process 8 is a walsender"}, {"text": "Cancel 2", "count": 2}]
+    seen = World(looks={"a/preview": [Seen(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
+    seen.looks["a/action"] = [Seen(values={"sight": sight}) for sight in sights]
+    ending, state, seen = run(plan(action), seen)
+    assert (ending.state, len(seen.done), state.deviations) == ("done", 1, [])
+    assert [(asked.kind, asked.rows) for asked in seen.asked[1:]] == [("failed", "a/preview"), ("type", "a/preview")]
+    assert pids(state.values["idlers"]["rows"]) == [7, 9]
+
+
+def test_a_choice_among_rows_that_were_acted_on_is_too_late() -> None:
+    seen = world(outcomes={"a/change": [Outcome(state="failed", text="no")]})
+    seen.answers["failed"] = [choose(0), "abort"]
+    _, _, seen = run(plan(change()), seen)
+    assert len(seen.rejected) == 1 and seen.asked[-1].rows == ""
+
+
+def test_what_chose_the_rows_is_shown_by_their_marks_and_by_no_column() -> None:
+    rows = ({"pid": 7, "lost": True}, {"pid": 8, "lost": False})
+    _, state, _ = run(plan(change(), chosen="lost"), world(rows=rows))
+    table = state.blocks["a/preview"].table
+    assert table is not None and (table.columns, table.chosen) == (("pid",), (True, False))
+
+
 def test_the_view_marks_the_rows_that_are_acted_on_and_names_the_look_that_gave_them() -> None:
     book = plan(change())
     seen = world(choose(0, 2))
