@@ -25,6 +25,9 @@ from dba_console.trust import foreign
 LEADING_ENDS = frozenset({"change", "run", "action", "wait", "choose", "manual", "input", "repeat"})
 """A check after one of these looks at what they made of the world."""
 
+SOURCES = "sources"
+"""The last section may be called so and have no blocks: where from it is known what the document says. No step."""
+
 FOLLOWING = frozenset({"empty-step", "undeclared", "unused-input", "nothing-to-count", "preview-unused"})
 """Rules that miss what an unreadable block may have been."""
 
@@ -166,6 +169,8 @@ def _steps(document: Document, problems: Problems) -> tuple[Step, ...]:
     steps: list[Step] = []
     seen: dict[str, int] = {}
     for section in document.sections:
+        if section.slug == SOURCES and not section.fences and section is document.sections[-1]:
+            continue
         if not section.slug:
             problems.add(section.line, "the heading gives no id", "write a letter or a digit in it")
             continue

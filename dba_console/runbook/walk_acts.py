@@ -132,14 +132,15 @@ def confirm(
     course: Course, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
     """Ask until it is confirmed or declined."""
-    expects = expected(confirmation, course.state, count)
+    name = str((course.state.blocks[block.id].sight or {}).get("name") or "")
+    expects = expected(confirmation, course.state, count, name)
     if not expects:
         yield from fail(course, block, "it is not known what would have to be typed to confirm it", item)
         return False
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
     what = final + (f"Take back: {step.title}" if item else _what(course, block))
-    text = wording(what, confirmation, expects, course.state.place)
+    text = wording(what, confirmation, expects, course.state.place, name=name)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people
