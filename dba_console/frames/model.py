@@ -277,6 +277,10 @@ class SlotRow(Struct, kw_only=True):
     xid_age: int | None = None
     inactive_since: str | None = None
     invalidation_reason: str | None = None
+    synced: bool | None = None
+    """Standby: a copy of a slot of the primary (17 and later)."""
+    unread_s: float | None = None
+    """So long at least nobody has read it: by the server (17 and later), else as long as the agent has watched it."""
 
 
 class Replication(PanelFrame, kw_only=True):

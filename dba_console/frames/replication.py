@@ -110,6 +110,8 @@ def _slot(slot: postgres.Slot, now: postgres.Replication, facts: Facts) -> SlotR
         xid_age=_slot_age(slot.name, facts),
         inactive_since=rfc3339(slot.inactive_since),
         invalidation_reason=slot.invalidation_reason,
+        synced=slot.synced,
+        unread_s=age_s(now.now_us, slot.unread_since),
     )
 
 

@@ -29,7 +29,8 @@ SHAPES: dict[str, str] = {
     "texts": "list of texts",
     "names": "names, separated by commas",
     "test": "expression, or SQL after `sql:`",
-    "confirm": '`ack`, `yes`, `type:target`, `type:count` or `type:"a phrase"`',
+    "confirm": "`ack`, `yes`, `type:target`, `type:count`, `type:name` (of the one thing an action acts on, of several "
+    'how many) or `type:"a phrase"`',
     "switch": "`yes` or `no`",
     "any": "as the type of the input has it",
     "exits": "whole numbers, separated by commas",

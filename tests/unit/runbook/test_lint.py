@@ -119,6 +119,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(fence("toml {confirm}")), book(fence("toml {confirm yes}"))),
     ],
     "nothing-to-count": [
+        (book(fence("sql {change confirm=type:name}", "delete from public.t")),
+         book(fence("toml {action drop-slot confirm=type:name}", 'slot = "old"'))),
         (book(fence("sql {change confirm=type:count}", "delete from public.t")),
          book(PREVIEW, fence("sql {change confirm=type:count}", "delete from public.t where a in (select %(rows)s)"))),
     ],
