@@ -9,6 +9,8 @@ from tests.unit.runbook.writing import book, fence, plan_of, rules, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 PREVIEW = fence("sql {preview as=idle}", "select pid, backend_start from pg_stat_activity")
+CHOSEN = fence("sql {preview as=idle chosen=lost}", "select pid, state is null as lost from pg_stat_activity")
+EACH = fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s")
 ACT = fence("sql {change confirm=yes}", "delete from public.t")
 HOMES = fence("sql {preview as=homes}", "select datname from pg_database")
 EVERYWHERE = fence("sql {preview as=tables databases=homes}", "select 'a.b' as name")
@@ -117,6 +119,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(fence("toml {confirm}")), book(fence("toml {confirm yes}"))),
     ],
     "nothing-to-count": [
+        (book(fence("sql {change confirm=type:name}", "delete from public.t")),
+         book(fence("toml {action drop-slot confirm=type:name}", 'slot = "old"'))),
         (book(fence("sql {change confirm=type:count}", "delete from public.t")),
          book(PREVIEW, fence("sql {change confirm=type:count}", "delete from public.t where a in (select %(rows)s)"))),
     ],
@@ -138,6 +142,11 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(PREVIEW, fence("sql {change of=idle confirm=yes}", "delete from public.t"))),
         (book(HOMES, EVERYWHERE, fence("sql {change each confirm=yes}", "drop table %(name)R")),
          book(HOMES, EVERYWHERE, fence("toml {action vacuum confirm=yes}", 'rows = "%(tables)s"'))),
+    ],
+    "chosen-rows": [
+        (book(CHOSEN, fence("sql {change confirm=yes}", "delete from public.t")),
+         book(CHOSEN, fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s"))),
+        (book(CHOSEN.replace("as lost", "as gone"), EACH), book(CHOSEN, EACH)),
     ],
     "unbounded-wait": [
         (book(until("")), book(until('timeout = "5m"'))),
