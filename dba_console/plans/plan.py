@@ -143,6 +143,8 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lowest and highest major version of the server it is for."""
     inputs: tuple[Input, ...] = ()
     steps: tuple[Step, ...] = ()
+    sources: str = ""
+    """Markdown of the last section, where it is `Sources`: what it was tried on, where its claims are from."""
     source: str = ""
     """The file it was read from, as named by who read it."""
     sha256: str = ""

@@ -27,6 +27,7 @@ def _go_back(state: RunState, first: str, last: str) -> None:
         state.steps[step.id].status, state.steps[step.id].note = "pending", ""
         for block in step.blocks:
             state.blocks[block.id].reset()
+            state.blocks[block.id].kept = None
     state.goto, state.asked, state.failure = first, None, None
 
 

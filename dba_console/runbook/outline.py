@@ -32,6 +32,8 @@ def whole(plan: Plan) -> Iterator[str]:
             yield ""
             yield INDENT + block_line(block)
             yield from (INDENT * 2 + line for line in exact(block).splitlines())
+    if plan.sources:
+        yield from ("", "sources", *(INDENT + line if line else "" for line in plan.sources.splitlines()))
     yield from ("", counted(plan))
 
 

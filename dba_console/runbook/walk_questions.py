@@ -20,6 +20,8 @@ ITS_NAME = " (its name)"
 GO_ON = Option(key="continue", text="go on")
 GIVE_UP = Option(key="abort", text="end the run here")
 PAUSED = (GO_ON, GIVE_UP)
+NONE = Option(key="none", text="leave it out")
+"""The only answer where no row is chosen."""
 
 
 class NotAnAnswer(Exception):
@@ -80,9 +82,10 @@ def expected(confirmation: Confirmation, state: RunState, count: int | None, nam
     return confirmation.text
 
 
-def wording(what: str, confirmation: Confirmation, expects: str, target: str, name: str = "") -> str:
-    """What is asked before something is done: what, where, and how it is confirmed."""
-    where = f" On {target}:" if target else ""
+def wording(what: str, confirmation: Confirmation, expects: str, target: str, part: str = "", name: str = "") -> str:
+    """What is asked before something is done: what, where, to which `part` of the rows, and how it is confirmed."""
+    where = ", ".join(filter(None, (f"On {target}" if target else "", part)))
+    where = f" {where}:" if where else ""
     what = f"{what.rstrip().rstrip('.?!')}.{where} "
     if confirmation.level == "ack":
         how = f"press {ACKNOWLEDGED} to go on, n to stop here"

@@ -34,6 +34,8 @@ def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int, found: Mappi
     lines += [(), line(Span("Plan", "title"), f"  {extent}", f", usual {short_time(usual)}" if usual else "")]
     for number, step in enumerate(plan.steps, 1):
         lines += _step_lines(number, step, cells)
+    if plan.sources:
+        lines += [(), line(Span("Sources", "title")), *prose_lines(plan.sources, cells)]
     return lines
 
 

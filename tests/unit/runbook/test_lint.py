@@ -9,6 +9,8 @@ from tests.unit.runbook.writing import book, fence, plan_of, rules, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 PREVIEW = fence("sql {preview as=idle}", "select pid, backend_start from pg_stat_activity")
+CHOSEN = fence("sql {preview as=idle chosen=lost}", "select pid, state is null as lost from pg_stat_activity")
+EACH = fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s")
 ACT = fence("sql {change confirm=yes}", "delete from public.t")
 LEAVES = fence("sh {run confirm=yes}", "systemctl restart app")
 PATH = '[inputs.path]\ntype = "path"\n'
@@ -136,6 +138,11 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(PREVIEW, fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s"))),
         (book(fence("sql {change of=other confirm=yes}", "delete from public.t")),
          book(PREVIEW, fence("sql {change of=idle confirm=yes}", "delete from public.t"))),
+    ],
+    "chosen-rows": [
+        (book(CHOSEN, fence("sql {change confirm=yes}", "delete from public.t")),
+         book(CHOSEN, fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s"))),
+        (book(CHOSEN.replace("as lost", "as gone"), EACH), book(CHOSEN, EACH)),
     ],
     "unbounded-wait": [
         (book(until("")), book(until('timeout = "5m"'))),
