@@ -308,6 +308,8 @@ class Replication(PanelFrame, kw_only=True):
     """Since the last file was archived; on an idle server that grows, and archive_ready_count stays 0."""
     archive_failed_count: int | None = None
     archive_ready_count: int | None = None
+    archive_oldest_s: float | None = None
+    """Since the oldest of them became ready."""
     last_archived_wal: str | None = None
     last_failed_wal: str | None = None
     last_failed_age_s: float | None = None

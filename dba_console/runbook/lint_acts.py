@@ -96,6 +96,9 @@ def preview_unused(plan: Plan) -> Iterator[Problem]:
                           hint="a block {preview} before it, or of=NAME with preview as=NAME")  # fmt: skip
         elif preview is not None and preview.line > block.line:
             yield Problem(line=block.line, text=f"the preview {name!r} comes after the change that is bound to it")
+        elif preview is not None and preview.settings.get("databases"):
+            yield Problem(line=block.line, text="its rows are of several databases, and a change runs in one",
+                          hint="an action that takes rows with `datname`, as vacuum does")  # fmt: skip
 
 
 def chosen_rows(plan: Plan) -> Iterator[Problem]:

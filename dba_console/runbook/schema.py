@@ -145,6 +145,8 @@ ATTRIBUTES: tuple[Key, ...] = (
         "first", kinds=frozenset({"preview"})),
     Key("empty", "text", "what no row means: the change after it is skipped, or the preview fails",
         choices=("skip", "fail"), kinds=frozenset({"preview"})),
+    Key("databases", "result", "name of an earlier preview: it is asked in each database named there (`datname`), one "
+        "after the other, and its rows are those of all", kinds=frozenset({"preview"})),
     Key("against", "result", "name of an earlier measurement it is compared with; without lines of its own it takes "
         "the same fields again", kinds=frozenset({"measure"})),
     Key("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),

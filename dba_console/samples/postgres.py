@@ -252,6 +252,8 @@ class Archiver(Struct, array_like=True, frozen=True):
     ready_count: int | None
     """Files .ready in archive_status; None without the right to list it."""
     now_us: int = 0
+    oldest_ready_at: int | None = None
+    """When the oldest of them became ready."""
 
 
 class Wal(Struct, array_like=True, frozen=True):

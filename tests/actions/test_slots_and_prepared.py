@@ -156,6 +156,23 @@ def test_a_young_one_is_left_to_its_transaction_manager(link: Operator, forgotte
     assert refusal is not None and "may be about to commit it" in refusal
 
 
+def test_who_only_belongs_to_its_owner_may_not_end_it(link: Operator, ready: Cluster) -> None:
+    """The server wants the owner itself, or a superuser: membership is not enough."""
+    query(ready, "create role app_owner login; create role deputy login in role app_owner")
+    with psycopg.connect(ready.dsn(user="app_owner"), autocommit=True) as session:
+        for statement in ("begin", "select 1", "prepare transaction 'of the app'"):
+            session.execute(statement)
+    try:
+        with acting(ready, user="deputy") as deputy:
+            refusal = look(ROLL_BACK, deputy, gid="of the app", min_age="0").refusal
+            assert refusal is not None and "only that role or a superuser" in refusal
+        with acting(ready, user="app_owner") as owner:
+            _, done = perform(ROLL_BACK, owner, gid="of the app", min_age="0")
+            assert done.state == "ok", done.text
+    finally:
+        query(ready, "drop role deputy; drop role app_owner")
+
+
 def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
     link: Operator, ready: Cluster, forgotten: str
 ) -> None:
