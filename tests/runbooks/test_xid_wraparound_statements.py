@@ -28,7 +28,7 @@ from tests.sql import query
 
 BOOK, IDLE = "xid-wraparound", "idle-in-transaction"
 VALUES: dict[str, Any] = {
-    "old": None, "forgotten": "10m", "open_for": "1h", "limits": {"ids": 1000, "open_s": 3600},
+    "old": None, "forgotten": "10m", "limits": {"ids": 1000, "open_s": 3600},
     "databases": [{"datname": "postgres", "xid_age": 7, "mxid_age": 0}],
 }  # fmt: skip
 LIMIT = re.compile(r"current_setting\('autovacuum_(multixact_)?freeze_max_age'\)::int8")
