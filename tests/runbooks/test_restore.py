@@ -143,7 +143,7 @@ def test_how_its_programs_ended_is_in_the_history(here: Ground, archive: Path) -
         restoring = held("pg_restore", f"select pg_advisory_lock({HELD})", "remembered")
         analyzing = held("vacuumdb", "begin; lock items_1 in exclusive mode", "remembered")
         answers: dict[str, Says] = {
-            "start": "yes", RESTORE: then(restoring, "y"), "statistics/run": then(analyzing, "y"), "ack": "y",
+            "start": "yes", RESTORE: then(restoring, "y"), "statistics/confirm": then(analyzing, "y"), "ack": "y",
         }  # fmt: skip
         walk = here.person(BOOK, answers, database="remembered", archive=str(archive), jobs="2", speed="none")
         for thread in waiting:
