@@ -185,7 +185,7 @@ def _plain(path: Path, plan: Plan) -> Verdict:
     """A script: it reads to its end, and its last words are those of a whole one."""
     size, tail, problems = 0, b"", []
     try:
-        for piece in read_to_end(path):
+        for piece in read_to_end(path, plan.compression):
             size, tail = size + len(piece), (tail + piece)[-4096:]
         if _PLAIN_END not in tail and b"PostgreSQL database cluster dump complete" not in tail:
             problems.append("its last words are missing: it was cut short")
