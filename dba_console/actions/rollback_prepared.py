@@ -18,17 +18,19 @@ from dba_console.actions.settling import xact_status
 from dba_console.units import human_count, human_duration, parse_duration
 
 _SEEN = """
+WITH held AS MATERIALIZED (SELECT l.* FROM pg_catalog.pg_locks l WHERE l.pid IS NULL)
 SELECT p.gid, p.transaction::text AS transaction, p.owner::text AS owner, p.database::text AS database,
        (EXTRACT(epoch FROM p.prepared) * 1000000)::int8 AS prepared_us, pg_catalog.age(p.transaction) AS xids,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - p.prepared)::float8 AS age_s,
-       (SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks l
-         WHERE l.virtualtransaction = '-1/' || p.transaction::text AND l.locktype = 'relation') AS locks,
+       (SELECT pg_catalog.count(*) FROM held x JOIN held l ON l.virtualtransaction = x.virtualtransaction
+         WHERE x.locktype = 'transactionid' AND x.transactionid = p.transaction AND l.locktype = 'relation') AS locks,
        p.owner = current_user OR me.rolsuper AS may,
        pg_catalog.pg_is_in_recovery() AS in_recovery
   FROM pg_catalog.pg_prepared_xacts p
   JOIN pg_catalog.pg_roles me ON me.rolname = current_user
 """
-"""Membership in the owner's role is not enough for the server (LockGXact in twophase.c)."""
+"""Until the server is started anew a prepared transaction holds its locks by the number of the session it was prepared
+in. Membership in the owner's role is not enough for the server (LockGXact in twophase.c)."""
 _STATUS = """
 WITH next AS (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8 AS xid),
      full_xid AS (
