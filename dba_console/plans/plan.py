@@ -30,7 +30,8 @@ class Confirmation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: Level
     """ack: a letter; yes: the word typed; type: the text below typed."""
     text: str = ""
-    """With `type`: `target`, `count` (rows of the preview), or a phrase to be typed as it stands."""
+    """With `type`: `target`, `count` (rows of the preview), `name` (of the one thing, of several their count), or a
+    phrase to be typed as it stands."""
     people: int = 1
     """2: a second person, by another login, types it too."""
 

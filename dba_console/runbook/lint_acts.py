@@ -33,9 +33,14 @@ def unconfirmed(plan: Plan) -> Iterator[Problem]:
 
 
 def nothing_to_count(plan: Plan) -> Iterator[Problem]:
-    """`type:count` asks for the number of rows that will be acted on; without a preview there is none."""
+    """`type:count` asks for the number of rows that will be acted on; without a preview there is none. `type:name` is
+    for actions, which know what their thing is called."""
     for _, block in plan.blocks():
-        if block.confirm is None or block.confirm.text != "count" or block.kind == "action":
+        if block.confirm is None or block.confirm.text not in ("count", "name") or block.kind == "action":
+            continue
+        if block.confirm.text == "name":
+            yield Problem(line=block.line, text=f"confirm=type:name, and the {block.kind} has nothing with a name",
+                          hint="confirm=type:count or confirm=type:target; an action may ask for a name")  # fmt: skip
             continue
         if block.kind != "change" or bound_preview(plan, block) is None:
             yield Problem(line=block.line, text="confirm=type:count, and nothing is counted",
@@ -91,6 +96,9 @@ def preview_unused(plan: Plan) -> Iterator[Problem]:
                           hint="a block {preview} before it, or of=NAME with preview as=NAME")  # fmt: skip
         elif preview is not None and preview.line > block.line:
             yield Problem(line=block.line, text=f"the preview {name!r} comes after the change that is bound to it")
+        elif preview is not None and preview.settings.get("databases"):
+            yield Problem(line=block.line, text="its rows are of several databases, and a change runs in one",
+                          hint="an action that takes rows with `datname`, as vacuum does")  # fmt: skip
 
 
 def chosen_rows(plan: Plan) -> Iterator[Problem]:

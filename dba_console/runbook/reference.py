@@ -41,7 +41,7 @@ Inputs, and results of earlier blocks that have `as=NAME`, reach code in these w
 
 | where | how |
 |---|---|
-| SQL | `%(name)s` a bound value · `%(name)I` a quoted identifier · `%(name)R` a quoted name with its schema · `%(name)L` a quoted literal, for commands that take no bound values |
+| SQL | `%(name)s` a bound value · `%(name)I` a quoted identifier · `%(name)R` a quoted name with its schema · `%(name)L` a quoted literal, for commands that take no bound values; a part of a result as `%(before.used)s` |
 | a command | `"$RB_name"` in double quotes; parts of a result as `"$RB_copy_exit"` |
 | argv, settings of an action, times of `wait` and `repeat` | `"%(name)s"` as the whole value; a part of a result as `"%(before.used)s"` |
 | an expression | `name`, `name.part` |

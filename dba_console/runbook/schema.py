@@ -29,7 +29,8 @@ SHAPES: dict[str, str] = {
     "texts": "list of texts",
     "names": "names, separated by commas",
     "test": "expression, or SQL after `sql:`",
-    "confirm": '`ack`, `yes`, `type:target`, `type:count` or `type:"a phrase"`',
+    "confirm": "`ack`, `yes`, `type:target`, `type:count`, `type:name` (of the one thing an action acts on, of several "
+    'how many) or `type:"a phrase"`',
     "switch": "`yes` or `no`",
     "any": "as the type of the input has it",
     "exits": "whole numbers, separated by commas",
@@ -144,6 +145,8 @@ ATTRIBUTES: tuple[Key, ...] = (
         "first", kinds=frozenset({"preview"})),
     Key("empty", "text", "what no row means: the change after it is skipped, or the preview fails",
         choices=("skip", "fail"), kinds=frozenset({"preview"})),
+    Key("databases", "result", "name of an earlier preview: it is asked in each database named there (`datname`), one "
+        "after the other, and its rows are those of all", kinds=frozenset({"preview"})),
     Key("against", "result", "name of an earlier measurement it is compared with; without lines of its own it takes "
         "the same fields again", kinds=frozenset({"measure"})),
     Key("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),

@@ -18,8 +18,8 @@ from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, 
 from dba_console.runbook.requests import Ask
 from dba_console.runbook.rows import extent
 from dba_console.runbook.summary import as_table, summarize
+from dba_console.runbook.uses import in_sql
 from dba_console.runbook.usual import Usual
-from dba_console.runbook.values import REFERENCE
 
 MOST_PROSE = 20_000
 """Characters of a text of the document."""
@@ -185,7 +185,7 @@ def exact(plan: Plan, state: RunState, block: Block) -> str:
     preview = bound_preview(plan, block)
     rows = state.blocks[preview.id].chosen if preview is not None else None
     text = as_shown(state, block)
-    left = {match[1] for match in REFERENCE.finditer(text)} if block.language == "sql" else set(block.uses)
+    left = set(in_sql(text)) if block.language == "sql" else set(block.uses)
     beside = [f"{name}: {_short(state.values[name])}" for name in block.uses if name in state.values and name in left]
     if rows is not None:
         each = "one after the other, " if for_each(block) else ""

@@ -151,7 +151,7 @@ def _decide(course: Course) -> Turn[None]:
         yield from give_up(course, "aborted", known.note, course.state.who)
         return
     may_skip = not course.plan.strict or bool(failure.item)
-    names = [str(one.name) for one in inputs_of(course.plan, block)] if not failure.item else []
+    names = [str(one.name) for one in inputs_of(course.plan, block)] if not (failure.item or known.row) else []
     options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip, given=names)
     note = known.note.removeprefix(f"{block.id}: ")
     text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"

@@ -154,7 +154,8 @@ def confirm(
     course: Course, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
     """Ask until it is confirmed or declined."""
-    expects = expected(confirmation, course.state, count)
+    name = str((course.state.blocks[block.id].sight or {}).get("name") or "")
+    expects = expected(confirmation, course.state, count, name)
     if not expects:
         yield from fail(course, block, "it is not known what would have to be typed to confirm it", item)
         return False
@@ -163,7 +164,7 @@ def confirm(
     final = "No way back after this. " if step.point_of_no_return and not item else ""
     what = final + (f"Take back: {step.title}" if item else _what(course, block))
     part = "" if preview is None else extent(course.state.blocks[preview.id])
-    text = wording(what, confirmation, expects, course.state.place, part)
+    text = wording(what, confirmation, expects, course.state.place, part, name)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people,

@@ -293,7 +293,9 @@ def ended_lines(view: RunView, width: int) -> list[Line]:
     if view.measures is not None:
         lines += [(), *values_table(view.measures, cells)]
     if view.directory:
-        lines += [(), *texts(f"kept in {view.directory}", cells, "dim")]
+        name = view.directory.rstrip("/").rpartition("/")[2]
+        lines += [(), *texts(f"its story: dba-console runbook runs {name}", cells, "dim")]
+        lines += texts(f"kept in {view.directory}", cells, "dim")
     return [line(" ", *one) if one else () for one in lines]
 
 

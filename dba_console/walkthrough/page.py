@@ -80,7 +80,8 @@ def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
 def _asks_for(one: Confirmation) -> str:
     """What has to be said before it is done."""
     if one.level == "type":
-        said = {"target": "the target's name", "count": "how many it acts on"}.get(one.text, f"“{clean(one.text)}”")
+        known = {"target": "the target's name", "count": "how many it acts on", "name": "its name, or how many"}
+        said = known.get(one.text, f"“{clean(one.text)}”")
     else:
         said = "a y" if one.level == "ack" else "yes"
     return f"asks for {said}" + (", of two people" if one.people > 1 else "")
