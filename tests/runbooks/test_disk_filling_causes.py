@@ -112,9 +112,9 @@ def test_what_grows_is_told_first_and_by_how_much(scene: Scene, cluster: Cluster
         writer.cancel_safe()
     cluster.psql("select pg_drop_replication_slot('left')")
     assert walk.code == 0, walk.text
-    first = walk.rows("what-grows/preview")[0]
+    first = walk.rows("what-grows/preview-4")[0]
     assert first["what"] == "WAL kept for slot left" and "MB" in first["grown_in_5s"], first
-    kept = {row["kept_for"]: row for row in walk.rows("what-keeps-wal/preview")}
+    kept = {row["kept_for"]: row for row in walk.rows("what-keeps-wal/preview-3")}
     assert kept["slot left"]["read_by_somebody"] is False and kept["slot left"]["wal_status"] is not None
     assert {"wal_keep_size", "max_wal_size", "min_wal_size"} <= set(kept)
 
@@ -153,7 +153,7 @@ def test_the_biggest_relations_are_named_while_somebody_rewrites_them(
     assert walk.code == 0, walk.text
     first = walk.rows("more-room-for-data/preview")[0]
     assert first["relation"] == '"Old"."big one p"' and first["tablespace"] == "Slow's", first
-    listed = {row["what"]: row["lies_in"] for row in walk.rows("what-grows/preview")}
+    listed = {row["what"]: row["lies_in"] for row in walk.rows("what-grows/preview-4")}
     assert listed["tablespace Slow's"] == str(other)
     cluster.psql('drop schema "Old" cascade')
     cluster.psql('drop tablespace "Slow\'s"')
