@@ -149,6 +149,8 @@ def _overdue_s(s: Situation, now: postgres.Replication, delay_s: float) -> float
     every_us = max(delay_s, s.limits.wal.lag_warn_s) * 1e6 / DELAY_POINTS
     if not received or (now.receive_lsn > received[-1][1] and s.mono_us - received[-1][0] >= every_us):
         received.append((s.mono_us, now.receive_lsn))
+    if len(received) > 2 * DELAY_POINTS:  # replay is stuck: the first alone decides, the others come after it
+        received[1:-1] = received[1:-1:2]
     received[:] = [point for point in received if point[1] > now.lsn]
     late_s = (s.mono_us - received[0][0]) / 1e6 - delay_s if received else 0.0
     return late_s if late_s > 0 else None
