@@ -99,7 +99,7 @@ def _table(agents: Sequence[RunningAgent]) -> str:
     now = time.time()
     rows = [
         [str(number), agent.target, agent.key, str(agent.pid), human_duration(now - agent.started_us / 1e6),
-         str(agent.consoles), agent.session or "-"]
+         str(agent.consoles), Path(agent.session).name if agent.session else "-"]
         for number, agent in enumerate(agents, 1)
     ]  # fmt: skip
     return columns(["", "target", "key", "pid", "running", "consoles", "session"], rows, right=[0, 3, 4, 5])

@@ -47,7 +47,7 @@ def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event], ru
     if runs:
         lines += ["", "runs", *(f"  {run_line(run)}" for run in runs)]
     lines += ["", "last events"]
-    lines += [f"  {local_time(event.wall_us)} {event.tag}: {event.text}" for event in events]
+    lines += [f"  {local_time(event.wall_us)} {event.tag}: {' '.join(event.text.split())}" for event in events]
     return [clean(one) for one in lines]
 
 

@@ -15,10 +15,12 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Failures in a row that are critical: the archiver tries three times, then pauses for a minute (pgarch.c,
     NUM_ARCHIVE_RETRIES)."""
     backlog_files: int = 16
-    """Files waiting to be archived that are a warning, and critical where archiving fails (repmgr,
-    archive_ready_warning)."""
-    backlog_critical_files: int = 128
-    """That are critical in any case (repmgr, archive_ready_critical)."""
+    """Files of 16 MB waiting to be archived that are a warning, and critical where archiving fails (repmgr,
+    archive_ready_warning). Where wal_segment_size is another, as many bytes, but three files at least."""
+    backlog_s: float = 900.0
+    """A file that waits for so long is a warning, however few they are: so much of the work is in no archive."""
+    backlog_critical_s: float = 3600.0
+    """The same: critical. How many wait never is: a bulk load outruns an archive that is well for some minutes."""
     full_critical_s: float = 3600.0
     """WAL that fills its disk, or a slot that is lost, within this time is critical: nobody comes in earlier."""
     full_warn_s: float = 86_400.0

@@ -14,7 +14,7 @@ from dba_console.probes.postgres.readings.activity import ActivityReading
 from dba_console.probes.postgres.readings.databases import database_stats_of
 from dba_console.probes.postgres.readings.locks import locks_of
 from dba_console.probes.postgres.readings.progress import operations_of
-from dba_console.probes.postgres.readings.replication import replication_of
+from dba_console.probes.postgres.readings.replication import Unread, replication_of
 from dba_console.probes.postgres.readings.server import Self, server_of
 from dba_console.probes.postgres.readings.temp import temp_of
 from dba_console.probes.postgres.readings.wal import archiver_of, io_of, wal_of
@@ -30,14 +30,14 @@ class Builder:
     def __init__(self, connection: Connection, query_texts: str) -> None:
         self._connection = connection
         names = connection.names
-        activity = ActivityReading(names, query_texts)
+        activity, unread = ActivityReading(names, query_texts), Unread()
         self._clock_rows: list[Row] = []
         self._read: dict[str, Callable[[Rows], Any]] = {
             "pg.activity": lambda rows: activity.build(rows["activity"], self._clock_rows[0][0]),
             "pg.locks": lambda rows: locks_of(rows["locks"], names),
             "pg.progress": lambda rows: operations_of(rows["progress"], names),
             "pg.replication": lambda rows: replication_of(
-                rows["positions"], rows.get("standbys", []), rows.get("slots", []), names
+                rows["positions"], rows.get("standbys", []), rows.get("slots", []), names, unread
             ),
             "pg.server": lambda rows: server_of(rows, self._own(), names),
             "pg.databases": lambda rows: database_stats_of(rows["database_stats"], names),

@@ -29,6 +29,7 @@ SAMPLES = (
     "base/16384/16402",
     "cp %p /srv/wal/%f",
     "23:30",
+    "5000",
 )
 """What is given for an input: the first that it takes. A document whose input takes none of them needs one more."""
 ROWS = ({"pid": 7, "backend_start": "2026-11-22T05:00:00Z"}, {"pid": 8, "backend_start": "2026-11-22T05:00:01Z"})
