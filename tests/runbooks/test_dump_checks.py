@@ -251,6 +251,28 @@ def test_what_a_dump_will_not_hold_is_listed(shop: Cluster) -> None:
         changed(shop, "alter subscription elsewhere set (slot_name = none); drop subscription elsewhere")
 
 
+def test_how_it_is_compressed_is_asked_of_pg_dump_itself_which_may_be_a_script(shop: Cluster, tmp_path: Path) -> None:
+    """As Debian's /usr/bin/pg_dump is one."""
+    program = find_binaries(["pg_dump"], at_least=shop.major).program("pg_dump")
+    script_of = tmp_path / "pg_dump"
+    script_of.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    script_of.chmod(0o755)
+    done = looked(shop, "how-it-will-be-done/run-3", RB_compression="auto", RB_programs=str(tmp_path))
+    assert done.returncode == 0 and done.stderr == "", done
+    how = done.stdout.strip()
+    assert how in ({"1"} if shop.major < 16 else {"zstd:1", "gzip:1"})
+    assert dumped(shop, "--no-sync", "--format=custom", f"--compress={how}") == ""
+    without = tmp_path / "without"
+    without.mkdir()
+    (without / "pg_dump").write_text(
+        '#!/bin/sh\ncase "$1" in --version) echo "pg_dump (PostgreSQL) 18.1" ;;\n'
+        '*) echo "pg_dump: error: this build does not support compression with ZSTD" >&2; exit 1 ;; esac\n'
+    )
+    (without / "pg_dump").chmod(0o755)
+    done = looked(shop, "how-it-will-be-done/run-3", RB_compression="auto", RB_programs=str(without))
+    assert (done.returncode, done.stdout) == (0, "gzip:1\n"), done
+
+
 def test_a_disk_nobody_may_look_at_is_not_taken_for_another_one(disk_directory: Path) -> None:
     require_root()
     with Cluster(settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
