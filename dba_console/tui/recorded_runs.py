@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,10 +101,12 @@ def _printed(directory: Path, tag: str) -> list[OutputLine]:
     from dba_console.agent.runs.output import newest_of
     from dba_console.session.runplaces import STEPS
 
-    found: list[OutputLine] = []
     try:
-        for place in sorted((directory / STEPS).iterdir()):
-            found += newest_of(place, tag)[0]
+        places = sorted((directory / STEPS).iterdir())
     except OSError:
-        pass  # no command of it ran, or its log is gone
+        return []  # no command of it ran
+    found: list[OutputLine] = []
+    for place in places:
+        with suppress(OSError):  # its log is gone, or is none
+            found += newest_of(place, tag)[0]
     return found

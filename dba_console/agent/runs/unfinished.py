@@ -67,8 +67,10 @@ class Unfinished:
 
 def find(sessions: Path, target_key: str) -> Iterator[Unfinished]:
     """Those of a target, oldest first."""
-    for papers in map(against_sessions, unfinished_runs(sessions, target_key)):
+    for found in unfinished_runs(sessions, target_key):
+        papers = found
         try:
+            papers = against_sessions(found)
             one = _of(papers)
         except Exception as error:  # of another version, or a defect: it is told, and hides none of the others
             one = _untold(papers, papers.damage or f"its records are not understood: {type(error).__name__}")
