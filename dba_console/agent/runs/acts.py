@@ -113,10 +113,11 @@ class Acts:
         self._looks.acted_us = self._around.clock.mono_us()
         return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._since(begun_us))
 
-    def settle(self, wanted: Settle) -> Outcome:
-        """What became of an execution whose end nobody saw. Never raises."""
+    def settle(self, wanted: Settle, stop_by: str = "") -> Outcome:
+        """What became of an execution whose end nobody saw; `stop_by`: who has it stopped where it runs still. Never
+        raises."""
         begun_us = self._around.clock.mono_us()
-        self._controls.begin()
+        self._controls.begin(stop_by)
         try:
             outcome = self._settle(wanted)
         except (ConsoleError, KeyError, OSError) as error:

@@ -208,7 +208,9 @@ class Conduct:
                     return Outcome(state="refused", text=f"it was not begun: {wish.who} asked for {wish.verb}")
                 return self._acts.do(request)
             case Settle():
-                return self._acts.settle(request)
+                # Asked for before the run was resumed: it stops a command as it would while the run goes on.
+                wish = self.desk.wish()
+                return self._acts.settle(request, wish.who if wish is not None and wish.verb == "abort" else "")
             case PutBack():
                 return self._put_back(request)
 
