@@ -63,7 +63,7 @@ _PATTERNS = (
     (("sshpass",), re.compile(rf"(\bsshpass\s+(?:-[ePv]\s+)*-p\s*)({_QUOTED}|\S+)"), rf"\1{MASK}"),
     (
         ("mysql", "mariadb"),
-        re.compile(rf"(\b(?:mysql|mariadb)[\w-]*\b[^|;&]{{0,200}}?\s-p)({_QUOTED}|[^\s-]\S*)"),
+        re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]*+[^|;&]{{0,200}}?\s-p)({_QUOTED}|[^\s-]\S*)"),
         rf"\1{MASK}",
     ),
     # URI userinfo: postgresql://user:secret@host, to the last @ before the path; https://token@host; cut short

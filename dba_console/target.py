@@ -188,8 +188,13 @@ def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> s
 
     >>> without_secrets("postgresql://u:hidden@db1/app", {"PGPORT": "5433"})
     "port='5433' user='u' host='db1' dbname='app'"
+    >>> without_secrets("service=prod", {"PGHOST": "db9"})
+    "service='prod'"
     """
-    values = _completed(conninfo, environ)
+    said = parse_conninfo(conninfo)
+    service = said.get("service") or environ.get("PGSERVICE")
+    # In the string it would go before what the service file says; libpq takes it from the environment after that.
+    values = {**said, "service": service} if service else _completed(conninfo, environ)
     if not values.get("user") and not values.get("service"):
         values["user"] = user_here()
     kept = {key: re.sub(r"([\\'])", r"\\\1", value) for key, value in values.items() if key not in _SECRET}

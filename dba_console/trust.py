@@ -45,7 +45,7 @@ def not_ours(directory: Path) -> Foreign | None:
 
     Stricter than `foreign` for the directory itself: neither root's nor one that any group may write will do.
     """
-    found = os.stat(directory)
+    found = os.lstat(directory)  # a link in its place is judged itself: whose it is, not where it leads
     if found.st_uid != os.geteuid():
         fix = f"chown {_name(os.geteuid())} {directory}"
         return Foreign(f"{directory} belongs to {_name(found.st_uid)}, not to {_name(os.geteuid())}", fix)

@@ -96,6 +96,8 @@ class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hint: str | None = None
     count: int | None = None
     """How many things it acts on; what `confirm=type:count` asks for."""
+    name: str = ""
+    """Where it is one thing that has a name; what `confirm=type:name` asks for in place of the count."""
     rows: tuple[dict[str, Any], ...] = ()
     """The exact set it acts on; the act is bound to it."""
     done: bool = False

@@ -82,6 +82,9 @@ class Conversation:
             self.identity = self.who()
             started = next(iter(self.connection.execute(sql.STARTED).fetchall()), {"backend_start": None})
         self.mark = self._marked(application, started["backend_start"])
+        # From 17 on a role may have one; a VACUUM or an index build is one transaction, and takes what it takes.
+        if self.identity.version_num >= 170000 and self.connection.direct:
+            self.set("transaction_timeout", "0")
         for name, value in kept.items():
             self.set(name, value)
 

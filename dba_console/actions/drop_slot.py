@@ -24,6 +24,8 @@ _PAUSE_S = 0.1
 _SEEN = """
 SELECT s.slot_name::text AS slot_name, s.slot_type, s.plugin::text AS plugin, s.database::text AS database,
        s.temporary, s.active, s.active_pid, s.wal_status,
+       pg_catalog.pg_is_in_recovery() AND coalesce((pg_catalog.to_jsonb(s)->>'synced')::bool, false) AS copied,
+       coalesce((pg_catalog.to_jsonb(s)->>'failover')::bool, false) AS failover,
        pg_catalog.age(s.xmin) AS xmin_age, pg_catalog.age(s.catalog_xmin) AS catalog_xmin_age,
        pg_catalog.pg_wal_lsn_diff(
          CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -69,7 +71,8 @@ class DropSlot:
     name: ClassVar[str] = "drop-slot"
     summary: ClassVar[str] = (
         "Drops replication slots, after showing the WAL and the transaction ids they hold back. Refuses one that is in "
-        "use unless asked. It cannot be taken back: a standby or subscriber that used the slot has to be made anew."
+        "use unless asked, and the copies a standby keeps of its primary's slots. It cannot be taken back: a standby "
+        "or subscriber that used the slot has to be made anew."
     )
     Settings: ClassVar[type[Struct]] = SlotSettings
     needs_server: ClassVar[bool] = True
@@ -98,6 +101,7 @@ class DropSlot:
             refusal=refusal,
             hint=hint,
             count=len(found),
+            name=found[0]["slot_name"] if len(found) == 1 else "",
             rows=tuple({name: row[name] for name in _KEY} for row in found),
         )
 
@@ -146,6 +150,11 @@ def _drop(link: ServerLink, key: Mapping[str, Any], control: Control, *, ended: 
 
 
 def _refusal(settings: SlotSettings, row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    if row["copied"]:
+        return (
+            f"{row['slot_name']} is the copy of a slot of the primary, which this standby keeps in step",
+            "drop the slot on the primary, and its copies go",
+        )
     if row["temporary"]:
         return f"{row['slot_name']} is temporary and belongs to a session", "it goes when that session ends"
     if row["active"] and not settings.active:
@@ -162,9 +171,10 @@ def _told(row: Mapping[str, Any]) -> str:
     held = _held([row])
     xids = "" if held is None else f" and rows that have been dead for up to {human_count(held)} transactions"
     maker = "A standby" if row["slot_type"] == "physical" else "A subscriber"
+    copies = " Its copies on standbys go with it." if row["failover"] else ""
     return (
         f"{row['slot_name']}, {kind}, {use}, holds back {human_bytes(row['retained_bytes'])} of WAL{xids}. "
-        f"{maker} that used it has to be made anew."
+        f"{maker} that used it has to be made anew.{copies}"
     )
 
 

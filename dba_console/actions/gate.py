@@ -37,6 +37,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     """Who confirmed."""
     count: int | None = None
     """Things it acts on, as they were shown; what `type:count` asks for."""
+    named: str = ""
+    """The one thing it acts on, as it was shown; what `type:name` asks for."""
     undo: bool = False
     """It takes something back: the question about the undo was its confirmation."""
     server: bool = True
@@ -198,7 +200,9 @@ def _wanted(errand: Errand, confirm: Confirmation) -> tuple[str, ...] | None:
             return ("yes",)
         case _, "target":
             return (errand.target,)
-        case _, "count":
+        case _, "name" if errand.named:
+            return (errand.named,)
+        case _, "count" | "name":
             return None if errand.count is None else (str(errand.count),)
         case _, phrase:
             return (phrase,) if phrase else ()

@@ -7,15 +7,16 @@ and the other has to be asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import Lost, ServerLink, StatementFailed, Stopped, server
 from dba_console.actions.vacuum_sql import (
+    BYTES,
     DATABASE,
     DONE_SINCE,
     MAINTAIN,
@@ -39,6 +40,8 @@ class Place(Struct, frozen=True):
 
     datname: str
     table: str | None = None
+    index_cleanup: bool | None = None
+    """Of this one; None: as the settings say."""
 
 
 class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +50,9 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     database: str | None = None
     """Where; without it the run's own."""
     rows: list[Place] = []
-    """Instead: rows of a preview with `datname`, and `table` where tables are meant, as in `rows = "%(oldest)s"`."""
+    """Instead: rows of a preview with `datname`, `table` where tables are meant, and `index_cleanup` where it differs,
+    as in `rows = "%(oldest)s"`. Taken in this order; what was dropped is left out, and one that fails does not end
+    the rest."""
     freeze: bool = False
     """Freeze every row: more than a wraparound emergency needs."""
     analyze: bool = False
@@ -66,10 +71,12 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long at most for each; what was vacuumed by then stays so."""
 
     @property
-    def places(self) -> list[tuple[str | None, str | None]]:
-        """Database (None: the run's own) and table (None: all of it), in order."""
-        own = [] if self.rows else [(self.database, self.table)]
-        return list(dict.fromkeys([*own, *((row.datname, row.table) for row in self.rows)]))
+    def places(self) -> list[tuple[str | None, str | None, bool | None]]:
+        """Database (None: the run's own), table (None: all of it) and what becomes of its indexes, in order."""
+        if not self.rows:
+            return [(self.database, self.table, self.index_cleanup)]
+        asked = {(row.datname, row.table): row.index_cleanup for row in self.rows}
+        return [(*place, self.index_cleanup if own is None else own) for place, own in asked.items()]
 
 
 class Vacuum:
@@ -78,23 +85,37 @@ class Vacuum:
     name: ClassVar[str] = "vacuum"
     summary: ClassVar[str] = (
         "Vacuums a table or a database, showing phase, progress, and whom it waits for; stopped, it leaves what is "
-        "done as it is. Never FULL. There is nothing to take back."
+        "done as it is. Of several, one that fails does not end the rest. Never FULL. There is nothing to take back."
     )
     Settings: ClassVar[type[Struct]] = VacuumSettings
     needs_server: ClassVar[bool] = True
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
+    may_shrink: ClassVar[bool] = True
+    """A table that was dropped meanwhile need not be vacuumed."""
 
     def look(self, settings: VacuumSettings, world: World) -> Sight:
         if settings.rows and (settings.database or settings.table):
             told = "it has to be said what to vacuum once: by rows, or by database and table"
             return Sight(text=f"It will not be vacuumed: {told}.", exact="", refusal=told)
-        seen = [_seen(settings, *place, server(world)) for place in settings.places]
-        refused = next((sight for sight in seen if sight.refusal is not None), None)
-        if refused is not None:
-            return refused
+        asked, known, seen, gone = server(world), dict[str | None, _Home](), list[Sight](), list[str]()
+        for name, table, index_cleanup in settings.places:
+            if name not in known:
+                known[name] = _home(name, asked)
+            sight = _seen(settings, known[name], table, index_cleanup)
+            if sight.refusal is not None:
+                return sight
+            if sight.done and settings.rows:
+                gone.append(str(table))
+            else:
+                seen.append(sight)
+        _let_go(asked, [home.row["name"] for home in known.values()])
+        texts = [sight.text for sight in seen[:5]] + ([f"And {len(seen) - 5} more."] if seen[5:] else [])
+        texts += [f"No more there: {', '.join(gone[:5])}{' …' if gone[5:] else ''}."] if gone else []
+        if not seen:
+            return Sight(text=" ".join(texts), exact="", done=True, count=0)
         return Sight(
-            text=" ".join([sight.text for sight in seen[:5]] + ([f"And {len(seen) - 5} more."] if seen[5:] else [])),
+            text=" ".join(texts),
             exact="; ".join(sight.exact for sight in seen),
             values={**_together([sight.values for sight in seen]), "looked_us": seen[0].values["looked_us"]},
             count=len(seen),
@@ -102,18 +123,23 @@ class Vacuum:
         )
 
     def act(self, settings: VacuumSettings, sight: Sight, world: World, control: Control) -> Done:
-        link, told = server(world), list[str]()
+        asked, told, failed, many = server(world), list[str](), list[str](), len(sight.rows)
         for number, key in enumerate(sight.rows):
-            if told and control.stop_asked():
-                return _end(link, sight, "stopped", f"stopped after {number} of {len(sight.rows)}")
+            if number and control.stop_asked():
+                return _end(asked, sight, "stopped", _summary(told, failed, f"stopped after {number} of {many}"))
+            link = asked.to(key["database"])
+            where = "" if many == 1 else f"{number + 1} of {many}, {_name(key)}: "
             try:
-                state, text = _vacuum(settings, key, link.to(key["database"]), world, control)
+                state, text = _vacuum(settings, key, link, Watcher(link, world.clock, control, where))
             except Lost as error:
-                return Done(state="unknown", text=f"{_name(key)}: {error.message}")
-            told.append(text if len(sight.rows) == 1 else f"{_name(key)}: {text}")
-            if state != "ok":
-                return _end(link, sight, state, "; ".join(told[-3:]))
-        return _end(link, sight, "ok", "; ".join(told[-3:]))
+                return Done(state="unknown", text=_summary(told, failed, f"{_name(key)}: {error.message}"))
+            said = text if many == 1 else f"{_name(key)}: {text}"
+            if state == "stopped":
+                return _end(asked, sight, state, _summary(told, failed, said))
+            (told if state == "ok" else failed).append(said)
+            if number + 1 < many and sight.rows[number + 1]["database"] != key["database"]:
+                _let_go(asked, [key["database"]])
+        return _end(asked, sight, "failed" if failed else "ok", _summary(told, failed))
 
     def settle(self, settings: VacuumSettings, sight: Sight, world: World) -> Done:
         asked, undone, known = server(world), list[str](), True
@@ -122,6 +148,8 @@ class Vacuum:
             if rows := link.rows(OURS, {"database": key["database"]}):
                 pids = ", ".join(str(row["pid"]) for row in rows)
                 return Done(state="unknown", text=f"a VACUUM of this console is still under way in process {pids}")
+            if key["oid"] is not None and _table(key["table"], link) is None:
+                continue
             [row] = link.rows(DONE_SINCE, {"since": sight.values["looked_us"], "oid": key["oid"]})
             if row["vacuumed"] < row["tables"]:
                 undone.append(f"{_name(key)}: {row['vacuumed']} of {row['tables']} tables")
@@ -138,49 +166,75 @@ class Vacuum:
         return Done(state="failed", text="there is nothing to take back")
 
 
-def _seen(settings: VacuumSettings, name: str | None, table_name: str | None, asked: ServerLink) -> Sight:
-    """What is there in one place."""
+class _Home(NamedTuple):
+    """A database that is looked into; `refusal` is why nobody can."""
+
+    link: ServerLink
+    row: Mapping[str, Any]
+    now: Mapping[str, Any]
+    refusal: str | None = None
+
+
+def _home(name: str | None, asked: ServerLink) -> _Home:
     database = next(iter(asked.rows(DATABASE, {"database": name})), None)
     if database is None or not database["connects"]:
         told = f"database {name} {'does not exist' if database is None else 'allows no connections'}"
-        return Sight(text=f"The {told}.", exact="", refusal=told)
+        return _Home(asked, {}, {}, told)
     link = asked.to(database["name"])
     [now] = link.rows(SERVER, {"database": database["name"]})
-    table = None if table_name is None else _table(table_name, link)
-    refusal = _refusal(table_name, now, table, link)
+    return _Home(link, database, now)
+
+
+def _seen(settings: VacuumSettings, home: _Home, table_name: str | None, index_cleanup: bool | None) -> Sight:
+    """What is there in one place; `done` where there is no such table."""
+    if home.refusal is not None:
+        return Sight(text=f"The {home.refusal}.", exact="", refusal=home.refusal)
+    table = None if table_name is None else _table(table_name, home.link)
+    if table_name is not None and table is None and settings.rows:
+        return Sight(text=f"There is no table {table_name}.", exact="", done=True)
+    refusal = _refusal(table_name, home.now, table, home.link)
     if refusal is not None:
         return Sight(text=f"It will not be vacuumed: {refusal}.", exact="", refusal=refusal)
-    shown = table or database
+    name = home.row["name"]
+    shown = table or {**home.row, **home.link.rows(BYTES, {"database": name})[0]}
+    key = {"database": name, "table": table_name, "oid": None if table is None else table["oid"]}
     return Sight(
-        text=_told(table_name, database["name"], shown),
-        exact=f"{_statement(settings, table)} in database {database['name']}",
-        values={**_figures(shown), "looked_us": now["now_us"]},
-        rows=({"database": database["name"], "table": table_name, "oid": None if table is None else table["oid"]},),
+        text=_told(table_name, name, shown),
+        exact=f"{_statement(settings, table, index_cleanup)} in database {name}",
+        values={**_figures(shown), "looked_us": home.now["now_us"]},
+        rows=({**key, "index_cleanup": index_cleanup},),
     )
 
 
-def _vacuum(
-    settings: VacuumSettings, key: Mapping[str, Any], link: ServerLink, world: World, control: Control
-) -> tuple[str, str]:
+def _vacuum(settings: VacuumSettings, key: Mapping[str, Any], link: ServerLink, watch: Watcher) -> tuple[str, str]:
     """State and what to say of it. Raises Lost."""
     [now] = link.rows(SERVER, {"database": key["database"]})
     table = None if key["oid"] is None else _table(key["table"], link)
-    if key["oid"] is not None and (table is None or table["oid"] != key["oid"]):
+    if key["oid"] is not None and table is None:
+        return "ok", "dropped meanwhile"
+    if key["oid"] is not None and table is not None and table["oid"] != key["oid"]:
         return "failed", f"nothing was done: {key['table']} is not the table any more that was shown"
-    with closing(link.aside()) as aside:
+    with closing(watch):
         try:
             result = link.act(
-                _statement(settings, table),
+                _statement(settings, table, key["index_cleanup"]),
                 transaction=False,
                 timeout_s=None if settings.timeout is None else parse_duration(settings.timeout),
                 lock_timeout_s=0.0 if settings.lock_timeout is None else parse_duration(settings.lock_timeout),
-                watch=Watcher(aside, world.clock, control),
+                watch=watch,
             )
         except Stopped:
             return "stopped", "stopped; what was vacuumed by then stays so"
         except StatementFailed as error:
             return "failed", f"the server gave up: {error.message}"
-    return _came_to(link, key, now["now_us"], result.warnings, control)
+    return _came_to(link, key, now["now_us"], result.warnings, watch.control)
+
+
+def _let_go(asked: ServerLink, databases: Iterable[str]) -> None:
+    """Close the connections to other databases: a server has many of those, and few connections to spare."""
+    for name in dict.fromkeys(databases):
+        if (link := asked.to(name)) is not asked:
+            link.close()
 
 
 def _table(name: str, link: ServerLink) -> dict[str, Any] | None:
@@ -188,11 +242,11 @@ def _table(name: str, link: ServerLink) -> dict[str, Any] | None:
     return rows[0] if rows else None
 
 
-def _statement(settings: VacuumSettings, table: Mapping[str, Any] | None) -> str:
+def _statement(settings: VacuumSettings, table: Mapping[str, Any] | None, index_cleanup: bool | None) -> str:
     options = {
         "FREEZE": settings.freeze or None,
         "ANALYZE": settings.analyze or None,
-        "INDEX_CLEANUP": settings.index_cleanup,
+        "INDEX_CLEANUP": index_cleanup,
         "TRUNCATE": settings.truncate,
         "SKIP_LOCKED": settings.skip_locked or None,
         "PARALLEL": settings.parallel,
@@ -218,7 +272,18 @@ def _told(name: str | None, database: str, shown: Mapping[str, Any]) -> str:
     dead = shown.get("dead_rows")
     rows = "" if dead is None else f", about {human_count(dead)} dead rows"
     age = "" if shown["xid_age"] is None else f", oldest transaction id {human_count(shown['xid_age'])} back"
-    return f"Vacuum {what}: {human_bytes(shown['bytes'])}{rows}{age}."
+    multi = shown.get("mxid_age") or 0
+    ages = f"{age}, multixact {human_count(multi)} back" if multi > (shown["xid_age"] or 0) else age
+    return f"Vacuum {what}: {human_bytes(shown['bytes'])}{rows}{ages}."
+
+
+def _summary(told: Sequence[str], failed: Sequence[str], last: str = "") -> str:
+    """What came of all of them: failures first, each with its reason."""
+    if len(told) + len(failed) + bool(last) <= 3:
+        return "; ".join([*failed, *told, *([last] if last else [])])
+    parts = [f"{len(failed)} failed: {'; '.join(failed[:5])}{' …' if failed[5:] else ''}"] if failed else []
+    parts += [f"{len(told)} vacuumed"] if told else []
+    return "; ".join([*parts, *([last] if last else [])])
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,10 +313,15 @@ def _end(link: ServerLink, sight: Sight, state: str, text: str) -> Done:
     try:
         for key in sight.rows:
             table = _table(key["table"], link.to(key["database"])) if key["oid"] is not None else None
-            [row] = [table] if table is not None else link.rows(DATABASE, {"database": key["database"]})
-            figures.append(_figures(row))
+            if table is not None:
+                figures.append(_figures(table))
+            elif key["oid"] is None:
+                asked = {"database": key["database"]}
+                figures.append(_figures({**link.rows(DATABASE, asked)[0], **link.rows(BYTES, asked)[0]}))
     except (StatementFailed, ConnectError):
         return Done(state=state, text=text)
+    finally:
+        _let_go(link, [key["database"] for key in sight.rows])
     return Done(state=state, text=text, values=_together(figures))
 
 

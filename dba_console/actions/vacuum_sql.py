@@ -10,13 +10,17 @@ from psycopg import sql
 # No function that takes a lock on the table: whoever looks must not wait behind who holds it.
 TABLE = """
 SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
-       CASE WHEN c.relkind <> 'p' THEN pg_catalog.age(c.relfrozenxid) END AS xid_age,
-       c.relpages::int8 * pg_catalog.current_setting('block_size')::int8 AS bytes,
+       CASE WHEN c.relkind <> 'p'
+            THEN greatest(pg_catalog.age(c.relfrozenxid), pg_catalog.age(t.relfrozenxid)) END AS xid_age,
+       CASE WHEN c.relkind <> 'p'
+            THEN greatest(pg_catalog.mxid_age(c.relminmxid), pg_catalog.mxid_age(t.relminmxid)) END AS mxid_age,
+       (c.relpages::int8 + coalesce(t.relpages, 0)) * pg_catalog.current_setting('block_size')::int8 AS bytes,
        s.n_dead_tup::int8 AS dead_rows, coalesce(s.vacuum_count, 0)::int8 AS vacuums,
        me.rolsuper OR pg_catalog.pg_has_role(c.relowner, 'USAGE') OR (d.datdba = me.oid AND NOT c.relisshared)
          OR EXISTS (SELECT FROM pg_catalog.pg_roles m
                      WHERE m.rolname = 'pg_maintain' AND pg_catalog.pg_has_role(m.oid, 'USAGE')) AS owned
   FROM pg_catalog.pg_class c
+  LEFT JOIN pg_catalog.pg_class t ON t.oid = c.reltoastrelid
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   JOIN pg_catalog.pg_roles me ON me.rolname = current_user
   JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
@@ -26,10 +30,12 @@ SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c
 MAINTAIN = "SELECT pg_catalog.has_table_privilege(%(oid)s::oid, 'MAINTAIN') AS may"
 """From 17 on."""
 DATABASE = """
-SELECT d.datname::text AS name, pg_catalog.age(d.datfrozenxid) AS xid_age, pg_catalog.pg_database_size(d.oid) AS bytes,
-       d.datallowconn AS connects
+SELECT d.datname::text AS name, pg_catalog.age(d.datfrozenxid) AS xid_age,
+       pg_catalog.mxid_age(d.datminmxid) AS mxid_age, d.datallowconn AS connects
   FROM pg_catalog.pg_database d WHERE d.datname = coalesce(%(database)s, pg_catalog.current_database())
 """
+BYTES = "SELECT pg_catalog.pg_database_size(%(database)s::name) AS bytes"
+"""Looks at every file of it: asked only where all of it is meant."""
 SERVER = """
 SELECT pg_catalog.pg_is_in_recovery() AS in_recovery,
        pg_catalog.current_setting('server_version_num')::int4 AS version_num,

@@ -21,14 +21,15 @@ _ENOUGH = 0.02
 class Watcher:
     """Asked while the statement runs; True stops it. A look that fails costs the progress and nothing else."""
 
-    def __init__(self, link: ServerLink, clock: Clock, control: Control) -> None:
-        self._link, self._clock, self._control = link, clock, control
+    def __init__(self, link: ServerLink, clock: Clock, control: Control, where: str = "") -> None:
+        """Looks over a connection of its own, beside `link`; `where` stands before what is told. To be closed."""
+        self._link, self._clock, self.control, self._where = link.aside(), clock, control, where
         self._next_us = 0
         self._phase: tuple[Any, Any] = (None, None)
         self._began_us = self._began_at = 0
 
     def __call__(self, pid: int) -> bool:
-        if self._control.stop_asked():
+        if self.control.stop_asked():
             return True
         now_us = self._clock.mono_us()
         if now_us < self._next_us:
@@ -37,11 +38,14 @@ class Watcher:
         try:
             row = next(iter(self._link.rows(UNDER_WAY, {"pid": pid}, timeout_s=2.0)), None)
         except (StatementFailed, ConnectError) as error:
-            self._control.tell(f"vacuuming; how far cannot be seen: {error.message}")
+            self.control.tell(f"{self._where}vacuuming; how far cannot be seen: {error.message}")
             return False
         done, total, unit = measure("vacuum", row["progress"]) if row and row["progress"] else (None, None, "")
-        self._control.tell(told(row) + self._left(row, done, total, now_us), done, total, unit)
+        self.control.tell(self._where + told(row) + self._left(row, done, total, now_us), done, total, unit)
         return False
+
+    def close(self) -> None:
+        self._link.close()
 
     def _left(self, row: Mapping[str, Any] | None, done: int | None, total: int | None, now_us: int) -> str:
         """What is left of the phase at the pace it has had so far; the later phases are not known."""

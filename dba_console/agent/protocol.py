@@ -162,12 +162,19 @@ class RunControl(Struct, kw_only=True):
     """What the operator wants of a run besides answering it."""
 
     run: str
-    verb: Literal["pause", "continue", "skip", "abort", "jump", "undo", "take", "stop"]
+    verb: Literal["pause", "continue", "skip", "abort", "jump", "undo", "take", "stop", "choose"]
     """stop: the block under way is to stop at its next safe point. take: this console drives from now on. pause also
-    makes an action hold still that can."""
+    makes an action hold still that can. choose: act on these rows of a preview and on no others of it; the question is
+    put again, with their number."""
     reason: str = ""
     step: str = ""
     """With `jump`: where to."""
+    block: str = ""
+    """With `choose`: the preview."""
+    look: int = 0
+    """The look at it that gave the rows (`Table.look`); the choice is refused where there was another since."""
+    rows: tuple[int, ...] = ()
+    """Places, from 0, of all its rows that are to be acted on."""
 
 
 class RunResume(Struct, kw_only=True):

@@ -290,10 +290,12 @@ def _entry(read: _Bytes, minor: int, form: str, texts: dict[str, str]) -> TocEnt
 def _columns(statement: str) -> int | None:
     """How many columns a COPY statement names.
 
-    >>> _columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'), _columns("COPY public.empty  FROM stdin;")
-    (3, 0)
+    >>> _columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'), _columns('COPY public.t ("Name") FROM stdin;')
+    (3, 1)
+    >>> _columns("COPY public.empty  FROM stdin;")
+    0
     """
-    match = _COPY.fullmatch(_QUOTED.sub("", statement))
+    match = _COPY.fullmatch(_QUOTED.sub("x", statement))
     if match is None:
         return None
     return match[1].count(",") + 1 if match[1] else 0

@@ -34,6 +34,8 @@ def _refused(directory: Path) -> str | None:
         return f"{nearest} is not a directory"
     if not os.access(nearest, os.W_OK | os.X_OK):
         return "it may not be written by this user" if nearest == directory else f"cannot be made below {nearest}"
+    if directory.is_symlink():
+        return "it is a link: name where it leads"
     if _kernels(nearest):
         return "it lies in a file system of the kernel's own"
     if (why := not_ours(directory) if nearest == directory else foreign(nearest)) is not None:

@@ -161,7 +161,8 @@ def _files(stored: Stored, read: _Read, told: Told) -> Iterator[str]:
         except (Damaged, OSError, Unsupported) as error:
             yield from _unreadable(what, error, read)
             continue
-        if found.columns is not None and entry.columns is not None and found.columns != entry.columns:
+        # A row of no column and one of one empty column look the same.
+        if found.columns and entry.columns and found.columns != entry.columns:
             yield f"{what}: its rows have {found.columns} columns, the table {entry.columns}: it is of another table"
     told("reading large objects")
     for name in stored.large:

@@ -15,14 +15,28 @@ from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
 from dba_console.findings.unread import kept_while_unread
-from dba_console.findings.wal_room import full_in_s, rounded, segment_bytes, wal_mount, wal_rate
+from dba_console.findings.wal_room import (
+    RATE_POINTS,
+    RATE_WINDOW_S,
+    SEGMENT_BYTES,
+    full_in_s,
+    rounded,
+    segment_bytes,
+    wal_mount,
+    wal_rate,
+)
 from dba_console.frames.times import age_s
+from dba_console.frames.trend import slope
 from dba_console.harmless import clean
 from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
 from dba_console.units import human_bytes, human_duration
 
 CLEAR_SHARE = 0.75
+FEWEST = 3
+"""Files that wait without being a backlog are one less: one is written out, one is being archived."""
+MINUTE_S = 60.0
+"""A file that has waited for less has hardly waited."""
 
 
 @dataclass(slots=True)
@@ -81,7 +95,7 @@ def _row(s: Situation, archiver: postgres.Archiver) -> Row:
 
 def _severity(s: Situation, archiver: postgres.Archiver, failures: int, full: float | None) -> Severity:
     limits = s.limits.wal
-    many = failures >= limits.archive_failures or (archiver.ready_count or 0) >= limits.backlog_files
+    many = failures >= limits.archive_failures or (archiver.ready_count or 0) >= _many(s)
     soon = full is not None and full < limits.full_critical_s
     return "critical" if many or soon else "warning"
 
@@ -99,23 +113,32 @@ def _failing_text(s: Situation, archiver: postgres.Archiver, failures: int, full
 def archive_backlog(s: Situation) -> Iterator[Signal]:
     """Files wait to be archived although nothing fails: the archive command is slow, hangs, or is not there.
 
-    A warning from 16 files, critical from 128 (repmgr). How long ago the last was archived counts only where some wait.
+    A warning from 256 MB of them (repmgr's 16 files), or where the oldest has waited for a quarter of an hour. Critical
+    once it has waited for an hour, or where the backlog as it grows fills the disk of pg_wal within the hour.
     """
     archiver = s.picture.now("pg.archiver", postgres.Archiver)
     if archiver is None or not archiver.enabled or archiver.ready_count is None or fails(archiver):
         return
-    limits, ready = s.limits.wal, archiver.ready_count
-    if not s.over(ready, limits.backlog_files, int(limits.backlog_files * CLEAR_SHARE), "archive-backlog"):
+    limits, ready, oldest = s.limits.wal, archiver.ready_count, _oldest_s(s, archiver)
+    grows = _grows(s, ready)
+    many = s.over(ready, _many(s), int(_many(s) * CLEAR_SHARE), "archive-backlog")
+    if not many and not s.over(oldest, limits.backlog_s, limits.backlog_s * CLEAR_SHARE, "archive-backlog"):
         return
+    full = full_in_s(_room(s), grows)
     age = age_s(s.facts.server_now_us, archiver.last_archived_at)
     last = "none was archived yet" if age is None else f"the last was archived {human_duration(age)} ago"
     absent = _no_command(s)
     why = "nothing archives WAL (no archive_command)" if absent else "WAL is archived more slowly than it is written"
+    late = oldest is not None and oldest >= limits.backlog_critical_s
+    soon = full is not None and full < limits.full_critical_s
+    text = f"{why[0].upper()}{why[1:]}: {_waiting(s, archiver)}, {last}"
+    if full is not None and full < limits.full_warn_s:
+        text += f"; pg_wal fills its disk {in_time(full, s.now_us)}"
     yield Signal(
-        severity="critical" if ready >= limits.backlog_critical_files else "warning",
-        text=f"{why[0].upper()}{why[1:]}: {_waiting(s, archiver)}, {last}",
+        severity="critical" if late or soon else "warning",
+        text=text,
         cause=f"{why}: {_waiting(s, archiver)}",
-        evidence=_evidence(s, archiver, wal_rate(s)),
+        evidence=_evidence(s, archiver, wal_rate(s)) | {"full_in_s": rounded(full)},
         series=_series(s),
         runbook="archive-failing",
         advice="Look at how long one archive command takes, and whether one hangs: ps shows it below the archiver.",
@@ -131,7 +154,30 @@ def _waiting(s: Situation, archiver: postgres.Archiver) -> str:
     if ready is None:
         return "how many files wait is not known without pg_monitor"
     size = human_bytes(ready * segment_bytes(s))
-    return f"1 file ({size}) waits" if ready == 1 else f"{ready} files ({size}) wait"
+    told = f"1 file ({size}) waits" if ready == 1 else f"{ready} files ({size}) wait"
+    oldest = _oldest_s(s, archiver)
+    if oldest is None or oldest < MINUTE_S:
+        return told
+    since = f"for {human_duration(oldest)}"
+    return f"{told} {since}" if ready == 1 else f"{told}, the oldest {since}"
+
+
+def _many(s: Situation) -> int:
+    """Files that are a backlog: as many bytes as `backlog_files` of 16 MB, but three files at least."""
+    files = s.limits.wal.backlog_files
+    return max(min(files, FEWEST), -(-files * SEGMENT_BYTES // segment_bytes(s)))
+
+
+def _grows(s: Situation, ready: int) -> float | None:
+    """Bytes a second by which what waits grows, over the last minutes: what is written and not archived."""
+    series: list[tuple[int, float]] = s.memo("archive-backlog").setdefault("ready", [])
+    series.append((s.mono_us, ready * segment_bytes(s)))
+    del series[:-RATE_POINTS]
+    return slope(series, window_s=RATE_WINDOW_S)
+
+
+def _oldest_s(s: Situation, archiver: postgres.Archiver) -> float | None:
+    return age_s(s.facts.server_now_us, archiver.oldest_ready_at)
 
 
 def _room(s: Situation) -> int | None:
@@ -149,6 +195,7 @@ def _evidence(s: Situation, archiver: postgres.Archiver, wal_bytes_per_s: float 
         "last_archived_wal": clean(archiver.last_archived_wal) if archiver.last_archived_wal else None,
         "last_failed_age_s": age_s(now_us, archiver.last_failed_at),
         "archive_age_s": age_s(now_us, archiver.last_archived_at),
+        "archive_oldest_s": age_s(now_us, archiver.oldest_ready_at),
         "wal_bytes_per_s": rounded(wal_bytes_per_s),
         "mount": None if mount is None else clean(mount.path),
         "available_bytes": None if mount is None else mount.available,
@@ -175,8 +222,14 @@ RULES: tuple[Rule, ...] = (
         title="WAL files wait to be archived although nothing fails",
         parts=("pg.archiver",),
         look=kept_while_unread("pg.archiver", archive_backlog),
-        settings=("wal.backlog_files", "wal.backlog_critical_files"),
+        settings=(
+            "wal.backlog_files",
+            "wal.backlog_s",
+            "wal.backlog_critical_s",
+            "wal.full_critical_s",
+            "wal.full_warn_s",
+        ),
         runbook="archive-failing",
-        source="repmgr archive_ready_warning 16, archive_ready_critical 128",
+        source="repmgr archive_ready_warning 16; pg_ls_archive_statusdir()",
     ),
 )

@@ -56,7 +56,8 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
     is read must keep as much and have grown for half a minute since its reader came, and is critical only a quarter of
     an hour before its end.
 
-    A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace.
+    A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace. A
+    copy of a primary's slot, which a standby keeps for a failover, is told as such: its reader is the primary's.
     """
     replication = s.picture.now("pg.replication", postgres.Replication)
     if replication is None or not replication.slots:
@@ -73,7 +74,9 @@ def slot_retention(s: Situation) -> Iterator[Signal]:
         kept = _kept(s, slot, retained)
         severity = _severity(s, kept)
         if severity is not None:
-            yield _retains(s, kept, severity, readers.get(slot.name))
+            yield _retains(
+                s, kept, severity, readers.get(slot.name), copied=replication.in_recovery and bool(slot.synced)
+            )
 
 
 def _remember(s: Situation, slots: list[postgres.Slot]) -> dict[str, int]:
@@ -195,10 +198,11 @@ def _much(s: Situation) -> float:
     return max(limits.slot_least_bytes, min(limits.slot_retained_bytes, share))
 
 
-def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -> Signal:
+def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None, *, copied: bool) -> Signal:
     slot, mount = kept.slot, wal_mount(s)
     name = clean(slot.name)
     state = "nobody reads it" if slot.active_pid is None else "it is read too slowly"
+    state = "a copy of the primary's slot" if copied else state
     growth = f", {human_bytes(kept.per_s, per_s=True)} more" if kept.per_s is not None and kept.per_s > 0 else ""
     keeps = f"slot {name} keeps {human_bytes(kept.bytes)} of WAL{growth}, {state}"
     text = f"S{keeps[1:]}"
@@ -211,6 +215,7 @@ def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -
     evidence: dict[str, Any] = {
         "slot": name,
         "kind": slot.kind,
+        "synced": slot.synced,
         "active": slot.active_pid is not None,
         "last_pid": reader,
         "retained_bytes": kept.bytes,
@@ -228,10 +233,17 @@ def _retains(s: Situation, kept: Kept, severity: Severity, reader: int | None) -
         cause=keeps,
         evidence=evidence,
         series=(f"slot:{slot.name}.retained_bytes", "replication.wal_bytes_per_s"),
-        since_us=s.host_us(slot.inactive_since) if slot.active_pid is None else None,
+        # Each synchronization renews the inactive_since of a copy.
+        since_us=s.host_us(slot.inactive_since) if slot.active_pid is None and not copied else None,
         runbook="slot-retention",
-        advice=_advice(slot),
+        advice=_COPIED if copied else _advice(slot),
     )
+
+
+_COPIED = (
+    "Look at the slot of this name on the primary: whether its reader confirms anything, and whether slots are still "
+    "synchronized to here (sync_replication_slots). A copy cannot be dropped on the standby."
+)
 
 
 def _advice(slot: postgres.Slot) -> str:
@@ -251,9 +263,17 @@ def slot_lost(s: Situation) -> Iterator[Signal]:
         name = clean(slot.name)
         reason = f" ({clean(slot.invalidation_reason)})" if slot.invalidation_reason else ""
         replica = "subscriber" if slot.kind == "logical" else "standby"
+        copied = replication is not None and replication.in_recovery and slot.synced
+        lost = f"its {replica} cannot go on and must be built anew"
+        advice = f"Drop the slot, and build the {replica} anew."
+        if copied:
+            lost = "after a failover to this standby its subscriber could not go on"
+            advice = (
+                "Look at the slot on the primary. One that is sound there is copied anew at the next synchronization."
+            )
         yield Signal(
             severity="warning",
-            text=f"Slot {name} is lost{reason}: its {replica} cannot go on and must be built anew",
+            text=f"{'Copied slot' if copied else 'Slot'} {name} is lost{reason}: {lost}",
             subject=name,
             evidence={
                 "slot": name,
@@ -262,7 +282,7 @@ def slot_lost(s: Situation) -> Iterator[Signal]:
                 "invalidation_reason": slot.invalidation_reason,
             },
             runbook="slot-retention",
-            advice=f"Drop the slot, and build the {replica} anew.",
+            advice=advice,
         )
 
 

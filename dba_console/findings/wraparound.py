@@ -92,7 +92,8 @@ def mxid_wraparound(s: Situation) -> Iterator[Signal]:
     does not hold these.
 
     Figures as for transaction ids, with autovacuum_multixact_freeze_max_age and vacuum_multixact_failsafe_age. Their
-    members have a limit of their own, which no view told before PostgreSQL 19: this rule does not see it.
+    members have a limit of their own, which no view told before PostgreSQL 19: this rule does not see it, the runbook
+    counts their files.
     """
     panel = s.safety
     major = s.facts.major

@@ -277,6 +277,10 @@ class SlotRow(Struct, kw_only=True):
     xid_age: int | None = None
     inactive_since: str | None = None
     invalidation_reason: str | None = None
+    synced: bool | None = None
+    """Standby: a copy of a slot of the primary (17 and later)."""
+    unread_s: float | None = None
+    """So long at least nobody has read it: by the server (17 and later), else as long as the agent has watched it."""
 
 
 class Replication(PanelFrame, kw_only=True):
@@ -304,6 +308,8 @@ class Replication(PanelFrame, kw_only=True):
     """Since the last file was archived; on an idle server that grows, and archive_ready_count stays 0."""
     archive_failed_count: int | None = None
     archive_ready_count: int | None = None
+    archive_oldest_s: float | None = None
+    """Since the oldest of them became ready."""
     last_archived_wal: str | None = None
     last_failed_wal: str | None = None
     last_failed_age_s: float | None = None

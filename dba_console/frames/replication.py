@@ -110,6 +110,8 @@ def _slot(slot: postgres.Slot, now: postgres.Replication, facts: Facts) -> SlotR
         xid_age=_slot_age(slot.name, facts),
         inactive_since=rfc3339(slot.inactive_since),
         invalidation_reason=slot.invalidation_reason,
+        synced=slot.synced,
+        unread_s=age_s(now.now_us, slot.unread_since),
     )
 
 
@@ -142,6 +144,7 @@ def _archiver(panel: Replication, facts: Facts) -> None:
     panel.archive_failed_count, panel.archive_ready_count = archiver.failed_count, archiver.ready_count
     panel.last_archived_wal, panel.last_failed_wal = archiver.last_archived_wal, archiver.last_failed_wal
     panel.last_failed_age_s = age_s(now_us, archiver.last_failed_at)
+    panel.archive_oldest_s = age_s(now_us, archiver.oldest_ready_at)
 
 
 def _wal(panel: Replication, wal: postgres.Wal | None) -> None:

@@ -30,7 +30,8 @@ class Confirmation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: Level
     """ack: a letter; yes: the word typed; type: the text below typed."""
     text: str = ""
-    """With `type`: `target`, `count` (rows of the preview), or a phrase to be typed as it stands."""
+    """With `type`: `target`, `count` (rows of the preview), `name` (of the one thing, of several their count), or a
+    phrase to be typed as it stands."""
     people: int = 1
     """2: a second person, by another login, types it too."""
 
@@ -142,6 +143,8 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lowest and highest major version of the server it is for."""
     inputs: tuple[Input, ...] = ()
     steps: tuple[Step, ...] = ()
+    sources: str = ""
+    """Markdown of the last section, where it is `Sources`: what it was tried on, where its claims are from."""
     source: str = ""
     """The file it was read from, as named by who read it."""
     sha256: str = ""

@@ -12,8 +12,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     run.planned run.started run.paused run.resumed run.interrupted run.ended · step.started step.ended ·
     block.started block.seen block.asked block.answered block.intent block.result block.settled block.skipped ·
-    wait.began wait.held · repeat.round · choose.taken · input.given · undo.offered undo.settings undo.began
-    undo.ended · deviation (skip, jump, adhoc, retry) · person.took ·
+    wait.began wait.held · repeat.round · choose.taken · rows.chosen · input.given · undo.offered undo.settings
+    undo.began undo.ended · deviation (skip, jump, adhoc, retry) · person.took ·
     journal.began journal.reopened journal.fallback journal.home
 
     Those of `journal.` are the journal's own, and mean nothing to the walk.

@@ -50,6 +50,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     options: tuple[Option, ...] = ()
     secret: bool = False
     """What is typed is not echoed."""
+    rows: str = ""
+    """Id of the preview of whose rows some may be left out before it is answered; empty: of none."""
     default: Any = None
     since_us: int = 0
     first_by: str = ""
@@ -67,6 +69,10 @@ class Table(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the rows are; empty where the place says it."""
     block: str = ""
     """Id of the block they are of."""
+    chosen: tuple[bool, ...] = ()
+    """Of rows that are acted on: whether each of all `total` is; empty where they are only read."""
+    look: int = 0
+    """With `chosen`: which look at the preview gave them; a choice names it."""
 
 
 class Waiting(Struct, frozen=True, kw_only=True, omit_defaults=True):

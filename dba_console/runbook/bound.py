@@ -66,7 +66,7 @@ def named_values(state: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What the names in code mean: inputs, results, and the rows of previews by their name."""
     known = {name: of_rows(value) for name, value in {**state.values, **inputs}.items()}
     for _, other in state.plan.blocks():
-        rows = state.blocks[other.id].rows
+        rows = state.blocks[other.id].chosen
         if other.kind == "preview" and rows is not None:
             known[other.name or "rows"] = list(rows)
     return known
@@ -107,7 +107,7 @@ def as_shown(state: RunState, block: Block) -> str:
     if block.language != "sql":
         return _command(state, block)
     preview = bound_preview(state.plan, block)
-    return _statements(state, block, state.blocks[preview.id].rows if preview is not None else None)
+    return _statements(state, block, state.blocks[preview.id].chosen if preview is not None else None)
 
 
 def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]] | None) -> str:
@@ -129,7 +129,7 @@ def done_before(state: RunState, block: Block) -> int:
     preview, done = bound_preview(state.plan, block), state.blocks[block.id].row
     if preview is None or not for_each(block) or (state.asked is None and state.failure is None):
         return 0
-    return done if done < len(state.blocks[preview.id].rows or ()) else 0
+    return done if done < len(state.blocks[preview.id].chosen or ()) else 0
 
 
 def _undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from dba_console.runbook.refer import referred
 from dba_console.runbook.schema import ALIASES, RUNNABLE, STEP
 from dba_console.trust import foreign
 
+SOURCES = "sources"
+"""Id of the last section's heading, where it is no step."""
 LEADING_ENDS = frozenset({"change", "run", "action", "wait", "choose", "manual", "input", "repeat"})
 """A check after one of these looks at what they made of the world."""
 
@@ -70,7 +72,8 @@ def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Check
     problems = Problems()
     problems.extend(document.problems)
     head = _head(document, problems)
-    steps = _steps(document, problems)
+    sources = _sources(document)
+    steps = _steps(document.sections if sources is None else document.sections[:-1], document.title_line, problems)
     plan = Plan(
         id=head.id,
         title=document.title,
@@ -82,6 +85,7 @@ def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Check
         versions=(head.min_version, head.max_version),
         inputs=head.inputs,
         steps=steps,
+        sources="" if sources is None else sources.prose,
         source=source,
         sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
@@ -162,10 +166,18 @@ def _word(fence: Fence) -> str:
     return fence.braces.words[0] if fence.braces and fence.braces.words else ""
 
 
-def _steps(document: Document, problems: Problems) -> tuple[Step, ...]:
+def _sources(document: Document) -> Section | None:
+    """The last section, where it only says what the document is based on: it is no step, and nothing is done in it."""
+    last = document.sections[-1] if document.sections else None
+    if last is None or last.slug != SOURCES or any(fence.braces is not None for fence in last.fences):
+        return None
+    return last
+
+
+def _steps(sections: Sequence[Section], title_line: int, problems: Problems) -> tuple[Step, ...]:
     steps: list[Step] = []
     seen: dict[str, int] = {}
-    for section in document.sections:
+    for section in sections:
         if not section.slug:
             problems.add(section.line, "the heading gives no id", "write a letter or a digit in it")
             continue
@@ -178,7 +190,7 @@ def _steps(document: Document, problems: Problems) -> tuple[Step, ...]:
         seen[section.slug] = section.line
         steps.append(_step(section, problems))
     if not steps:
-        problems.add(document.title_line, "the runbook has no step", "a heading of level two begins one: `## …`")
+        problems.add(title_line, "the runbook has no step", "a heading of level two begins one: `## …`")
     return tuple(steps)
 
 

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from dba_console.errors import SessionError
 from dba_console.plans.plan import ACTS, Block, Plan
+from dba_console.plans.view import Table
+from dba_console.runbook.bound import bound_preview
 from dba_console.runbook.fold_acts import came_to, intended, item_done
 from dba_console.runbook.fold_state import FINISHED, Asked, BlockState, Failure, RunState, UndoPlan
 from dba_console.runbook.fold_tables import table_of
 from dba_console.runbook.fold_ways import decided, deviated, leave, round_began
 from dba_console.runbook.requests import Record
+from dba_console.runbook.rows import acted_on, kept_by
 
 LEADING_FRESH_S = 60.0
 """Checks made before the start are made again in their step if the start was answered later than this: what they said
@@ -162,10 +167,9 @@ def _seen(state: RunState, record: Record) -> None:
     block.status, block.note = record.state, str(given.get("note", record.text))
     block.timed_out = bool(given.get("timed_out"))
     if "rows" in given:
-        block.rows = tuple(given["rows"])
-        _, preview = state.plan.block(record.block)
-        title = preview.title or state.plan.step(record.step).title
-        block.table = state.table = table_of(block.rows, title, record.block)
+        block.rows, block.looks = tuple(given["rows"]), block.looks + 1
+        block.left_out = tuple(given.get("left_out", ()))
+        block.table = state.table = _rows_shown(state, record, block)
     if record.state == "ok" and "values" in given:
         _keep(state, record, dict(given["values"] or {}))
     # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
@@ -173,9 +177,42 @@ def _seen(state: RunState, record: Record) -> None:
         state.failure = Failure(record.block, str(given.get("item", "")))
 
 
+def _rows_shown(state: RunState, record: Record, block: BlockState) -> Table | None:
+    """The rows of a preview as a table; where they are acted on, with those that are chosen."""
+    _, preview = state.plan.block(record.block)
+    # What the author's column says the mark beside each row says.
+    column, title = preview.settings.get("chosen"), preview.title or state.plan.step(record.step).title
+    rows = [{name: value for name, value in row.items() if name != column} for row in block.rows or ()]
+    table = table_of(rows, title, record.block)
+    if table is None or not acted_on(state.plan, preview):
+        return table
+    out = frozenset(block.left_out)
+    chosen = tuple(place not in out for place in range(table.total))
+    return replace(table, chosen=chosen, look=block.looks)
+
+
+def _rows_chosen(state: RunState, record: Record) -> None:
+    """A person chose among the rows of a preview: what was seen of the act and asked by other rows does not count."""
+    block, (_, preview) = state.blocks[record.block], state.plan.block(record.block)
+    block.left_out = tuple(record.fields.get("left_out", ()))
+    block.kept = kept_by(block.rows or (), block.left_out)
+    shown, block.table = block.table, _rows_shown(state, record, block)
+    if state.table == shown:
+        state.table = block.table
+    if block.rows is not None and preview.name in state.values:
+        state.values[preview.name] |= {"count": len(block.chosen or ()), "rows": block.chosen}
+    for _, one in state.plan.blocks():
+        if bound_preview(state.plan, one) == preview:
+            state.blocks[one.id].sight = None
+    if state.failure is not None:  # what could not be done to the rows before is tried with these
+        state.blocks[state.failure.block].reset()
+        state.failure = None
+    state.asked = None
+
+
 def _keep(state: RunState, record: Record, values: dict[str, Any]) -> None:
     """Values by the name that later blocks call them; of a preview its rows too, which are on record once."""
-    rows = state.blocks[record.block].rows
+    rows = state.blocks[record.block].chosen
     _, block = state.plan.block(record.block)
     if block.kind == "measure":
         name = str(block.settings.get("against") or block.name or block.id)
@@ -299,6 +336,7 @@ APPLY: dict[str, Callable[[RunState, Record], None]] = {
     "wait.held": _seen,
     "repeat.round": round_began,
     "choose.taken": decided,
+    "rows.chosen": _rows_chosen,
     "input.given": _given,
     "undo.offered": _undo_offered,
     "undo.settings": _undo_settings,

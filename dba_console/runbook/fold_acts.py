@@ -70,7 +70,7 @@ def row_done(state: RunState, plan_block: Block, block: BlockState, intent: Reco
 
 def rows_of(state: RunState, plan_block: Block) -> tuple[dict[str, Any], ...] | None:
     preview = bound_preview(state.plan, plan_block)
-    return None if preview is None else state.blocks[preview.id].rows
+    return None if preview is None else state.blocks[preview.id].chosen
 
 
 def item_done(state: RunState, item: str, how: str) -> None:

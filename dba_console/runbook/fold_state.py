@@ -51,6 +51,13 @@ class BlockState:
     """Over all rounds and retries."""
     rows: tuple[dict[str, Any], ...] | None = None
     """What a preview gave."""
+    left_out: tuple[int, ...] = ()
+    """Places of those of its rows that are shown and not acted on."""
+    looks: int = 0
+    """How often it gave rows, over all rounds: what a choice among them is bound to."""
+    kept: tuple[tuple[tuple[str, str], ...], ...] | None = None
+    """What the rows are known by that a person chose (`rows.known_by`): it holds when it is looked at anew, so that a
+    row that is new is not acted on unasked. None: nobody chose."""
     row: int = 0
     """The next row, of a change that is executed for each."""
     sight: dict[str, Any] | None = None
@@ -66,6 +73,15 @@ class BlockState:
         """Not run yet, as at the beginning of a round; what it took and how often it ran is kept."""
         self.status, self.note, self.confirmed, self.rows, self.row = "pending", "", "", None, 0
         self.sight, self.table, self.timed_out, self.due_us = None, None, False, None
+        self.left_out = ()
+
+    @property
+    def chosen(self) -> tuple[dict[str, Any], ...] | None:
+        """The rows of a preview that are acted on; None before it gave any."""
+        if self.rows is None or not self.left_out:
+            return self.rows
+        out = frozenset(self.left_out)
+        return tuple(row for place, row in enumerate(self.rows) if place not in out)
 
 
 @dataclass(slots=True)

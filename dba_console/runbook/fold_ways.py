@@ -27,6 +27,7 @@ def _go_back(state: RunState, first: str, last: str) -> None:
         state.steps[step.id].status, state.steps[step.id].note = "pending", ""
         for block in step.blocks:
             state.blocks[block.id].reset()
+            state.blocks[block.id].kept = None
     state.goto, state.asked, state.failure = first, None, None
 
 
@@ -71,9 +72,15 @@ def _retry(state: RunState, record: Record) -> None:
         block.status, block.note = "pending", ""
         return
     block.reset()
+    if plan_block.kind not in ACTS or item:
+        return
     preview = bound_preview(state.plan, plan_block)
-    if preview is not None and preview in step.blocks and plan_block.kind in ACTS and not item:
+    if preview is not None and preview in step.blocks:
         state.blocks[preview.id].reset()
+    # A `confirm` before it was the word for what was seen then.
+    for one in step.blocks[: step.blocks.index(plan_block)]:
+        if one.kind == "confirm" and plan_block.confirm is None:
+            state.blocks[one.id].reset()
 
 
 def _give_again(state: RunState, record: Record) -> None:
@@ -83,7 +90,7 @@ def _give_again(state: RunState, record: Record) -> None:
     state.blocks[record.block].confirmed = ""
     names = {one.name for one in inputs_of(state.plan, plan_block)}
     for one in step.blocks[: step.blocks.index(plan_block)]:
-        if one.name in names or (names & set(one.uses) and one.kind not in ACTS):
+        if one.name in names or one.kind == "confirm" or (names & set(one.uses) and one.kind not in ACTS):
             state.blocks[one.id].reset()
 
 

@@ -32,6 +32,7 @@ RULES: Mapping[str, Rule] = {
     "half-an-undo": lint_acts.half_an_undo,
     "guarded-by-nothing": lint_acts.read_only_role,
     "preview-unused": lint_acts.preview_unused,
+    "chosen-rows": lint_acts.chosen_rows,
     "unbounded-wait": lint_course.unbounded_wait,
     "endless-repeat": lint_course.endless_repeat,
     "no-such-step": lint_course.no_such_step,

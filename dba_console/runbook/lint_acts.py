@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from dba_console.plans.plan import ACTS, Block, Plan, Step
 from dba_console.records import convert
 from dba_console.runbook.bound import bound_preview
 from dba_console.runbook.problems import Problem, meant
+from dba_console.runbook.rows import acted_on
 from dba_console.runbook.uses import in_settings
 
 
@@ -31,9 +33,14 @@ def unconfirmed(plan: Plan) -> Iterator[Problem]:
 
 
 def nothing_to_count(plan: Plan) -> Iterator[Problem]:
-    """`type:count` asks for the number of rows that will be acted on; without a preview there is none."""
+    """`type:count` asks for the number of rows that will be acted on; without a preview there is none. `type:name` is
+    for actions, which know what their thing is called."""
     for _, block in plan.blocks():
-        if block.confirm is None or block.confirm.text != "count" or block.kind == "action":
+        if block.confirm is None or block.confirm.text not in ("count", "name") or block.kind == "action":
+            continue
+        if block.confirm.text == "name":
+            yield Problem(line=block.line, text=f"confirm=type:name, and the {block.kind} has nothing with a name",
+                          hint="confirm=type:count or confirm=type:target; an action may ask for a name")  # fmt: skip
             continue
         if block.kind != "change" or bound_preview(plan, block) is None:
             yield Problem(line=block.line, text="confirm=type:count, and nothing is counted",
@@ -89,6 +96,24 @@ def preview_unused(plan: Plan) -> Iterator[Problem]:
                           hint="a block {preview} before it, or of=NAME with preview as=NAME")  # fmt: skip
         elif preview is not None and preview.line > block.line:
             yield Problem(line=block.line, text=f"the preview {name!r} comes after the change that is bound to it")
+        elif preview is not None and preview.settings.get("databases"):
+            yield Problem(line=block.line, text="its rows are of several databases, and a change runs in one",
+                          hint="an action that takes rows with `datname`, as vacuum does")  # fmt: skip
+
+
+def chosen_rows(plan: Plan) -> Iterator[Problem]:
+    """`chosen=COLUMN` names a column of the preview's rows, and says on which of them an act works at first: without an
+    act that is bound to them it would choose nothing."""
+    for _, block in plan.blocks():
+        column = block.settings.get("chosen") if block.kind == "preview" else None
+        if column is None:
+            continue
+        if not re.search(rf"\b{re.escape(column)}\b", block.body):
+            yield Problem(line=block.line, text=f"chosen={column}, and the query has no column of that name",
+                          hint=f"… as {column}, true for the rows that are chosen at first")  # fmt: skip
+        if not acted_on(plan, block):
+            yield Problem(line=block.line, text=f"chosen={column}, and no act is bound to the rows",
+                          hint="a change after it in its step, or an action with rows = \"%(NAME)s\"")  # fmt: skip
 
 
 def no_such_action(plan: Plan, actions: Mapping[str, Any]) -> Iterator[Problem]:

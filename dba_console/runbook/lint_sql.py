@@ -36,7 +36,7 @@ _TABLE = re.compile(
 _QUERY_NAME = re.compile(
     r"\b([a-z_]\w*+)\s*+(?:\([\w\s,]*+\)\s*+)?as\s++(?:(?:not\s+)?materialized\s+)?\(", re.IGNORECASE
 )
-_LETTERLESS = re.compile(r"%\((\w+)\)(?![sIRL])")
+_LETTERLESS = re.compile(r"%\(([\w.]+)\)(?![sIRL])")
 _IF_EXISTS = r"(?:\s+if\s+(?:not\s+)?exists)?\s+\Z"
 _BEFORE_A_NAME = re.compile(
     r"\b(?:role|user|group|database|schema|tablespace|extension|server|publication|subscription|column|constraint|"
@@ -74,10 +74,10 @@ def _pasted(text: str) -> Iterator[tuple[str, str]]:
     if match := re.search(r"\{\{[^\n]{0,200}?\}\}|\$\{?RB_\w+\}?", bare):
         yield match[0], "write %(name)s for a value, %(name)I for an identifier"
     for literal in _TEXT.finditer(bare):
-        if match := re.search(r"%\((\w+)\)[sIRL]", literal[0]):
+        if match := re.search(r"%\(([\w.]+)\)[sIRL]", literal[0]):
             yield match[0], f"it stands within a text: take the quotes away; it is bound as it is, %({match[1]})s"
     for name in _NAMED.finditer(_TEXT.sub("''", bare)):
-        if match := re.search(r"%\((\w+)\)[sIRL]", name[0]):
+        if match := re.search(r"%\(([\w.]+)\)[sIRL]", name[0]):
             yield match[0], f"write %({match[1]})I without quotes"
     if match := _PSQL.search(_NAMED.sub('""', _TEXT.sub("''", bare))):
         yield match[0], "that is psql's way; write %(name)s"
@@ -92,7 +92,7 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
         bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip()
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)
         word = first[0].lower() if first else ""
-        if word not in _BINDS and (match := re.search(r"%\((\w+)\)s", bare)):
+        if word not in _BINDS and (match := re.search(r"%\(([\w.]+)\)s", bare)):
             name, before = match[1], bare[max(0, match.start() - _LONGEST_CALL) : match.start()]
             hint = f"write %({name})L, a quoted literal"
             if _BEFORE_A_NAME.search(before):

@@ -32,6 +32,8 @@ def whole(plan: Plan) -> Iterator[str]:
             yield ""
             yield INDENT + block_line(block)
             yield from (INDENT * 2 + line for line in exact(block).splitlines())
+    if plan.sources:
+        yield from ("", "sources", *(INDENT + line if line else "" for line in plan.sources.splitlines()))
     yield from ("", counted(plan))
 
 
@@ -115,7 +117,8 @@ def block_line(block: Block) -> str:
 
 def confirmation(one: Confirmation) -> str:
     """What has to be said, in words."""
-    words = {"ack": "a letter", "yes": "the word yes", "target": "the target's name", "count": "the number of rows"}
+    words = {"ack": "a letter", "yes": "the word yes", "target": "the target's name", "count": "the number of rows",
+             "name": "its name, or the number of rows"}  # fmt: skip
     said = words.get(one.text if one.level == "type" else one.level, f"“{one.text}”")
     return f"asks for {said}" + (", twice: by two people" if one.people > 1 else "")
 

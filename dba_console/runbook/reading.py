@@ -72,7 +72,7 @@ def read_test(text: Any) -> dict[str, str]:
 
 
 def read_confirmation(text: Any) -> Confirmation:
-    """`ack`, `yes`, `type:target`, `type:count`, `type:a phrase`."""
+    """`ack`, `yes`, `type:target`, `type:count`, `type:name`, `type:a phrase`."""
     if isinstance(text, str):
         if text in _LEVELS:
             return Confirmation(level=_LEVELS[text])

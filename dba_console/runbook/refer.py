@@ -98,6 +98,12 @@ def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], p
         yield from _of_shell(block, known, problems)
     elif block.language == "expr":
         yield from _of_expression(block, known, panels, problems)
+    if (source := block.settings.get("databases")) is not None:
+        if known.get(source) != "preview":
+            previews = [name for name, kind in known.items() if kind == "preview"]
+            problems.add(block.line, f"there is no preview {source!r} before this one",
+                         meant(source, previews, what="there are") or "the earlier one needs as=NAME")  # fmt: skip
+        yield source
     for name in in_settings(block.settings):
         if name in known:
             yield name

@@ -30,6 +30,9 @@ heading in small letters with dashes. What runs are fences with braces after the
 Between the braces stands the kind, then attributes: a word alone, `name=value`, or `name="a value"`; `#name` gives the
 block an id of its own, `step/name`, else it is `step/kind`. A fence without braces is prose; in a step, one of a
 language that could run needs `{example}`. Unknown keys, kinds and attributes are errors. Documents are UTF-8.
+
+A last section `## Sources` without blocks is no step: it says which versions of the server the document was tried on,
+and where its claims are from. It is shown where the runbook is read, and not in a run.
 """
 
 _VALUES = """## Values
@@ -38,17 +41,17 @@ Inputs, and results of earlier blocks that have `as=NAME`, reach code in these w
 
 | where | how |
 |---|---|
-| SQL | `%(name)s` a bound value · `%(name)I` a quoted identifier · `%(name)R` a quoted name with its schema · `%(name)L` a quoted literal, for commands that take no bound values |
+| SQL | `%(name)s` a bound value · `%(name)I` a quoted identifier · `%(name)R` a quoted name with its schema · `%(name)L` a quoted literal, for commands that take no bound values; a part of a result as `%(before.used)s` |
 | a command | `"$RB_name"` in double quotes; parts of a result as `"$RB_copy_exit"` |
 | argv, settings of an action, times of `wait` and `repeat` | `"%(name)s"` as the whole value; a part of a result as `"%(before.used)s"` |
 | an expression | `name`, `name.part` |
 
-Results: `measure` has its values by their names, `preview` has `rows` (how many; as a whole value of an action's
-setting, the rows themselves), `run` has `exit` and `first_line`. A `run` with `reads` has `errors`, `objects`
+Results: `measure` has its values by their names, `preview` has `rows` (how many are chosen; as a whole value of an
+action's setting, those rows themselves), `run` has `exit` and `first_line`. A `run` with `reads` has `errors`, `objects`
 and `wall_s` besides, and of its phases the seconds from the first object's start to the last one's end, `schema_s`,
 `data_s`, `indexes_s`, `constraints_s`, `rest_s`; with `_busy_s` those of all objects added up, which is more where
-several went on beside each other. In a change bound to a preview `%(rows)s` is its rows as JSON, and with `each`
-every column of a row is a value.
+several went on beside each other. In a change bound to a preview `%(rows)s` is its chosen rows as JSON, and with
+`each` every column of a row is a value.
 
 In commands durations are seconds, sizes are bytes, yes and no are 1 and 0.
 """  # noqa: E501

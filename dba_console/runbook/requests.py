@@ -43,6 +43,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     options: tuple[Option, ...] = ()
     people: int = 1
     secret: bool = False
+    rows: str = ""
+    """The preview of whose rows some can be left out instead of an answer (`Interrupt`, verb `choose`)."""
 
 
 class Do(Struct, frozen=True, kw_only=True):
@@ -149,11 +151,17 @@ class Passed(Struct, frozen=True, kw_only=True):
 class Interrupt(Struct, frozen=True, kw_only=True):
     """Instead of a reply to Ask, Pause or Look: the operator wants something else. Nothing was answered."""
 
-    verb: Literal["pause", "skip", "abort", "jump", "undo"]
+    verb: Literal["pause", "skip", "abort", "jump", "undo", "choose"]
     who: str
     reason: str = ""
     step: str = ""
     """With `jump`."""
+    block: str = ""
+    """With `choose`: the preview."""
+    look: int = 0
+    """The look at it that gave the rows."""
+    rows: tuple[int, ...] = ()
+    """Places, from 0, of all rows that are to be acted on."""
 
 
 Reply = None | Seen | Answer | Outcome | Passed | Interrupt

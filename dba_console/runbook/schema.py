@@ -29,7 +29,8 @@ SHAPES: dict[str, str] = {
     "texts": "list of texts",
     "names": "names, separated by commas",
     "test": "expression, or SQL after `sql:`",
-    "confirm": '`ack`, `yes`, `type:target`, `type:count` or `type:"a phrase"`',
+    "confirm": "`ack`, `yes`, `type:target`, `type:count`, `type:name` (of the one thing an action acts on, of several "
+    'how many) or `type:"a phrase"`',
     "switch": "`yes` or `no`",
     "any": "as the type of the input has it",
     "exits": "whole numbers, separated by commas",
@@ -140,8 +141,12 @@ ATTRIBUTES: tuple[Key, ...] = (
     Key("of", "result", "name of the preview it is bound to; else the one before it in the step", to="rows_from",
         kinds=frozenset({"change"})),
     Key("at_most", "int", "more rows than this and it fails", kinds=frozenset({"preview"})),
+    Key("chosen", "result", "a column that is true or false: rows where it is not true are shown, and not chosen at "
+        "first", kinds=frozenset({"preview"})),
     Key("empty", "text", "what no row means: the change after it is skipped, or the preview fails",
         choices=("skip", "fail"), kinds=frozenset({"preview"})),
+    Key("databases", "result", "name of an earlier preview: it is asked in each database named there (`datname`), one "
+        "after the other, and its rows are those of all", kinds=frozenset({"preview"})),
     Key("against", "result", "name of an earlier measurement it is compared with; without lines of its own it takes "
         "the same fields again", kinds=frozenset({"measure"})),
     Key("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),
@@ -160,9 +165,10 @@ KINDS: tuple[KindOf, ...] = (
            "command: it exits with 0. An error, or a value that is not known, fails it."),
     KindOf("measure", ("expr", "sql"), "Takes numbers, to be compared later: lines `field` or `name = expression`, or "
            "SQL whose one row names them by its columns."),
-    KindOf("preview", ("sql",), "Shows the rows that the next `change` of the step acts on, and on no others."),
-    KindOf("change", ("sql",), "Changes the server, in a transaction of its own. `%(rows)s` is the preview's rows as "
-           "JSON; with `each`, every column of a row is a value."),
+    KindOf("preview", ("sql",), "Shows the rows that the next `change` of the step acts on, and on no others. Before "
+           "the confirmation rows can be left out; only those that are chosen are acted on."),
+    KindOf("change", ("sql",), "Changes the server, in a transaction of its own. `%(rows)s` is the preview's chosen "
+           "rows as JSON; with `each`, every column of a row is a value."),
     KindOf("run", ("sh", "toml"), "Runs a command: a script for bash, or with toml an argv.", (
         Key("argv", "texts", "program and arguments; an argument that is `%(name)s` is that value", required=True),
     )),

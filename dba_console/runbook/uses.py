@@ -17,7 +17,7 @@ _BARE = re.compile(r"(?<![\w${])RB_(\w+)")
 
 def in_sql(text: str) -> list[str]:
     """Names of bound values and identifiers, each once, in their order."""
-    return list(dict.fromkeys(match[1] for match in REFERENCE.finditer(text)))
+    return list(dict.fromkeys(match[1].partition(".")[0] for match in REFERENCE.finditer(text)))
 
 
 def in_shell(text: str, known: Collection[str]) -> tuple[list[str], list[str]]:

@@ -17,9 +17,10 @@ from dba_console.runbook.patterns import fits
 from dba_console.runbook.problems import meant
 from dba_console.units import parse_duration, parse_size
 
-REFERENCE = re.compile(r"%\((\w+)\)([sIRL])")
+REFERENCE = re.compile(r"%\((\w+(?:\.\w+)?)\)([sIRL])")
 """In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema,
-`%(name)L` a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …)."""
+`%(name)L` a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …). `name.part` is a part of
+a result."""
 WHOLE = re.compile(r"%\((\w+)(?:\.(\w+))?\)s")
 """In settings and arguments: the whole text, or nothing of it; `%(name.part)s` is a part of a result."""
 BOUND_KINDS = frozenset({"wait", "repeat"})
@@ -181,8 +182,15 @@ def shown(text: str, values: Mapping[str, Any], most: int | None = None) -> str:
 
 
 def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows and results go as JSON text, whose type the server infers; the rest as it is."""
-    return {name: json.dumps(value, default=str) if is_record(value) else value for name, value in values.items()}
+    """Rows and results go as JSON text, whose type the server infers, and the parts of a result beside it by
+    `name.part`; the rest as it is."""
+    whole = {name: json.dumps(value, default=str) if is_record(value) else value for name, value in values.items()}
+    parts = {
+        f"{name}.{part}": one
+        for name, value in values.items() if isinstance(value, Mapping)
+        for part, one in value.items()
+    }  # fmt: skip
+    return whole | parts
 
 
 def is_record(value: Any) -> bool:

@@ -16,9 +16,10 @@ from dba_console.runbook.bound import as_shown, bound_preview, done_before, for_
 from dba_console.runbook.fold_state import BlockState, RunState
 from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, table_of
 from dba_console.runbook.requests import Ask
+from dba_console.runbook.rows import extent
 from dba_console.runbook.summary import as_table, summarize
+from dba_console.runbook.uses import in_sql
 from dba_console.runbook.usual import Usual
-from dba_console.runbook.values import REFERENCE
 
 MOST_PROSE = 20_000
 """Characters of a text of the document."""
@@ -51,6 +52,7 @@ def put(ask: Ask, *, number: int, since_us: int, first_by: str = "") -> Question
         expects=clean(ask.expects),
         options=tuple(Option(key=one.key, text=line(one.text), needs_reason=one.needs_reason) for one in ask.options),
         secret=ask.secret,
+        rows=ask.rows,
         since_us=since_us,
         first_by=clean(first_by),
     )
@@ -181,13 +183,14 @@ def exact(plan: Plan, state: RunState, block: Block) -> str:
     if block.kind == "action" and sight.get("exact"):
         return lines(str(sight["exact"]), MOST_PROSE)
     preview = bound_preview(plan, block)
-    rows = state.blocks[preview.id].rows if preview is not None else None
+    rows = state.blocks[preview.id].chosen if preview is not None else None
     text = as_shown(state, block)
-    left = {match[1] for match in REFERENCE.finditer(text)} if block.language == "sql" else set(block.uses)
+    left = set(in_sql(text)) if block.language == "sql" else set(block.uses)
     beside = [f"{name}: {_short(state.values[name])}" for name in block.uses if name in state.values and name in left]
     if rows is not None:
         each = "one after the other, " if for_each(block) else ""
-        beside.append(f"on {each}{counted(len(rows))} of {preview.id if preview else ''}")
+        many = (extent(state.blocks[preview.id]) if preview else "") or counted(len(rows))
+        beside.append(f"on {each}{many} of {preview.id if preview else ''}")
     return lines("\n".join([text, *(f"-- {one}" for one in beside)]), MOST_PROSE)
 
 
@@ -250,9 +253,10 @@ def _measures(plan: Plan, state: RunState) -> Table | None:
 
 def _left(preview: BlockState, done: int) -> Table | None:
     """The rows of a preview that are still to be acted on, of a change for each of them."""
-    rows, table = preview.rows or (), preview.table
+    rows, table = preview.chosen or (), preview.table
     if table is None or not done:
         return table
+    rows = tuple({name: row[name] for name in table.columns if name in row} for row in rows)
     return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, these are left", table.block)
 
 
@@ -285,7 +289,7 @@ def _harmless(table: Table | None) -> Table | None:
         return None
     rows = tuple(tuple(lines(cell, WHOLE_CHARACTERS) for cell in row) for row in table.rows)
     columns = tuple(line(column) for column in table.columns)
-    return Table(columns=columns, rows=rows, total=table.total, title=line(table.title), block=table.block)
+    return structs.replace(table, columns=columns, rows=rows, title=line(table.title))
 
 
 def line(text: str) -> str:

@@ -22,6 +22,7 @@ from dba_console.runbook.adhoc import confirms_itself
 from dba_console.runbook.bound import inputs_of
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Reply, Request
+from dba_console.runbook.rows import asked_with
 from dba_console.runbook.walk_acts import act, settle, wanted
 from dba_console.runbook.walk_course import Course, Interrupted, Turn
 from dba_console.runbook.walk_give_up import end, give_up, trouble
@@ -150,12 +151,16 @@ def _decide(course: Course) -> Turn[None]:
         yield from give_up(course, "aborted", known.note, course.state.who)
         return
     may_skip = not course.plan.strict or bool(failure.item)
-    names = [str(one.name) for one in inputs_of(course.plan, block)] if not failure.item else []
+    names = [str(one.name) for one in inputs_of(course.plan, block)] if not (failure.item or known.row) else []
     options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip, given=names)
     note = known.note.removeprefix(f"{block.id}: ")
     text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"
+    # Of an act that was refused or declined: it may be right without some of its rows.
+    preview = None if failure.acted or failure.item else asked_with(course.plan, course.state, block)
     while True:
-        answer = yield from course.ask("failed", text, block=block, options=options)
+        answer = yield from course.ask(
+            "failed", text, block=block, options=options, rows="" if preview is None else preview.id
+        )
         try:
             option, reason = chosen(options, answer.text)
             break

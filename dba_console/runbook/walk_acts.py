@@ -12,10 +12,11 @@ from dba_console.runbook.bound import bound_preview, for_each, parameters, state
 from dba_console.runbook.fold_state import Execution
 from dba_console.runbook.fold_tables import cell
 from dba_console.runbook.requests import Do, Outcome, Record, Seen, Settle
+from dba_console.runbook.rows import asked_with, extent, works_on
 from dba_console.runbook.undo import Item
 from dba_console.runbook.walk_course import Course, Turn
 from dba_console.runbook.walk_give_up import give_up
-from dba_console.runbook.walk_questions import SETTLING, NotAnAnswer, chosen, confirms, expected, wording
+from dba_console.runbook.walk_questions import NONE, SETTLING, NotAnAnswer, chosen, confirms, expected, wording
 
 UNDO_CONFIRMATION = Confirmation(level="yes")
 """Of an undo whose author asks for nothing else."""
@@ -77,6 +78,9 @@ def act(course: Course, block: Block, item: Item | None = None) -> Turn[None]:
             why = "the preview gave no rows" if rows is not None else "its preview was not run"
             yield from skip(course, block, f"nothing to act on: {why}")
             return
+        if works_on(course.plan, block) is not None and not (rows := course.state.blocks[preview.id].chosen):
+            yield from none_chosen(course, block, preview)
+            return
     if block.kind == "action" and not key and known.sight is None and not (yield from _sight(course, block)):
         return
     if not (yield from _confirmed(course, block, item, rows)):
@@ -128,22 +132,44 @@ def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict
     return (yield from confirm(course, block, confirmation, count=count, item=item.key if item is not None else ""))
 
 
+def none_chosen(course: Course, block: Block, preview: Block) -> Turn[None]:
+    """Leave a block out because no row it would act on is chosen. Who can still choose one is asked first."""
+    if asked_with(course.plan, course.state, block) == preview and not course.state.blocks[block.id].confirmed:
+        count = len(course.state.blocks[preview.id].rows or ())
+        none = f"none of {count} rows is" if count != 1 else "its only row is not"
+        text = f"{_what(course, block)}: {none} chosen, so nothing would be done"
+        while True:
+            answer = yield from course.ask("choose", text, block=block, options=(NONE,), rows=preview.id)
+            try:
+                chosen((NONE,), answer.text)
+                break
+            except NotAnAnswer as why:
+                yield from course.reject(str(why))
+        said = f"{block.id}: {answer.who} leaves it out"
+        yield from course.answered("choose", answer, said, block=block, answer=NONE.key)
+    yield from skip(course, block, f"nothing to act on: no row of {preview.id} is chosen")
+
+
 def confirm(
     course: Course, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
     """Ask until it is confirmed or declined."""
-    expects = expected(confirmation, course.state, count)
+    name = str((course.state.blocks[block.id].sight or {}).get("name") or "")
+    expects = expected(confirmation, course.state, count, name)
     if not expects:
         yield from fail(course, block, "it is not known what would have to be typed to confirm it", item)
         return False
+    preview = asked_with(course.plan, course.state, block) if not item else None
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
     what = final + (f"Take back: {step.title}" if item else _what(course, block))
-    text = wording(what, confirmation, expects, course.state.place)
+    part = "" if preview is None else extent(course.state.blocks[preview.id])
+    text = wording(what, confirmation, expects, course.state.place, part, name)
     while True:
         answer = yield from course.ask(
-            confirmation.level, text, block=block, expects=expects, people=confirmation.people
-        )
+            confirmation.level, text, block=block, expects=expects, people=confirmation.people,
+            rows="" if preview is None else preview.id,
+        )  # fmt: skip
         try:
             yes = confirms(confirmation, expects, answer.text)
         except NotAnAnswer as why:

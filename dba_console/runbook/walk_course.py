@@ -103,6 +103,7 @@ class Course:
         options: tuple[Option, ...] = (),
         people: int = 1,
         secret: bool = False,
+        rows: str = "",
     ) -> Turn[Answer]:
         """Put a question; told to the journal once, however often it is put again. Raises Interrupted."""
         step = self.plan.block(block.id)[0].id if block is not None else ""
@@ -119,6 +120,7 @@ class Course:
             options=options,
             people=people,
             secret=secret,
+            rows=rows,
         )
         return _expected(reply, Answer)
 

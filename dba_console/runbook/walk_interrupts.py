@@ -1,9 +1,10 @@
-"""What the operator may want instead of what was asked: hold still, leave a step out, go elsewhere, end the run."""
+"""What the operator may want instead of what was asked: hold still, leave rows or steps out, go elsewhere, end it."""
 
 from __future__ import annotations
 
 from dba_console.runbook.fold_state import END
 from dba_console.runbook.requests import Interrupt
+from dba_console.runbook.rows import asked_with, named
 from dba_console.runbook.undo import passed
 from dba_console.runbook.walk_course import Course, Turn
 from dba_console.runbook.walk_give_up import give_up, trouble
@@ -14,6 +15,8 @@ def heed(course: Course, wish: Interrupt) -> Turn[None]:
     """Do what was asked for, or say why not; then the walk goes on with its next thing."""
     if wish.verb == "pause":
         yield from _pause(course, wish)
+    elif wish.verb == "choose":
+        yield from _choose(course, wish)
     elif wish.verb in ("abort", "undo"):
         what, why = trouble(course), wish.reason or f"ended by {wish.who}"
         yield from give_up(course, "failed" if what else "aborted", f"{what} ({why})" if what else why, wish.who)
@@ -33,6 +36,37 @@ def _pause(course: Course, wish: Interrupt) -> Turn[None]:
         return
     text = f"paused by {wish.who}" + (f": {wish.reason}" if wish.reason else "")
     yield from course.write("run.paused", text, who=wish.who, reason=wish.reason)
+
+
+def _choose(course: Course, wish: Interrupt) -> Turn[None]:
+    """Which rows are acted on, of those that are being asked about; the question is put again, with their number."""
+    state = course.state
+    known = state.blocks.get(wish.block)
+    if known is None or known.rows is None or known.looks != wish.look or not _asks_about(course, wish.block):
+        yield from course.reject("these rows are not asked about now: the choice stays as it was")
+        return
+    wanted = frozenset(wish.rows)
+    left_out = [place for place in range(len(known.rows)) if place not in wanted]
+    if list(known.left_out) == left_out:
+        return
+    count = len(known.rows) - len(left_out)
+    text = f"{wish.block}: {count} of {len(known.rows)} rows chosen by {wish.who}"
+    text += f"; left out: {named(known.rows, left_out)}" if left_out else ""
+    _, preview = course.plan.block(wish.block)
+    chosen = [place for place in range(len(known.rows)) if place in wanted]
+    yield from course.write("rows.chosen", text, block=preview, who=wish.who, chosen=chosen, left_out=left_out)
+
+
+def _asks_about(course: Course, preview: str) -> bool:
+    """Whether the rows are those of the block that is to be confirmed next, or was refused or declined."""
+    state = course.state
+    if not state.current or state.undo is not None or state.open_execution is not None:
+        return False
+    if state.failure is not None and (state.failure.acted or state.failure.block != state.current):
+        return False
+    _, block = course.plan.block(state.current)
+    asked = None if state.blocks[block.id].confirmed else asked_with(course.plan, state, block)
+    return asked is not None and asked.id == preview
 
 
 def _why_not(course: Course, wish: Interrupt) -> str:

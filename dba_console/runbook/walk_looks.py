@@ -6,6 +6,7 @@ from typing import Any
 
 from dba_console.plans.plan import Block
 from dba_console.runbook.requests import Seen
+from dba_console.runbook.rows import left_out_at_first, named, unfit
 from dba_console.runbook.walk_acts import fail
 from dba_console.runbook.walk_course import Course, Turn
 
@@ -44,9 +45,14 @@ def preview(course: Course, block: Block) -> Turn[None]:
         yield from fail(course, block, note, machine_s=seen.machine_s)
     elif not seen.rows and block.settings.get("empty") == "fail":
         yield from fail(course, block, "it gave no rows", machine_s=seen.machine_s)
+    elif why := unfit(block, seen.rows):
+        yield from fail(course, block, why, machine_s=seen.machine_s)
     else:
+        left_out = left_out_at_first(block, course.state.blocks[block.id], seen.rows)
         note = f"{len(seen.rows)} row{'s' if len(seen.rows) != 1 else ''}"
-        yield from _ok(course, block, seen, note, rows=seen.rows)
+        if left_out:
+            note += f", {len(seen.rows) - len(left_out)} chosen; not chosen: {named(seen.rows, left_out)}"
+        yield from _ok(course, block, seen, note, rows=seen.rows, **({"left_out": left_out} if left_out else {}))
 
 
 def _ok(course: Course, block: Block, seen: Seen, note: str, **fields: Any) -> Turn[None]:

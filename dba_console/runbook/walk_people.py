@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Confirmation, Input
 from dba_console.records import convert
+from dba_console.runbook.rows import asked_with
 from dba_console.runbook.values import value_of
-from dba_console.runbook.walk_acts import confirm
+from dba_console.runbook.walk_acts import confirm, none_chosen
 from dba_console.runbook.walk_course import Course, Turn
 from dba_console.runbook.walk_give_up import end
 from dba_console.runbook.walk_questions import NotAnAnswer, chosen, decisions, leads_to, place, started
@@ -20,7 +21,12 @@ def stand(course: Course, block: Block) -> Turn[None]:
     """A `confirm` of its own; it covers the acts after it in its step, and the rows before it are what it counts."""
     step, _ = course.plan.block(block.id)
     shown = [one for one in step.blocks[: step.blocks.index(block)] if one.kind == "preview"]
-    rows = course.state.blocks[shown[-1].id].rows if shown else None
+    bound = asked_with(course.plan, course.state, block)
+    if bound is not None and not course.state.blocks[bound.id].chosen:
+        yield from none_chosen(course, block, bound)
+        return
+    preview = bound or (shown[-1] if shown else None)
+    rows = None if preview is None else course.state.blocks[preview.id].chosen
     count = None if rows is None else len(rows)
     yield from confirm(course, block, block.confirm or Confirmation(level="yes"), count=count)
 

@@ -15,10 +15,13 @@ YES = "yes"
 
 COUNTED = " (how many it acts on)"
 NAMED = " (the name of the target)"
+ITS_NAME = " (its name)"
 
 GO_ON = Option(key="continue", text="go on")
 GIVE_UP = Option(key="abort", text="end the run here")
 PAUSED = (GO_ON, GIVE_UP)
+NONE = Option(key="none", text="leave it out")
+"""The only answer where no row is chosen."""
 
 
 class NotAnAnswer(Exception):
@@ -63,27 +66,31 @@ def started(text: str) -> bool:
     raise NotAnAnswer("type yes to start, no to leave everything as it is")
 
 
-def expected(confirmation: Confirmation, state: RunState, count: int | None) -> str:
-    """The text that has to be typed; empty where it cannot be told, and then nothing confirms."""
+def expected(confirmation: Confirmation, state: RunState, count: int | None, name: str = "") -> str:
+    """The text that has to be typed; empty where it cannot be told, and then nothing confirms. `name` is that of the
+    one thing it acts on."""
     if confirmation.level == "ack":
         return ACKNOWLEDGED
     if confirmation.level == "yes":
         return YES
     if confirmation.text == "target":
         return state.target
-    if confirmation.text == "count":
+    if confirmation.text == "name" and name:
+        return name
+    if confirmation.text in ("count", "name"):
         return "" if count is None else str(count)
     return confirmation.text
 
 
-def wording(what: str, confirmation: Confirmation, expects: str, target: str) -> str:
-    """What is asked before something is done: what, where, and how it is confirmed."""
-    where = f" On {target}:" if target else ""
+def wording(what: str, confirmation: Confirmation, expects: str, target: str, part: str = "", name: str = "") -> str:
+    """What is asked before something is done: what, where, to which `part` of the rows, and how it is confirmed."""
+    where = ", ".join(filter(None, (f"On {target}" if target else "", part)))
+    where = f" {where}:" if where else ""
     what = f"{what.rstrip().rstrip('.?!')}.{where} "
     if confirmation.level == "ack":
         how = f"press {ACKNOWLEDGED} to go on, n to stop here"
     else:
-        meant = COUNTED if confirmation.text == "count" else NAMED if confirmation.text == "target" else ""
+        meant = {"count": COUNTED, "target": NAMED, "name": ITS_NAME if name else COUNTED}.get(confirmation.text, "")
         how = f"type {expects or '?'}{meant if confirmation.level == 'type' else ''} to go on, no to stop here"
     how = how if where else how[0].upper() + how[1:]
     return what + how + ("; a second person types it too" if confirmation.people > 1 else "")

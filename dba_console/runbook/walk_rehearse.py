@@ -14,6 +14,7 @@ from dba_console.redact import redact
 from dba_console.runbook.bound import as_shown, bound_preview
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Seen
+from dba_console.runbook.rows import extent, left_out_at_first, unfit
 from dba_console.runbook.viewing import counted
 from dba_console.runbook.walk_course import Course, Purpose, Turn
 from dba_console.runbook.walk_give_up import end
@@ -123,12 +124,15 @@ def _applies(course: Course, block: Block) -> Turn[bool]:
 def _look(course: Course, block: Block) -> Turn[None]:
     purpose: Purpose = "check" if block.kind == "check" else "measure" if block.kind == "measure" else "preview"
     seen = yield from course.look(block, purpose)
+    if not seen.error and block.kind == "preview" and (why := unfit(block, seen.rows)):
+        seen = Seen(error=why, machine_s=seen.machine_s)
     good = not seen.error and (block.kind != "check" or seen.holds is True)
     note = _note(block, seen)
     if good:
         fields: dict[str, Any] = {"values": seen.values}
         if block.kind == "preview":
-            fields["rows"] = seen.rows[:MOST_ROWS]
+            rows = fields["rows"] = seen.rows[:MOST_ROWS]
+            fields["left_out"] = left_out_at_first(block, course.state.blocks[block.id], rows)
         yield from _seen(course, block, "ok", note, seen, **fields)
     elif _after_an_act(course.plan, block):
         yield from _told(course, block, f"{note}; what comes before it was not done", machine_s=seen.machine_s)
@@ -185,8 +189,8 @@ def _act(course: Course, block: Block) -> Turn[None]:
             yield from _told(course, block, f"would do: {exact}", exact=exact, sight=sight)
         return
     preview = bound_preview(course.plan, block)
-    rows = course.state.blocks[preview.id].rows if preview is not None else None
-    on = f" on {counted(len(rows))}" if rows is not None else ""
+    known = course.state.blocks[preview.id] if preview is not None else None
+    on = f" on {extent(known) or counted(len(known.rows))}" if known is not None and known.rows is not None else ""
     exact = as_shown(course.state, block)
     # Within a sentence a statement is no longer known as one, and its literals would not be masked.
     yield from _told(course, block, f"would run{on}: {redact(exact)}", exact=exact)

@@ -56,6 +56,7 @@ KINDS = (
     "wait.held",
     "repeat.round",
     "choose.taken",
+    "rows.chosen",
     "input.given",
     "undo.offered",
     "undo.settings",

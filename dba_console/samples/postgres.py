@@ -102,8 +102,7 @@ class Activity(Struct, array_like=True, frozen=True, gc=False):
     leader_pid: int | None
     query_id: int | None
     query: str
-    """At most its first 4 kB. Decoded by its own database's encoding, what does not decode as \\xNN; redacted, or what
-    `agent.query_texts` leaves of it."""
+    """Its first 4 kB, decoded by its database's encoding (else \\xNN), redacted, or what `agent.query_texts` leaves."""
     query_bytes: int | None = None
     """How long it is where `query` is cut, as far as track_activity_query_size kept it; None: it is not cut."""
 
@@ -190,11 +189,10 @@ class Standby(Struct, array_like=True, frozen=True):
 
 
 class Slot(Struct, array_like=True, frozen=True):
-    """A row of pg_replication_slots."""
+    """A row of pg_replication_slots; unread_since as SlotRow.unread_s is told; synced: a copy of the primary's slot."""
 
     name: str
     kind: str
-    """physical or logical."""
     database: str | None
     active_pid: int | None
     temporary: bool
@@ -206,6 +204,8 @@ class Slot(Struct, array_like=True, frozen=True):
     safe_wal_size: int | None
     inactive_since: int | None = None
     invalidation_reason: str | None = None
+    synced: bool | None = None
+    unread_since: int | None = None
 
 
 class Replication(Struct, array_like=True, frozen=True):
@@ -252,6 +252,8 @@ class Archiver(Struct, array_like=True, frozen=True):
     ready_count: int | None
     """Files .ready in archive_status; None without the right to list it."""
     now_us: int = 0
+    oldest_ready_at: int | None = None
+    """When the oldest of them became ready."""
 
 
 class Wal(Struct, array_like=True, frozen=True):

@@ -9,7 +9,7 @@ an answer promises no more than what it looked at.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from dba_console.session.damage import Damaged
 from dba_console.session.journal import Row, chained, event_of, first_hash
 from dba_console.session.recording import Recording
 from dba_console.session.runverify import RunVerification, verify_runs
-from dba_console.session.source import BlockEntry
+from dba_console.session.source import BlockEntry, Source
 from dba_console.session.vouching import CARRIERS, END, START, Running, digest, index_digest, meta_digest
 
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
@@ -80,13 +80,15 @@ def _verify(recording: Recording) -> Verification:
         unchecked.append("what the session says of itself")
     else:
         checked.append("what the session says of itself")
-        if meta_digest(recording.stored.meta()) != carried.meta:
-            problems.append("what the session says of itself (target, host, times …): it was changed")
+        problems += _changed_meta(stored, carried.meta)
     closed = recording.closed
     if closed is not None:
         problems += _cut_end(rows, closed)
-        if tail := len(recording.stored.tail()):
-            problems.append(f"{_count(tail, 'sample')} after the last block: a session that was closed has none there")
+        newer, older = _outside_blocks(stored, problems)
+        if newer:
+            problems.append(f"{_count(newer, 'sample')} after the last block: a session that was closed has none there")
+        if older:
+            unchecked.append(f"{_count(older, 'sample')} that no block took")
     elif recording.state == "crashed":
         notes.append("the session was not closed: a cut end could not be told from a crash")
     runs = verify_runs(recording.directory, (event_of(row) for row in rows))
@@ -96,6 +98,27 @@ def _verify(recording: Recording) -> Verification:
     unchecked += ALWAYS_UNCHECKED
     answer = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs, checked, unchecked)
     return structs.replace(answer, first_bad=problems[0]) if problems else answer
+
+
+def _changed_meta(stored: Source, digest: str) -> Iterator[str]:
+    try:
+        same = meta_digest(stored.meta()) == digest
+    except Damaged as error:
+        yield f"what the session says of itself: {error.message}"
+        return
+    if not same:
+        yield "what the session says of itself (target, host, times …): it was changed"
+
+
+def _outside_blocks(stored: Source, problems: list[str]) -> tuple[int, int]:
+    """How many samples lie beside the blocks, after the last and before its end: those a block cannot hold stay so."""
+    try:
+        blocks = stored.blocks()
+        newer = len(stored.tail(blocks[-1].first_seq + blocks[-1].samples - 1 if blocks else -1))
+        return newer, len(stored.tail()) - newer
+    except Damaged as error:
+        problems.append(f"samples: {error.message}")
+        return 0, 0
 
 
 def _count(number: int, what: str) -> str:

@@ -24,7 +24,9 @@ def showing(navigator: Navigator, session: Session) -> Showing:
     """How the frame comes to be on the screen."""
     cursor, now_us = navigator.cursor, navigator.present.at_us
     # The newest sample may be older than an agent that has just begun to record.
-    recording_s = None if session.started_us is None or now_us is None else max(0.0, (now_us - session.started_us) / 1e6)
+    recording_s = (
+        None if session.started_us is None or now_us is None else max(0.0, (now_us - session.started_us) / 1e6)
+    )
     if cursor.live:
         return Showing("live", recording_s=recording_s, age_s=navigator.silent_s, interval_s=session.interval_s)
     if cursor.has_present and not cursor.playing:

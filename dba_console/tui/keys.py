@@ -86,6 +86,15 @@ _RUNBOOK_KEYS = (
     Key(
         ("x",),
         "x",
+        "tick",
+        "tick",
+        "leave this row out of what is acted on, and go to the next; again: take it in",
+        "walkthrough",
+        "runbooks",
+    ),
+    Key(
+        ("e",),
+        "e",
         "abort",
         "end",
         "end the run here, with the reason; nothing is taken back by itself",

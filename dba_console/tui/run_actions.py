@@ -17,7 +17,7 @@ from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.walkthrough.text import prompt_of
 
 Verb = Literal["skip", "abort"]
-_INTERRUPTED = "the run is interrupted, and no console drives it: r resumes it, x ends it"
+_INTERRUPTED = "the run is interrupted, and no console drives it: r resumes it, e ends it"
 _NOTHING_SAID = "nothing was sent: enter alone confirms nothing"
 
 
@@ -66,6 +66,18 @@ class RunActions(RunbookActions):
             self._navigator.notice = "that is not asked any more; nothing was sent"
         else:
             self._ask_agent(RunAnswer(run=known.run, question=question.id, text=said), "sent …")
+
+    def do_tick(self) -> None:
+        """Leave the row under the cursor out of what is acted on, or take it in again; the agent asks anew."""
+        view, known = self._stage.view, self._run
+        if not isinstance(view, WalkthroughView) or known is None or self._may_not_act():
+            return
+        if (table := view.rows_asked) is None or not known.yours:
+            self._navigator.notice = "there are no rows to choose here now; e ends the run"
+        elif (rows := view.tick(known, table)) is not None:
+            self._ask_agent(
+                RunControl(run=known.run, verb="choose", block=table.block, look=table.look, rows=rows), "sent …"
+            )
 
     def do_hold(self) -> None:
         if (known := self._driven()) is not None:

@@ -22,7 +22,7 @@ LINES = 5_000
 WORD = "s"
 """In place of o or e: said by the run itself."""
 TOLD = (
-    "run.", "step.", "block.intent", "block.result", "block.settled", "block.skipped", "choose.", "deviation",
+    "run.", "step.", "block.intent", "block.result", "block.settled", "block.skipped", "choose.", "rows.", "deviation",
     "person.", "undo.", "repeat.", "journal.fallback", "journal.home",
 )  # fmt: skip
 """Records that say what was done; what was merely seen and asked is on the screen anyway."""
@@ -42,6 +42,8 @@ class KnownRun:
         self.why_not = ""
         self.output: list[OutputLine] = []
         self.dropped = 0
+        self.refused = 0
+        """How often something that was asked of it was refused."""
         self._refilled = False
 
     @property
@@ -139,6 +141,8 @@ class Runs:
                     known.hear(word)
             case RunRefused():
                 self.refusal, self.refused = word, word.code
+                if (known := self._known.get(word.reply_to)) is not None:
+                    known.refused += 1
                 self._expected = self._expected and bool(word.reply_to)
 
     def happened(self, event: Event) -> None:

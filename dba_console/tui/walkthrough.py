@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from msgspec import structs
+
 from dba_console.panels.cells import Line, Span, fit_line, line
 from dba_console.panels.text import rule
-from dba_console.plans.view import ENDED
+from dba_console.plans.view import ENDED, Table
 from dba_console.tui.keys import Where
 from dba_console.tui.pages import Page
 from dba_console.tui.runs import KnownRun, Runs
 from dba_console.tui.view import Scene
 from dba_console.walkthrough.layout import PANES, Laid, Pane, Showing, walkthrough
 from dba_console.walkthrough.panel_lines import panel_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Rows as this console wants them chosen, until the agent says that they are."""
+
+    of: tuple[str, int]
+    """The preview, and the look at it."""
+    refused: int
+    """How often the run had refused something: when it does again, this may have been it."""
+    chosen: tuple[bool, ...]
 
 
 class WalkthroughView(Page):
@@ -25,6 +40,9 @@ class WalkthroughView(Page):
         self._pane: Pane = "step"
         self._scrolled: int | None = None
         self._block = ""
+        self._row: int | None = None
+        """The row the cursor is on, of rows that can be chosen."""
+        self._choice: Choice | None = None
 
     @property
     def known(self) -> KnownRun | None:
@@ -53,10 +71,13 @@ class WalkthroughView(Page):
         view = known.view
         if view.block != self._block:
             self._block, self._scrolled = view.block, None if self._pane in ("step", "whole") else self._scrolled
+        table = self.rows_asked
+        self._row = None if table is None or self._row is None else min(self._row, len(table.rows) - 1)
         showing = Showing(
             self._pane, self._scrolled, known.yours, known.may_answer or view.question is None, known.why_not,
-            known.dropped,
+            known.dropped, self._row,
         )  # fmt: skip
+        view = view if table is None else structs.replace(view, table=table)
         panels = panel_lines(scene.frame, scene.history, view.panels, width)
         laid = walkthrough(view, known.output, panels, showing, width, height)
         self._keep(laid)
@@ -65,7 +86,57 @@ class WalkthroughView(Page):
     def _keep(self, laid: Laid) -> None:
         self._top, self._most, self._page = laid.top, laid.most, laid.page
 
+    # Rows that can be chosen
+
+    @property
+    def rows_asked(self) -> Table | None:
+        """The rows of which some can be left out now, as this console last wanted them; None where none are asked
+        about. Between a choice and the question that is put again they still are.
+        """
+        known = self.known
+        view = None if known is None else known.view
+        table = None if view is None else view.table
+        if known is None or view is None or table is None or not table.chosen or not table.rows or not known.yours:
+            self._choice = None
+            return None
+        choice = self._choice
+        if choice is not None and (choice.of, choice.refused) != ((table.block, table.look), known.refused):
+            choice = self._choice = None
+        if choice is not None and choice.chosen == table.chosen and view.question is not None:
+            choice = self._choice = None  # it was taken
+        if choice is None and not (view.question is not None and view.question.rows):
+            return None
+        return table if choice is None else structs.replace(table, chosen=choice.chosen)
+
+    def tick(self, known: KnownRun, table: Table) -> tuple[int, ...] | None:
+        """Choose the row the cursor is on, or leave it out; the places of all that are chosen. None where the cursor is
+        on none yet: nothing is left out that nobody saw selected.
+        """
+        if self._row is None:
+            self.do_row_down()
+            return None
+        row, self._scrolled = self._row, None
+        chosen = tuple(one is not (place == row) for place, one in enumerate(table.chosen))
+        self._choice = Choice((table.block, table.look), known.refused, chosen)
+        self._row = min(row + 1, len(table.rows) - 1)
+        return tuple(place for place, one in enumerate(chosen) if one)
+
     # Keys
+
+    def do_row_up(self) -> None:
+        self._move(-1)
+
+    def do_row_down(self) -> None:
+        self._move(1)
+
+    def _move(self, step: int) -> None:
+        """To the next row, where rows can be chosen; beyond the first and the last one the text is scrolled."""
+        table = self.rows_asked if self._pane in ("step", "whole") else None
+        row = 0 if self._row is None else self._row + step
+        if table is None or not 0 <= row < len(table.rows) or (self._row is None and step < 0):
+            self.wheel(step)
+            return
+        self._row, self._scrolled = row, None
 
     def do_pane(self) -> None:
         """Give another part the screen."""
@@ -85,5 +156,6 @@ def _of_driver(known: KnownRun) -> tuple[str, ...]:
     view = known.view
     question = None if view is None else view.question
     answer = () if question is None else ("read",) if question.kind == "ack" else ("answer",)
+    tick = ("tick",) if question is not None and question.rows else ()
     stop = ("stop",) if view is not None and view.can_stop else ()
-    return (*answer, *stop, "hold", "skip")
+    return (*answer, *tick, *stop, "hold", "skip")

@@ -54,6 +54,8 @@ class Showing:
     """Why it may not, in a sentence."""
     dropped: int = 0
     """Lines of output this console did not get."""
+    row: int | None = None
+    """Place of the row the cursor is on, of rows that can be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +128,17 @@ def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: 
     right = width - 1 if alone else width - left - 2
     asked = asked_lines(view, right, showing)
     few = MOST_ROWS if showing.pane == "whole" else FEW_ROWS
-    told = body_lines(view, right, few)
+    parts = _body_parts(view, right, few, showing.row)
+    told = [line for part in parts for line in part]
     least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" else 0
     upper = max(3, min(room - least, max(len(told) + len(asked), len(view.steps))))
     asked = asked[: max(1, upper - 1)]
-    body = _scrolled(told, showing.top, upper - len(asked), follow=_follow(view, right, few, upper - len(asked)))
+    cursor = next((at for at, one in enumerate(told) if one and one[0].style == "selected"), None)
+    if cursor is None:
+        follow = _follow(view, right, few, upper - len(asked), len(parts[0]))
+    else:  # with what follows of its row, and never behind what is said of lines above or below
+        follow = cursor + max(2, (upper - len(asked)) // 2)
+    body = _scrolled(told, showing.top, upper - len(asked), follow=follow)
     lines_of_step = [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]
     boxes = [Box(left + 1 if left else 0, 0, right + 1, upper, None, lines_of_step)]
     if left:
@@ -147,7 +155,7 @@ def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
     lines: list[Line] = []
     if view.state == "interrupted":
         said = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
-        ways = ("r resumes it: what is not known is settled first.", "x ends it.")
+        ways = ("r resumes it: what is not known is settled first.", "e ends it.")
         lines += [(), *texts(said, cells, "warn"), *(line for way in ways for line in texts(way, cells))]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)
@@ -156,6 +164,8 @@ def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
         lines += texts(view.progress + stop, cells, "changed")
     if view.question is not None:
         lines += [(), *question_lines(view.question, cells)]
+        if view.question.rows and showing.may_answer:
+            lines += texts("Rows with ● are acted on: ↓ to a row, x leaves it out or takes it in.", cells, "dim")
         if not showing.may_answer:
             lines += texts(showing.why_not or f"{_driver(view)} answers; t takes over.", cells, "warn")
     return lines
@@ -166,7 +176,7 @@ def body_lines(view: RunView, cells: int, few: int = FEW_ROWS) -> list[Line]:
     return [line for part in _body_parts(view, cells, few) for line in part]
 
 
-def _body_parts(view: RunView, cells: int, few: int) -> tuple[list[Line], list[Line]]:
+def _body_parts(view: RunView, cells: int, few: int, selected: int | None = None) -> tuple[list[Line], list[Line]]:
     """Up to the end of the block under way, and what comes after."""
     step = next((step for step in view.steps if step.id == view.current), None)
     if step is None:
@@ -184,28 +194,28 @@ def _body_parts(view: RunView, cells: int, few: int) -> tuple[list[Line], list[L
         now = block.id == view.block
         (lines if before else after).extend([*([()] if now else []), *block_lines(block, cells, full=now)])
         if now:
-            lines += _tables(view, cells, few)
+            lines += _tables(view, cells, few, selected)
             before = False
     if before:
-        lines += _tables(view, cells, few)
+        lines += _tables(view, cells, few, selected)
     return lines, after
 
 
-def _tables(view: RunView, cells: int, few: int) -> list[Line]:
+def _tables(view: RunView, cells: int, few: int, selected: int | None = None) -> list[Line]:
     lines: list[Line] = []
     measured = any(block.kind == "measure" for block in view.blocks)
     if view.table is not None:
-        lines += [(), *values_table(view.table, cells, few=few)]
+        lines += [(), *values_table(view.table, cells, few=few, selected=selected)]
     if measured and view.measures is not None:
         lines += [(), *values_table(view.measures, cells)]
     return lines
 
 
-def _follow(view: RunView, cells: int, few: int, room: int) -> int:
+def _follow(view: RunView, cells: int, few: int, room: int, end: int) -> int:
     """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
     are seen, below their names.
     """
-    end, rows = len(_body_parts(view, cells, few)[0]), len(_tables(view, cells, few))
+    rows = len(_tables(view, cells, few))
     return min(end, end - rows + room - 1) if rows else end
 
 

@@ -34,6 +34,8 @@ def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int, found: Mappi
     lines += [(), line(Span("Plan", "title"), f"  {extent}", f", usual {short_time(usual)}" if usual else "")]
     for number, step in enumerate(plan.steps, 1):
         lines += _step_lines(number, step, cells)
+    if plan.sources:
+        lines += [(), line(Span("Sources", "title")), *prose_lines(plan.sources, cells)]
     return lines
 
 
@@ -78,7 +80,8 @@ def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
 def _asks_for(one: Confirmation) -> str:
     """What has to be said before it is done."""
     if one.level == "type":
-        said = {"target": "the target's name", "count": "how many it acts on"}.get(one.text, f"“{clean(one.text)}”")
+        known = {"target": "the target's name", "count": "how many it acts on", "name": "its name, or how many"}
+        said = known.get(one.text, f"“{clean(one.text)}”")
     else:
         said = "a y" if one.level == "ack" else "yes"
     return f"asks for {said}" + (", of two people" if one.people > 1 else "")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut, line, width
+from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut, line, line_width, width
 from dba_console.panels.tables import filled, fitting, table_lines
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap, wrap_line
@@ -183,26 +183,58 @@ def trend(values: Sequence[float | None], cells: int) -> str:
 # Tables and output
 
 
-def values_table(table: Table, cells: int, most: int = 1000, *, few: int = 0) -> list[Line]:
-    """Rows of a preview, of measures or of the summary; how many are not shown is said.
+CHOSEN = "●"
+"""Beside the rows that are acted on, as beside those ticked in a table of sessions."""
+
+
+def values_table(
+    table: Table, cells: int, most: int = 1000, *, few: int = 0, selected: int | None = None
+) -> list[Line]:
+    """Rows of a preview, of measures or of the summary; how many are not shown is said. Where some can be chosen each
+    has its number, and those that are have a mark; `selected` is the place of the one the cursor is on.
 
     Up to `few` rows that do not fit are turned on their side, so that nothing of them is cut. Else the columns of times
     are left out before a column is cut, and those by which a row is known are cut last.
     """
     count = len(table.columns)
     rows = [tuple(_short_moment(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
-    lines = [line(Span(clean(table.title), "head"))] if table.title else []
+    marks = table.chosen[: len(rows)]
+    lines = [_title(table)] if table.title or marks else []
     names = [clean(name) for name in table.columns]
-    if len(rows) <= few and not _fits(names, rows, cells):
-        lines += _on_their_side(names, rows, cells)
+    if len(rows) <= few and not _fits(names, rows, cells - (len(_number(0, marks)) + 1 if marks else 0)):
+        lines += _on_their_side(names, rows, cells, marks, selected)
     else:
-        lines += _side_by_side(names, rows, cells)
+        lines += _side_by_side(names, rows, cells, marks, selected)
     left = max(table.total, len(table.rows)) - len(rows)
     return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
 
 
-def _side_by_side(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> list[Line]:
+def _title(table: Table) -> Line:
+    """What the rows are, and how many of them are acted on."""
+    chosen = f"{sum(table.chosen)} of {len(table.chosen)} chosen {CHOSEN}" if table.chosen else ""
+    gap = "  " if table.title and chosen else ""
+    return line(Span(clean(table.title), "head"), gap, Span(chosen, "changed"))
+
+
+def _number(place: int, marks: Sequence[bool]) -> str:
+    """` 3 ●`: what a row is called, and that it is acted on."""
+    return f"{place + 1:>{len(str(len(marks)))}} {CHOSEN if marks[place] else ' '}"
+
+
+def _side_by_side(
+    names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
+    selected: int | None = None,
+) -> list[Line]:  # fmt: skip
     """One line for each row, under the names of the columns; which of them are not shown is said."""
+    if marks and rows:
+        room = len(_number(0, marks)) + 1
+        lines = _side_by_side(names, rows, cells - room)
+        # Heads, then the rows, then what is not shown.
+        for place in range(len(rows)):
+            mark = Span(_number(place, marks) + " ", "changed" if marks[place] else "dim")
+            lines[place + 1] = _selected((mark, *lines[place + 1])) if place == selected else (mark, *lines[place + 1])
+        lines[0] = (Span(" " * room), *lines[0])
+        return lines
     if not rows:
         return [line(Span("no rows", "dim"))]
     told = [tuple(_in_one_line(text) for text in row) for row in rows]
@@ -220,15 +252,24 @@ def _side_by_side(names: Sequence[str], rows: Sequence[Sequence[str]], cells: in
     ]
 
 
-def _on_their_side(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> list[Line]:
+def _selected(spans: Line) -> Line:
+    return tuple(Span(text, "selected") for text, _ in spans)
+
+
+def _on_their_side(
+    names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
+    selected: int | None = None,
+) -> list[Line]:  # fmt: skip
     """Each row as its values after their names: short ones side by side, long ones and those of several lines whole on
     lines of their own, times last.
     """
     lines: list[Line] = []
     for number, row in enumerate(rows, 1):
-        if len(rows) > 1:
-            head = f"─ {number} of {len(rows)} "
-            lines.append(line(Span(head + "─" * max(0, min(cells, 40) - width(head)), "dim")))
+        if len(rows) > 1 or marks:
+            mark = marks[number - 1] if marks else False
+            head = line(Span(f"─ {number} of {len(rows)} ", "dim"), Span(f"{CHOSEN} " if mark else "", "changed"))
+            head = line(*head, Span("─" * max(0, min(cells, 40) - line_width(head)), "dim"))
+            lines.append(_selected(head) if number - 1 == selected else head)
         pairs = [(name, text.strip("\n")) for name, text in zip(names, row, strict=True) if text]
         known = [pair for pair in pairs if not _SHORT_MOMENT.fullmatch(pair[1])]
         lines += _pairs([*known, *(pair for pair in pairs if pair not in known)], cells)

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from dba_console.agent.runs.environment import server_environment
+from dba_console.agent.runs.shell import environment, script
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.view import ENDED, Question
+from dba_console.plans.view import ENDED, Question, RunView
+from dba_console.runbook.compile import compile_text
 from dba_console.runbook.library import SHIPPED
+from dba_console.runbook.values import bound, typed
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 from tests.requirements import require_root
 
-TEXT = (SHIPPED / "cache-drop.md").read_text().replace("sleep 10", "sleep 1")
+TEXT = (
+    (SHIPPED / "cache-drop.md").read_text().replace("sleep 10", "sleep 1").replace('hold_for = "5s"', 'hold_for = "1s"')
+)
 FIRST = "is-it-a-reclaim-stall/check"
+BOOST = Path("/proc/sys/vm/watermark_boost_factor")
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +87,7 @@ def test_the_cache_is_dropped_after_the_servers_name_is_typed(running: RunningAg
         pytest.skip("this kernel lets nobody drop its caches here")
     operator = Operator.of(running)
     operator.begin(TEXT, {"look": "1s"})
-    says = Choosing(what_does_the_kernel_count="stall", did_i_o_come_back="no")
-
-    def answered() -> bool:
-        view = operator.view
-        assert view is not None
-        asked = view.question
-        if asked is not None and operator.may_answer and asked.id not in {one.id for one in operator.asked}:
-            operator.asked.append(asked)
-            text = says(asked)
-            assert text is not None
-            operator.answer(asked, text)
-        return ended(operator) or waits(operator)
-
-    operator.until(answered, "the wait after the drop")
+    until_it_waits(operator, Choosing(what_does_the_kernel_count="stall", did_i_o_come_back="no"), "did-i-o-come-back")
     assert operator.view is not None
     assert any(step.id == "drop-it" and step.state == "ok" for step in operator.view.steps)
     drop = next(asked for asked in operator.asked if asked.block == "drop-it/action" and asked.kind == "type")
@@ -98,3 +95,109 @@ def test_the_cache_is_dropped_after_the_servers_name_is_typed(running: RunningAg
     operator.control("abort", reason="it was a rehearsal")
     operator.walk(lambda asked: {"undo": "none", "choose": "abort"}.get(asked.kind, "abort"))
     assert ended(operator)
+
+
+def test_a_counted_cause_is_cured_before_anything_is_dropped_and_the_undo_puts_back_what_was_there(
+    running: RunningAgent,
+) -> None:
+    if not os.access(BOOST, os.W_OK):
+        pytest.skip("this kernel lets nobody set vm.watermark_boost_factor here")
+    was = BOOST.read_text()
+    try:
+        BOOST.write_text("14999")
+        operator = Operator.of(running)
+        operator.begin(TEXT)
+        said = Choosing(what_does_the_kernel_count="cure", which_cure="boost", did_it_end="ended")
+        until_it_waits(operator, said, "does-it-stay-away")
+        assert BOOST.read_text() == "0\n"
+        assert [asked.expects for asked in operator.asked if asked.kind == "type"] == [viewed(operator).target]
+        assert not acted(operator, "drop-it")
+        operator.control("abort", reason="it was a rehearsal")
+        operator.walk(lambda asked: {"undo": "all", "yes": "yes", "type": asked.expects}.get(asked.kind, "abort"))
+        assert BOOST.read_text() == "14999\n"
+    finally:
+        BOOST.write_text(was)
+
+
+def test_what_is_over_is_watched_and_nothing_is_dropped_or_set(running: RunningAgent) -> None:
+    operator = Operator.of(running)
+    operator.begin(TEXT)
+    until_it_waits(operator, Choosing(what_does_the_kernel_count="over"), "does-it-stay-away")
+    assert not acted(operator, "drop-it") and not any(asked.kind == "type" for asked in operator.asked)
+    operator.control("abort", reason="it was a rehearsal")
+    operator.walk({"undo": "none", "*": "abort"})
+
+
+def test_a_cure_is_watched_for_longer_than_it_takes_to_come_back() -> None:
+    plan = compile_text(TEXT, "cache-drop.md")
+    waits = bound(plan, typed(plan, {"every": "40m"})).step("does-it-stay-away").blocks
+    held = [one.settings["hold_for_s"] for one in waits if one.kind == "wait"]
+    assert sum(held) >= 1.5 * 40 * 60
+
+
+def test_the_limit_the_server_runs_under_is_shown_with_how_often_it_refused(cluster: Cluster) -> None:
+    _, block = compile_text(TEXT, "cache-drop.md").block("raise-the-limit/run")
+
+    def shown() -> str:
+        env = environment(server_environment(cluster.dsn(), read_only=True))
+        return subprocess.run(script(block.body), env=env, capture_output=True, text=True, check=True, cwd="/").stdout
+
+    with limited(cluster, 8 << 30) as (limit, refused):
+        text = shown()
+    assert f"{limit}: {8 << 30}\n" in text and f"  {refused}: " in text, text
+    assert str(limit) not in shown()
+
+
+@contextmanager
+def limited(cluster: Cluster, most: int) -> Iterator[tuple[Path, str]]:
+    """The postmaster in a control group of its own with that limit: the limit's file, and the one that counts."""
+    require_root()
+    pid = cluster.pid
+    assert pid is not None
+    version_1 = Path("/sys/fs/cgroup/memory")
+    top, name, refused = (
+        (version_1, "memory.limit_in_bytes", "memory.failcnt")
+        if version_1.is_dir()
+        else (Path("/sys/fs/cgroup"), "memory.max", "memory.events")
+    )
+    own = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    before = next(path for _, kinds, path in own if kinds == ("memory" if version_1.is_dir() else ""))
+    group = top / f"dba-console-test-{pid}"
+    try:
+        group.mkdir()
+        (group / name).write_text(str(most))
+    except OSError as error:
+        pytest.skip(f"no control group with a memory limit can be made here: {error}")
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        yield group / name, refused
+    finally:
+        for one in (group / "cgroup.procs").read_text().split():
+            Path(f"{top}{before}", "cgroup.procs").write_text(one)
+        group.rmdir()
+
+
+def until_it_waits(operator: Operator, says: Choosing, step: str) -> None:
+    """Answer until the run waits in that step."""
+
+    def answered() -> bool:
+        asked = viewed(operator).question
+        if asked is not None and operator.may_answer and asked.id not in {one.id for one in operator.asked}:
+            operator.asked.append(asked)
+            text = says(asked)
+            assert text is not None
+            operator.answer(asked, text)
+        there = waits(operator) and any(one.id == step and one.state == "running" for one in viewed(operator).steps)
+        return ended(operator) or there
+
+    operator.until(answered, f"the wait of {step}")
+    assert not ended(operator), viewed(operator).ending
+
+
+def viewed(operator: Operator) -> RunView:
+    assert operator.view is not None
+    return operator.view
+
+
+def acted(operator: Operator, step: str) -> bool:
+    return any(one.id == step and one.state == "ok" for one in viewed(operator).steps)

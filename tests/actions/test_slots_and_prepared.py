@@ -15,8 +15,9 @@ from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled
 from tests.attacks.hostility import VICTIM, besiege, calls
-from tests.clusters import binaries_of
+from tests.clusters import FreshCluster, binaries_of
 from tests.sql import query
+from tests.standbys import SYNCS, copied_standby, synchronized
 
 DROP = ACTIONS["drop-slot"]
 ROLL_BACK = ACTIONS["rollback-prepared"]
@@ -62,6 +63,7 @@ def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: Operator, slot: st
     sight, done = perform(DROP, link, slot=slot)
     assert f"{slot}, physical, not in use, holds back" in sight.text and sight.values["slots"] == 1
     assert sight.exact == f"SELECT pg_drop_replication_slot('{slot}')"
+    assert sight.name == slot, "what is typed to confirm it"
     assert done.state == "ok" and done.values["slots"] == 0, done.text
     assert settled(DROP, link, sight, slot=slot).state == "ok"
     assert look(DROP, link, slot=slot).done
@@ -71,7 +73,7 @@ def test_several_slots_are_dropped_as_a_preview_named_them(link: Operator, slot:
     link.act("select pg_create_logical_replication_slot('changes', 'test_decoding')")
     rows = [{"slot_name": slot, "retained": "1 GB"}, {"slot_name": "changes"}, {"slot_name": "gone_already"}]
     sight, done = perform(DROP, link, rows=rows)
-    assert sight.count == 2 and "There is no slot gone_already" in sight.text
+    assert sight.count == 2 and not sight.name and "There is no slot gone_already" in sight.text
     assert "changes, logical (test_decoding, postgres)" in sight.text
     assert done.state == "ok" and done.values["slots"] == 0, done.text
 
@@ -91,6 +93,33 @@ def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(link: Operator,
         done = DROP.act(asked, sight, World(link=link), PlainControl())
         assert done.state == "failed" and "in use" in done.text
         assert settled(DROP, link, sight, slot=slot).state == "failed"
+
+
+def test_a_role_without_the_right_is_told_so_and_nothing_is_dropped(link: Operator, ready: Cluster, slot: str) -> None:
+    link.act("create role watcher login in role pg_monitor")
+    try:
+        with acting(ready, user="watcher") as granted:
+            _, done = perform(DROP, granted, slot=slot)
+            assert done.state == "failed" and "the server refused" in done.text and "replication" in done.text
+        assert look(DROP, link, slot=slot).count == 1
+    finally:
+        link.act("drop role watcher")
+
+
+def test_on_a_standby_its_own_slot_is_dropped_and_the_copy_of_the_primarys_is_not(fresh_cluster: FreshCluster) -> None:
+    primary = fresh_cluster({"wal_level": "logical"}, major=SYNCS)
+    with copied_standby(primary) as standby:
+        synchronized(primary, standby, "copied")
+        query(standby, "select pg_create_physical_replication_slot('downstream', true)")
+        with acting(standby) as there:
+            assert there.planned is not None and there.planned.role == "standby"
+            refusal = look(DROP, there, slot="copied").refusal
+            assert refusal is not None and "copy of a slot of the primary" in refusal
+            _, done = perform(DROP, there, slot="downstream")
+            assert done.state == "ok", done.text
+        with acting(primary) as here:
+            sight, done = perform(DROP, here, slot="copied")
+            assert "Its copies on standbys go with it" in sight.text and done.state == "ok", done.text
 
 
 # -- prepared transactions -----------------------------------------------------------------------------------------
@@ -125,6 +154,23 @@ def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: Operato
 def test_a_young_one_is_left_to_its_transaction_manager(link: Operator, forgotten: str) -> None:
     refusal = look(ROLL_BACK, link, gid=forgotten).refusal
     assert refusal is not None and "may be about to commit it" in refusal
+
+
+def test_who_only_belongs_to_its_owner_may_not_end_it(link: Operator, ready: Cluster) -> None:
+    """The server wants the owner itself, or a superuser: membership is not enough."""
+    query(ready, "create role app_owner login; create role deputy login in role app_owner")
+    with psycopg.connect(ready.dsn(user="app_owner"), autocommit=True) as session:
+        for statement in ("begin", "select 1", "prepare transaction 'of the app'"):
+            session.execute(statement)
+    try:
+        with acting(ready, user="deputy") as deputy:
+            refusal = look(ROLL_BACK, deputy, gid="of the app", min_age="0").refusal
+            assert refusal is not None and "only that role or a superuser" in refusal
+        with acting(ready, user="app_owner") as owner:
+            _, done = perform(ROLL_BACK, owner, gid="of the app", min_age="0")
+            assert done.state == "ok", done.text
+    finally:
+        query(ready, "drop role deputy; drop role app_owner")
 
 
 def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.action import PlainControl
+from dba_console.actions.action import PlainControl, World
+from dba_console.actions.gate import refuse_changed
 from dba_console.actions.link import Mark
 from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS
+from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled
-from tests.background import idle_in_transaction
+from tests.background import idle_in_transaction, wait_until
+from tests.sql import query
 
 VACUUM = ACTIONS["vacuum"]
 
@@ -58,6 +60,93 @@ def test_a_whole_database_and_several_are_vacuumed(one: Operator) -> None:
     assert (sight.count, done.state) == (2, "ok"), done.text
     assert "VACUUM in database template1" in sight.exact
     assert settled(VACUUM, one, sight, rows=[{"datname": "postgres"}, {"datname": "template1"}]).state == "ok"
+
+
+def test_one_table_that_fails_does_not_end_the_rest(one: Operator, cluster: Cluster) -> None:
+    one.act("create table public.other as select n from generate_series(1, 10) as n")
+    rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other", "public.gone")]
+    try:
+        with idle_in_transaction(cluster, "lock table public.worn"):
+            sight, done = perform(VACUUM, one, rows=rows, lock_timeout="200ms", truncate=False)
+        assert sight.count == 2 and "No more there: public.gone" in sight.text
+        assert sight.exact.count("VACUUM (TRUNCATE off)") == 2
+        assert done.state == "failed" and done.text.startswith("public.worn in postgres: the server gave up")
+        assert "public.other in postgres: vacuumed" in done.text
+        one.act("drop table public.worn")
+        assert look(VACUUM, one, rows=rows[:1]).done, "a table that was dropped need not be vacuumed"
+        _, done = perform(VACUUM, one, rows=rows)
+        assert done.state == "ok"
+    finally:
+        one.act("drop table public.other")
+        one.act("create table public.worn ()")
+
+
+def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one: Operator) -> None:
+    rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other")]
+    one.act("create table public.other ()")
+    shown = look(VACUUM, one, rows=rows)
+    one.act("drop table public.other")
+    now = look(VACUUM, one, rows=rows)
+    refuse_changed(now, shown, may_shrink=getattr(VACUUM, "may_shrink", False))
+    done = VACUUM.act(settings_of("vacuum", {"rows": rows}), shown, World(link=one), PlainControl())
+    assert done.state == "ok" and "dropped meanwhile" in done.text
+    assert settled(VACUUM, one, shown, rows=rows).state == "ok"
+
+
+def test_each_row_says_whether_its_indexes_are_passed_over(one: Operator, cluster: Cluster) -> None:
+    """Of a partition, in another tablespace, with names that need quotes, in another database."""
+    one.act('create database "other Base"', transaction=False)
+    place = cluster.data_directory.parent / "elsewhere"
+    place.mkdir()
+    cluster.account.own(place)
+    one.act(f"create tablespace elsewhere location '{place}'", transaction=False)
+    try:
+        with acting(cluster, dbname="other Base") as inside:
+            inside.act('create table public."by %s day" (d int primary key) partition by range (d)')
+            inside.act(
+                'create table public."day ""1""" partition of public."by %s day" for values from (0) to (9) '
+                "tablespace elsewhere"
+            )
+        rows = [
+            {"datname": "other Base", "table": 'public."day ""1"""', "index_cleanup": False},
+            {"datname": "postgres", "table": "public.worn", "index_cleanup": None},
+        ]
+        sight, done = perform(VACUUM, one, rows=rows)
+        assert sight.exact == (
+            'VACUUM (INDEX_CLEANUP off) "public"."day ""1""" in database other Base; '
+            'VACUUM "public"."worn" in database postgres'
+        )
+        assert done.state == "ok", done.text
+        assert settled(VACUUM, one, sight, rows=rows).state == "ok"
+        gone = "select count(*) from pg_stat_activity where datname = 'other Base' and backend_type = 'client backend'"
+        wait_until(lambda: query(cluster, gone) == "0", what="the end of its connections to other databases")
+    finally:
+        one.act('drop database "other Base" with (force)', transaction=False)
+        one.act("drop tablespace elsewhere", transaction=False)
+
+
+@pytest.mark.pg(14, 18)
+def test_time_outs_of_the_role_do_not_end_it(server: Cluster) -> None:
+    query(server, "create role hasty superuser login; create table public.hurried as select 1 as n")
+    names = ["statement_timeout", "lock_timeout", *(["transaction_timeout"] if server.major >= 17 else [])]
+    for name in names:
+        query(server, f"alter role hasty set {name} = '300ms'")
+    try:
+        with acting(server, user="hasty") as link, idle_in_transaction(server, "lock table public.hurried"):
+            begun = server_time(server)
+            longer = f"select clock_timestamp() > timestamptz '{begun}' + interval '1 s'"
+            control = PlainControl(stop=lambda: query(server, longer) == "t")
+            _, done = perform(VACUUM, link, control, table="public.hurried")
+            assert done.state == "stopped", done.text
+        with acting(server, user="hasty") as link:
+            _, done = perform(VACUUM, link, table="public.hurried")
+            assert done.state == "ok", done.text
+    finally:
+        query(server, "drop table public.hurried; drop role hasty")
+
+
+def server_time(cluster: Cluster) -> str:
+    return query(cluster, "select clock_timestamp()")
 
 
 def test_one_that_never_ran_is_not_called_done(one: Operator) -> None:

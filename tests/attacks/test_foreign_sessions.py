@@ -93,6 +93,23 @@ def test_what_somebody_added_for_himself_beside_our_tables_is_let_be(session: Pa
     assert verify(session).ok
 
 
+@pytest.mark.parametrize("others", [0, 1000])
+def test_neither_another_spelling_nor_a_crowd_hides_a_view_in_the_place_of_a_table(session: Path, others: int) -> None:
+    crowd = [f"CREATE VIEW v{number} AS SELECT 1" for number in range(others)]
+    drop = ("DROP VIEW IF EXISTS lines", "DROP VIEW events", "DROP VIEW steps", "DROP VIEW findings")
+    name = "journal" if others else '"Journal"'
+    view = f"CREATE VIEW {name} AS {ENDLESS.format('seq')}"
+    _rewrite(session, *drop, "DROP TABLE journal", *crowd, view)
+    with pytest.raises(SessionError, match=r"(?i)journal in it is not a plain table"):
+        Recording.open(session)
+
+
+def test_a_virtual_table_with_a_long_comment_before_its_kind_is_refused(session: Path) -> None:
+    _rewrite(session, "DROP TABLE gaps", f"CREATE /* {'-' * 60} */ VIRTUAL TABLE gaps USING fts5(a)")
+    with pytest.raises(SessionError, match="gaps in it is not a plain table"):
+        Recording.open(session)
+
+
 def _misses_nothing_countable(path: Path) -> None:
     path.write_bytes(b"1 o before\n17 K missing\n")
 

@@ -228,7 +228,7 @@ def test_a_setting_that_holds_a_secret_by_its_name_is_in_no_recording_and_no_jou
         "a." * 50_000 + " ://", "x-key:" * 17_000, "select secret " + "".join(f"$t{n}$" for n in range(15_000)),
         "password " * 12_000, "password=x " * 10_000, "password=" + ",a" * 50_000, "select secret" + "'" * 100_000,
         "token" * 20_000 + "=", "https://" * 12_000, "authorization " * 7_000, "bearer " * 14_000,
-        "(" * 100_000 + "password",
+        "(" * 100_000 + "password", "mysql-" * 17_000,
     ],
     ids=lambda text: text[:12].replace("/", "|"),
 )  # fmt: skip

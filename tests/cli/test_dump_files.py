@@ -24,6 +24,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
     with Cluster(binaries_of(None), durable=False) as cluster:
         cluster.psql("create table one as select i as a from generate_series(1, 9) i")
         cluster.psql("create table two as select i as a, i as b from generate_series(1, 9) i")
+        cluster.psql("""create table three as select ''::text as "a ""b"" (c" from generate_series(1, 3)""")
         cluster.psql("select lo_from_bytea(oid, decode(md5(oid::text), 'hex')) from generate_series(70001, 70015) oid")
         program = str(cluster.binaries.program("pg_dump"))
         subprocess.run([program, "-d", cluster.dsn(), "-Fd", "-f", str(place)], check=True)
@@ -61,7 +62,7 @@ def test_large_objects_that_are_whole_are_counted(console: Console, whole: Path)
     done = dumps(console, "verify", str(whole))
     assert done.code == 0, done.out
     assert "read to its end by pg_restore" in done.out
-    assert "2 data files, 15 large objects" in done.out
+    assert "3 data files, 15 large objects" in done.out
     assert dumps(console, "list", str(whole)).code == 0
 
 

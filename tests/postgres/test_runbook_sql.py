@@ -15,6 +15,8 @@ from dba_console.runbook.library import listed
 from dba_console.runbook.values import for_sql, statement
 from tests.clusters import FreshCluster
 from tests.requirements import lacking
+from tests.sql import query
+from tests.standbys import copied_standby
 
 SAMPLES: dict[str, Any] = {
     "text": "base/1/1259", "int": 5, "number": 5.0, "duration": 60.0, "size": 1 << 20, "bool": True, "choice": "a",
@@ -49,6 +51,8 @@ def values_of(plan: Plan) -> dict[str, Any]:
             values[block.name] = BY_NAME.get(block.name, SAMPLES[block.settings["type"]])
         elif block.kind == "run" and block.name:
             values[block.name] = {"exit": 0, "first_line": "2"}
+        elif block.kind == "measure" and block.name:
+            values[block.name] = {}
     return values
 
 
@@ -64,6 +68,32 @@ def test_what_a_runbook_reads_every_version_can_answer(server: Cluster, plan: Pl
         for place, text, applies in looks(plan):
             if applies is None or answer(connection, plan, f"{place} when", applies, values):
                 answer(connection, plan, place, text, values)
+
+
+MONITORED = ("slot-retention", "connection-storm", "disk-filling")
+"""Runbooks of which a role that only monitors can walk what looks."""
+TIMED = "alter role \"Mon's\" set lock_timeout = '50ms'; alter role \"Mon's\" set statement_timeout = '9s'"
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_a_role_that_only_monitors_may_read_it_on_a_primary_and_on_a_standby(
+    major: int, fresh_cluster: FreshCluster
+) -> None:
+    primary = fresh_cluster({"wal_level": "logical"}, major=major)
+    query(primary, 'create role "Mon\'s" login in role pg_monitor')
+    query(primary, TIMED)
+    query(primary, 'create database "Shop "" 1"')
+    query(primary, 'create table "a""b" (i int) partition by range (i); create table p partition of "a""b" default')
+    query(primary, "select pg_create_physical_replication_slot('old', true)")
+    with copied_standby(primary) as standby:
+        for cluster in (primary, standby):
+            with psycopg.connect(cluster.dsn(user="Mon's"), autocommit=True) as connection:
+                connection.execute("set search_path = pg_catalog, pg_temp; set default_transaction_read_only = on")
+                for plan in (plan for plan in PLANS if plan.id in MONITORED):
+                    values = {**values_of(plan), "role": "Mon's"}
+                    for place, text, applies in looks(plan):
+                        if applies is None or answer(connection, plan, f"{place} when", applies, values):
+                            answer(connection, plan, place, text, values)
 
 
 def test_the_verdict_of_each_check_has_a_name_of_its_own() -> None:

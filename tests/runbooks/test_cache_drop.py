@@ -54,10 +54,9 @@ def test_a_stall_is_named_with_its_chain_and_i_o_that_came_back_is_seen_after_th
 
     walk = scene.person(
         BOOK,
-        {"start": "yes", COUNT: "stall", "manual": "ticket 4711", f"{DROP}/action": it_ends, AFTER: "cure",
-         "which-cure": "none"},
+        {"start": "yes", COUNT: "stall", "manual": "ticket 4711", f"{DROP}/action": it_ends, AFTER: "enough"},
         look="1s",
-    )  # fmt: skip
+    )
     assert walk.code == 0, walk.text
     assert walk.done() == [COUNT, DROP]
     assert "pgsteal_file +" in walk.output

@@ -11,11 +11,12 @@ from dba_console.demo.incidents.connection_storm import APPLICATION, LEFT, ROLE
 from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.verdict import Verdict
 from tests.background import wait_until
-from tests.runbooks.walking import ASKED, WAIT_S, Scene, assert_named, incident
+from tests.runbooks.walking import ASKED, WAIT_S, Scene, assert_named, incident, watched
 
 BOOK = "connection-storm"
 SMALL = LoadPlan(clients=4, rate_per_s=20, idle=12, forgotten=False, scale=1)
-SOURCE, LIMIT, END = "stop-it-at-its-source", "limit-its-role", "end-its-idle-sessions"
+SOURCE, END = "stop-it-at-its-source", "end-its-idle-sessions"
+WHOSE, LIMIT = "limit-its-role", "set-the-limit"
 TOLD = "so-that-it-stays-away=20, ticket 4711"
 
 
@@ -64,19 +65,74 @@ def test_a_storm_of_connections_is_named_within_five_seconds(storm: Scene, verdi
 
 def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_back(storm: Scene) -> None:
     before = sessions(storm, APPLICATION)
+    storm.cluster.psql(f"alter role {ROLE} connection limit 300")
     other = storm.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application="shop-web")
     assert other.code == 7, other.text
     assert other.records("run.started") == [] and other.done() == []
-    typed = iter((ROLE, "5", ASKED))
+    typed = iter(("5", ASKED))
     walk = storm.person(
         BOOK,
-        {"start": "yes", SOURCE: "limit", LIMIT: typed.__next__, f"{END}/action": "no", "failed": "abort",
+        {"start": "yes", SOURCE: "limit", WHOSE: ROLE, LIMIT: typed.__next__, f"{END}/action": "no", "failed": "abort",
          "undo": "all", f"{LIMIT}/undo": ASKED},
-        application=APPLICATION,
+        application=APPLICATION, idle_for="0s",
     )  # fmt: skip
     assert walk.code == 7, walk.text
-    assert limit_of(storm) == "-1"
+    assert walk.done()[:1] == [LIMIT] and limit_of(storm) == "300", "what was there, and not no limit at all"
+    storm.cluster.psql(f"alter role {ROLE} connection limit -1")
     assert sessions(storm, APPLICATION) == before
+
+
+def test_a_role_whose_limit_counts_for_nothing_or_may_not_be_set_is_not_limited(storm: Scene) -> None:
+    walk = storm.headless(
+        BOOK,
+        f"{SOURCE}=limit",
+        f"{WHOSE}=postgres",
+        f"{LIMIT}=5",
+        f"{LIMIT}={storm.target}",
+        application=APPLICATION,
+        idle_for="0s",
+    )
+    assert walk.code == 7, walk.text
+    assert walk.red() == [f"{WHOSE}/check"] and walk.done() == []
+    assert "it_is_superuser true" in walk.text
+    plain = storm.cluster
+    plain.psql('create role "On call\'s" login in role pg_monitor, pg_signal_backend')
+    with watched(plain.dsn(user="On call's", dbname=DATABASE)) as modest:
+        refused = modest.headless(
+            BOOK,
+            f"{SOURCE}=limit",
+            f"{WHOSE}={ROLE}",
+            f"{LIMIT}=5",
+            f"{LIMIT}={modest.target}",
+            application=APPLICATION,
+            idle_for="0s",
+        )
+        assert refused.red() == [f"{WHOSE}/check"] and refused.done() == []
+        assert "may_alter_roles false" in refused.text
+    assert limit_of(storm) == "-1"
+
+
+def test_a_session_that_would_take_something_with_it_is_told_apart(storm: Scene) -> None:
+    dsn = storm.cluster.dsn(user="postgres", dbname=DATABASE, application_name=APPLICATION)
+    with (
+        psycopg.connect(dsn, autocommit=True) as leader, psycopg.connect(dsn, autocommit=True) as maker,
+        psycopg.connect(dsn, autocommit=True) as listener,
+    ):  # fmt: skip
+        leader.execute("select pg_advisory_lock(4711)")
+        maker.execute("create temporary table kept ()")
+        listener.execute("listen jobs")
+        walk = storm.headless(BOOK, f"{SOURCE}=sessions", application=APPLICATION, idle_for="0s")
+        rows = {row["pid"]: row for row in walk.rows(f"{END}/preview")}
+        assert rows[leader.info.backend_pid]["advisory_locks"] == 1
+        temporary = rows[maker.info.backend_pid]["temp_tables"]
+        assert temporary == (1 if storm.cluster.major >= 16 else None)
+        keeping = {pid for pid, row in rows.items() if not row["keeps_nothing"]}
+        spared = storm.headless(
+            BOOK, f"{SOURCE}=sessions", f"{END}={len(rows)}", application=APPLICATION, idle_for="0s"
+        )
+        assert spared.code == 8 and spared.done() == [], "they are shown, and not meant"
+        expected = {leader.info.backend_pid, listener.info.backend_pid}
+        assert keeping == expected | ({maker.info.backend_pid} if temporary else set())
 
 
 def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm: Scene) -> None:
@@ -86,8 +142,8 @@ def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm:
         at_work.execute("select txid_current()")
         idle = sessions(storm, APPLICATION, "state = 'idle'")
         walk = storm.headless(
-            BOOK, f"{SOURCE}=limit", f"{LIMIT}={ROLE}", f"{LIMIT}=5", f"{LIMIT}={storm.target}", f"{END}={idle}", TOLD,
-            application=APPLICATION,
+            BOOK, f"{SOURCE}=limit", f"{WHOSE}={ROLE}", f"{LIMIT}=5", f"{LIMIT}={storm.target}", f"{END}={idle}", TOLD,
+            application=APPLICATION, idle_for="0s",
         )  # fmt: skip
         assert walk.code == 0, walk.text
         assert walk.done() == [LIMIT, END]

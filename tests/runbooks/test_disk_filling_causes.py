@@ -27,6 +27,11 @@ select pg_sleep(case when number = 1 then 3600 else 0 end)
          (select repeat(md5(g::text), 30) as t from generate_series(1, 90000) g order by t) as sorted) as numbered
 """
 """Sorts some 90 MB on disk, and keeps them as long as it sleeps over the first row."""
+WRITES = """
+select count(pg_logical_emit_message(false, 'test', repeat('x', 100000 + 0 * g))) from generate_series(1, 600) g,
+  lateral pg_sleep(0.02 + 0 * g)
+"""
+"""Some 4 MB of WAL a second, for as long as a walk takes."""
 SPILLING = "select coalesce(sum(size), 0) from pg_ls_tmpdir()"
 
 
@@ -95,6 +100,23 @@ def test_a_big_file_or_a_slot_ends_the_run_for_the_runbook_that_is_for_it(
         assert walk.code == 0, walk.text
         assert walk.done() == [] and walk.states()["is-there-room-again"] == "skipped"
     assert copy.exists()
+
+
+def test_what_grows_is_told_first_and_by_how_much(scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path) -> None:
+    cluster.psql("select pg_create_physical_replication_slot('left', true)")
+    fill(disk, copy, 86)
+    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
+    with closing(session(cluster, name="writer")) as writer:
+        writer.pgconn.send_query(WRITES.encode())
+        walk = scene.headless(BOOK, "what-grows=wal", "what-keeps-wal=slot", mount=str(disk.path))
+        writer.cancel_safe()
+    cluster.psql("select pg_drop_replication_slot('left')")
+    assert walk.code == 0, walk.text
+    first = walk.rows("what-grows/preview")[0]
+    assert first["what"] == "WAL kept for slot left" and "MB" in first["grown_in_5s"], first
+    kept = {row["kept_for"]: row for row in walk.rows("what-keeps-wal/preview")}
+    assert kept["slot left"]["read_by_somebody"] is False and kept["slot left"]["wal_status"] is not None
+    assert {"wal_keep_size", "max_wal_size", "min_wal_size"} <= set(kept)
 
 
 def test_what_spills_is_cancelled_and_gives_its_room_back(

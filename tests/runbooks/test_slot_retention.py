@@ -55,6 +55,14 @@ def frozen_reader(cluster: Cluster, slot: str) -> Iterator[None]:
                 wait_until(lambda: not cluster.psql(active), WAIT_S, what=f"the end of the reader of {slot}")
 
 
+def seen_unread(scene: Scene, slot: str) -> None:
+    """Wait until it is known for how long nobody has read the slot."""
+    scene.frame(
+        lambda frame: any(row.name == slot and row.unread_s is not None for row in frame.replication.slots),
+        f"{slot}, unread",
+    )
+
+
 @pytest.fixture(scope="module")
 def small_files() -> Iterator[Cluster]:
     """A server of few and small files of WAL, and no slot yet."""
@@ -86,7 +94,10 @@ def test_the_slot_of_a_replica_that_is_gone_is_named_and_dropped_and_its_wal_goe
         )
         assert [row.name for row in frame.replication.slots] == [SLOT]
         scene.cluster.psql("select pg_create_physical_replication_slot('unused')")
-        walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
+        gone = (BOOK, ASKED, "ask-for-the-reader=gone", TOLD)
+        counted = scene.headless(*gone, "drop-the-slots=1", unread_for="0s")
+        assert counted.code == 8 and counted.done() == [], "one slot is confirmed by its name"
+        walk = scene.headless(*gone, f"drop-the-slots={SLOT}", unread_for="0s")
         assert walk.code == 0, walk.text
         assert walk.done() == ["drop-the-slots", "is-there-room-again"]
         assert scene.cluster.psql(SLOTS) == "unused -"
@@ -100,10 +111,12 @@ def test_a_slot_that_is_read_is_not_dropped(scene: Scene, cluster: Cluster) -> N
     reserve(cluster, "read")
     with frozen_reader(cluster, "read"):
         write(cluster, 100)
+        seen_unread(scene, "left")
         walk = scene.person(
             BOOK,
-            {"start": "yes", "ask-for-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "1",
+            {"start": "yes", "ask-for-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "left",
              "is-there-room-again/change": "no", "failed": "abort", "undo": "none"},
+            unread_for="0s",
         )  # fmt: skip
         assert walk.code == 7, walk.text
         assert walk.done() == ["drop-the-slots"]
@@ -141,15 +154,49 @@ def test_a_slot_is_cut_off_by_a_limit_and_then_dropped_as_lost(scene: Scene, clu
     assert walk.code == 0, walk.text
     assert cluster.psql("show max_slot_wal_keep_size") == "48MB"
     assert cluster.psql(SLOTS) == "perhaps lost"
+    scene.raised("settings-left")
+    back = scene.headless("put-back")
+    assert back.code == 0 and cluster.psql("show max_slot_wal_keep_size") == "-1", back.text
     reserve(cluster, "fresh")
-    again = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
+    again = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=perhaps", TOLD)
     assert again.code == 0, again.text
     assert cluster.psql(SLOTS) == "fresh reserved"
 
 
+def test_no_limit_is_set_that_would_cut_off_a_slot_that_is_read(scene: Scene, cluster: Cluster) -> None:
+    reserve(cluster, "read")
+    with frozen_reader(cluster, "read"):
+        write(cluster, 100)
+        walk = scene.headless(
+            BOOK, ASKED, "ask-for-the-reader=cap", "limit-what-slots-keep=48MB",
+            f"limit-what-slots-keep={scene.target}", TOLD,
+        )  # fmt: skip
+    assert walk.code == 7, walk.text
+    assert walk.red() == ["limit-what-slots-keep/check"] and walk.done() == []
+    assert "read keeps 1" in walk.text
+    assert cluster.psql("show max_slot_wal_keep_size") == "-1"
+
+
+def test_a_slot_that_another_program_keeps_or_that_was_read_lately_is_shown_and_not_meant(
+    scene: Scene, cluster: Cluster
+) -> None:
+    for slot in ("_cnpg_shop_2", "gone"):
+        reserve(cluster, slot)
+    write(cluster, 100)
+    seen_unread(scene, "gone")
+    unsure = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", TOLD)
+    assert (unsure.code, unsure.done()) == (0, ["is-there-room-again"]), unsure.ending
+    walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=gone", TOLD, unread_for="0s")
+    assert walk.code == 0, walk.text
+    assert "gone" not in cluster.psql(SLOTS) and "_cnpg_shop_2" in cluster.psql(SLOTS)
+    rows = {row["slot_name"]: row for row in walk.rows("drop-the-slots/preview")}
+    assert rows["_cnpg_shop_2"]["made_by"] == "CloudNativePG" and not rows["_cnpg_shop_2"]["long_unread"]
+    assert rows["gone"]["made_by"] is None and rows["gone"]["long_unread"], rows
+
+
 def test_where_no_slot_keeps_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "fresh")
-    walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=1", TOLD)
+    walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=fresh", TOLD)
     assert walk.code == 7, walk.text
     assert walk.red() == ["which-slots/check"] and walk.done() == []
     assert cluster.psql(SLOTS) == "fresh reserved"

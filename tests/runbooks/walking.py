@@ -104,6 +104,11 @@ class Walk:
         """Records of the journal of that kind, and of that step where one is named."""
         return [one for one in self.papers.records if one.kind == kind and step in ("", one.step)]
 
+    def rows(self, block: str) -> list[Event]:
+        """What a preview gave, the last time it was looked at."""
+        seen = [one.fields["rows"] for one in self.records("block.seen") if one.block == block and "rows" in one.fields]
+        return list(seen[-1])
+
     def done(self) -> list[str]:
         """The steps in which something was acted on."""
         return [one.step for one in self.records("block.intent")]

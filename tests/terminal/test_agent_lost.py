@@ -104,7 +104,7 @@ def test_a_run_that_is_left_unfinished_gives_the_code_of_one_that_was_left(
     os.kill(agent.pid, signal.SIGKILL)
     with room.shell("runbook", "resume", columns=120) as terminal:
         asked(terminal, "yes")
-        terminal.keys("x")
+        terminal.keys("e")
         terminal.wait_for("because")
         terminal.type("enough")
         terminal.keys("Enter")

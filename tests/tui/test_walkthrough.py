@@ -111,11 +111,11 @@ async def test_a_secret_is_typed_unseen_and_kept_as_typed() -> None:
 async def test_skipping_and_ending_need_a_reason() -> None:
     async with walking() as screen:
         await screen.press("s", "enter")
-        await screen.press("x", "enter")
+        await screen.press("e", "enter")
         assert screen.feed.asked == [] and "needs a reason" in screen.text
         await screen.press("s")
         await screen.type("done by hand")
-        await screen.press("enter", "x")
+        await screen.press("enter", "e")
         await screen.type("wrong host")
         await screen.press("enter")
         assert screen.feed.asked == [
@@ -166,7 +166,7 @@ async def test_nothing_that_cannot_be_stopped_is_asked_to() -> None:
 async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word() -> None:
     async with walking(yours=False) as screen:
         assert "you watch, ann drives" in screen.text and "ANSWER WANTED" not in screen.text
-        for key in ("enter", "y", "s", "x", "p", "k", "j"):
+        for key in ("enter", "y", "s", "x", "e", "p", "k", "j"):
             await screen.press(key)
         assert screen.feed.asked == [] and screen.app.stage.prompt is None
         await screen.press("t", "enter", "t")
@@ -242,7 +242,7 @@ async def test_an_ended_run_shows_what_it_came_to_and_wants_nothing() -> None:
         await tell(screen, ENDED)
         assert "Done: I/O came back after 12 s." in screen.text and "machine" in screen.text
         assert "ANSWER" not in screen.text
-        await screen.press("p", "s", "x", "j")
+        await screen.press("p", "s", "x", "e", "j")
         assert screen.feed.asked == []
 
 
@@ -267,13 +267,13 @@ async def test_an_interrupted_run_is_ended_by_a_reason_and_nobody_else_is_said_t
         await screen.give(0, 1)
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         await screen.press("w")
-        assert "x end" in screen.lines[-1] and "x ends it" in screen.text
+        assert "e end" in screen.lines[-1] and "e ends it" in screen.text
         for key in ("t", "s", "p"):
             await screen.press(key)
-            assert "r resumes it, x ends it" in screen.lines[-1]
-        await screen.press("x", "enter")
+            assert "r resumes it, e ends it" in screen.lines[-1]
+        await screen.press("e", "enter")
         assert "needs a reason" in screen.text and screen.feed.asked == []
-        await screen.press("x")
+        await screen.press("e")
         await screen.type("not tonight")
         await screen.press("enter")
         assert screen.feed.asked == [RunResume(run=RUN, abort="not tonight")]

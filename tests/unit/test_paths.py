@@ -10,6 +10,7 @@ import pytest
 
 from dba_console.errors import ConfigError, PermissionDenied
 from dba_console.paths import private_dir
+from dba_console.trust import not_ours
 
 
 def mode(path: Path) -> int:
@@ -61,3 +62,10 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(PermissionDenied, match="belongs to nobody, not to root"):
         private_dir(tmp_path)
+
+
+def test_a_link_laid_after_the_look_at_the_directory_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "ours")
+    assert not_ours(tmp_path / "ours") is None
+    assert not_ours(tmp_path / "link") is not None

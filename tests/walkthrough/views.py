@@ -69,6 +69,28 @@ ENDED = structs.replace(
     ),
 )  # fmt: skip
 
+ROWS = Table(
+    columns=("pid", "usename", "query"),
+    rows=(
+        ("810", "app", "update public.orders set state = 'paid' where id = 4711"),
+        ("811", "app", "update public.orders set state = 'sent' where id = 4711"),
+        ("812", "web", "select count(*) from public.orders"),
+    ),
+    total=3, title="sessions that wait", block="drop/preview", chosen=(True, True, True), look=1,
+)  # fmt: skip
+CHOSEN = Question(
+    id=11, kind="type", text="Cancel 3 sessions. On db2: type 3 (how many it acts on) to go on, no to stop here",
+    step="drop", block="drop/action", expects="3", rows="drop/preview",
+)  # fmt: skip
+CHOOSING = structs.replace(
+    DROP, question=CHOSEN, table=ROWS,
+    blocks=(
+        BlockView(id="drop/preview", kind="preview", title="sessions that wait", state="ok", note="3 rows"),
+        BlockView(id="drop/action", kind="action", title="", state="waiting",
+                  exact="SELECT pg_cancel_backend(pid) for 810, 811, 812"),
+    ),
+)  # fmt: skip
+
 OUTPUT = tuple(
     OutputLine(START_US + place * 1_000_000, "e" if place == 2 else "o", "CACHEDROP", f"line {place} of it")
     for place in range(1, 31)
@@ -87,6 +109,14 @@ class Scene:
 SCENES = (
     Scene("typed", DROP, OUTPUT[:3]),
     Scene("wait", WAIT),
+    Scene(
+        "choosing",
+        structs.replace(
+            CHOOSING,
+            table=structs.replace(ROWS, chosen=(True, False, True)),
+            question=structs.replace(CHOSEN, text=CHOSEN.text.replace("3", "2").replace("db2:", "db2, 2 of 3 rows:")),
+        ),
+    ),
     Scene("failed", structs.replace(DROP, question=FAILED), OUTPUT),
     Scene("ended", ENDED, OUTPUT),
 )

@@ -216,7 +216,7 @@ class Acts:
             server=acting.needs_server,
             host=acting.needs_root or not acting.needs_server,
             undo=undo,
-            **(self._confirmation(wanted) | ({"count": shown.count} if shown is not None else {})),
+            **(self._confirmation(wanted) | ({"count": shown.count, "named": shown.name} if shown is not None else {})),
         )
 
     def _confirmation(self, wanted: Do) -> dict[str, Any]:

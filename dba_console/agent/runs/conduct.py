@@ -205,7 +205,8 @@ class Conduct:
                 # Its intent may have waited for the disk, and people change their minds meanwhile.
                 wish = self.desk.wish()
                 if wish is not None:
-                    return Outcome(state="refused", text=f"it was not begun: {wish.who} asked for {wish.verb}")
+                    what = "other rows" if wish.verb == "choose" else wish.verb
+                    return Outcome(state="refused", text=f"it was not begun: {wish.who} asked for {what}")
                 return self._acts.do(request)
             case Settle():
                 # Asked for before the run was resumed: it stops a command as it would while the run goes on.

@@ -138,6 +138,8 @@ class Desk:
                 return f"question {question} is not asked any more"
             if (why := self._why_not(asked.kind, person, drives)) is not None:
                 return why
+            if asked.rows and any(wish.verb == "choose" for wish in self._interrupts):
+                return "other rows were chosen meanwhile: look at the question again"
             self._answer = (text, person)
             self._condition.notify_all()
         return None

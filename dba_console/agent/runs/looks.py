@@ -17,7 +17,7 @@ import msgspec
 from dba_console.agent.runs.environment import server_environment
 from dba_console.agent.runs.shell import DEFAULT_S, Ended, environment, run_short, script
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.errors import ConsoleError, Refused
+from dba_console.errors import ConsoleError, Refused, UsageError
 from dba_console.plans.plan import Block
 from dba_console.plans.record import Record
 from dba_console.plans.view import Table
@@ -117,8 +117,14 @@ class Looks:
     def _sql(self, wanted: Look, text: str) -> Seen:
         query, params = statement(text, for_sql(self.values(wanted.block)))
         server = self._servers.of(wanted.block)
-        timeout_s = wanted.block.timeout_s if wanted.block.kind != "wait" else None
-        result = server.look(query, params, timeout_s=timeout_s or DEFAULT_S)
+        timeout_s = (wanted.block.timeout_s if wanted.block.kind != "wait" else None) or DEFAULT_S
+        if wanted.purpose == "preview" and (source := wanted.block.settings.get("databases")) is not None:
+            homes = self.values(wanted.block).get(source)
+            if homes is None:
+                raise UsageError(f"{source} has no rows: in which databases to look is not known")
+            result = server.look_in([str(row["datname"]) for row in homes], query, params, timeout_s=timeout_s)
+        else:
+            result = server.look(query, params, timeout_s=timeout_s)
         if result.cut:
             return Seen(
                 error=f"more than {counted(len(result.rows))}, or too much text: nobody acts on so much at once"

@@ -5,12 +5,13 @@ What was planned on one server is neither looked at nor done on another, whateve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dba_console.actions.identity import Identity
 from dba_console.actions.link import Mark, Result
 from dba_console.actions.operator import Operator, Restarted, refuse_other
+from dba_console.actions.reading import MOST_ROWS
 from dba_console.clock import Clock
 from dba_console.config import Config
 from dba_console.errors import ConsoleError, Refused, Unsupported
@@ -64,6 +65,27 @@ class Server:
         """Rows of one statement that only reads. Raises Refused where another server answers, and as `Link.rows`."""
         self.require()
         return self.operator.look(sql, params, timeout_s=timeout_s)
+
+    def look_in(self, databases: Sequence[str], sql: str, params: Any, *, timeout_s: float) -> Result:
+        """Rows of the same statement in each of these databases, with `datname` before their own columns. Raises as
+        `look`, and ConnectError with the name of a database that lets nobody in."""
+        self.require()
+        rows: list[dict[str, Any]] = []
+        columns: tuple[str, ...] = ("datname",)
+        cut = False
+        for name in dict.fromkeys(databases):
+            link = self.operator.to(name)
+            try:
+                result = link.look(sql, params, timeout_s=timeout_s)
+            except ConsoleError as error:
+                error.message = f"in database {name}: {error.message}"
+                raise
+            finally:
+                if link is not self.operator:
+                    link.close()  # a server has many databases, and few connections to spare
+            rows += [{"datname": name, **row} for row in result.rows]
+            columns, cut = ("datname", *result.columns), cut or result.cut
+        return Result(tuple(rows), len(rows), columns, cut=cut or len(rows) > MOST_ROWS)
 
 
 class Servers:

@@ -203,7 +203,7 @@ class RunSide:
         if current is None:
             text = f"no run {message.run!r} is under way"
             if message.run in self._unfinished:
-                text = f"the run {message.run} is interrupted: resume it, or end it (r, x)"
+                text = f"the run {message.run} is interrupted: resume it, or end it (r, e)"
             self.refuse(peer, RunRefused(text=text, reply_to=message.run))
             return
         if isinstance(message, RunWatch):

@@ -175,7 +175,8 @@ class UnderWay:
         if wish.verb in ("skip", "jump") and not wish.reason.strip():
             return f"a {wish.verb} needs a reason"
         # What is left of the verbs are those of an Interrupt: the others returned above, `take` is not brought here.
-        self.desk.interrupt(Interrupt(verb=wish.verb, who=who, reason=wish.reason, step=wish.step))  # type: ignore[arg-type]
+        wanted = {"block": wish.block, "look": wish.look, "rows": wish.rows} if wish.verb == "choose" else {}
+        self.desk.interrupt(Interrupt(verb=wish.verb, who=who, reason=wish.reason, step=wish.step, **wanted))  # type: ignore[arg-type]
         return None
 
     def _continue(self, person: Person) -> str | None:

@@ -11,8 +11,8 @@ from dba_console.agent.protocol import RunResume, RunWatch
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.options import Json
 from dba_console.cli.runbook.common import Inputs, given
-from dba_console.cli.runbook.run import Confirm, Plain, RunDsn, Yes
-from dba_console.cli.running.answers import Answers, confirmations
+from dba_console.cli.runbook.run import Choose, Confirm, LeaveOut, Plain, RunDsn, Yes
+from dba_console.cli.running.answers import Answers, confirmations, rows_named
 from dba_console.cli.running.conduct import Manner, conduct
 from dba_console.cli.running.inputs import gather
 from dba_console.cli.targeting import known_target, resolve_target
@@ -31,6 +31,8 @@ def resume(
     dsn: RunDsn = None,
     input: Inputs = None,
     confirm: Confirm = None,
+    choose: Choose = None,
+    leave_out: LeaveOut = None,
     yes: Yes = False,
     plain: Plain = False,
     json: Json = False,
@@ -51,7 +53,8 @@ def resume(
             hint="find out what was done (`dba-console session show` has the events), then begin a new run",
         )
     target = target_of(papers, dsn, loaded)
-    answers = Answers(confirmations(confirm or (), papers.plan), yes=yes)
+    which = rows_named(choose or (), leave_out or (), papers.plan)
+    answers = Answers(confirmations(confirm or (), papers.plan), yes=yes, which=which)
     manner = Manner(answers=answers, plain=plain, json=json)
     if papers.live:
         return conduct(target, loaded.config, RunWatch(run=papers.about.run), manner)

@@ -11,7 +11,7 @@ from dba_console.agent.protocol import RunBegin
 from dba_console.cli.config_file import load_config
 from dba_console.cli.options import Json
 from dba_console.cli.runbook.common import Inputs, Name, actions, document, given
-from dba_console.cli.running.answers import Answers, confirmations
+from dba_console.cli.running.answers import Answers, confirmations, rows_named
 from dba_console.cli.running.conduct import Manner, conduct
 from dba_console.cli.running.inputs import gather
 from dba_console.cli.targeting import resolve_target
@@ -28,6 +28,20 @@ Confirm = Annotated[
         help="What a step asks for, or one block of it alone; may be repeated.",
     ),
 ]
+Choose = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--choose",
+        metavar="STEP[/BLOCK]=COLUMN=VALUE",
+        help="Rows a step acts on, and on no others: all, none, or by a value; may be repeated.",
+    ),
+]
+LeaveOut = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--leave-out", metavar="STEP[/BLOCK]=COLUMN=VALUE", help="Rows a step does not act on; may be repeated."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Answer what only wants to be read (ack), and nothing else.")]
 YesToChecks = Annotated[bool, typer.Option("--yes", help="Run the shell checks of a document that is not shipped.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines of text, also on a terminal; answers from standard input.")]
@@ -38,6 +52,8 @@ def run(
     dsn: RunDsn = None,
     input: Inputs = None,
     confirm: Confirm = None,
+    choose: Choose = None,
+    leave_out: LeaveOut = None,
     yes: Yes = False,
     plain: Plain = False,
     json: Json = False,
@@ -47,7 +63,7 @@ def run(
     Without a terminal, questions are answered by --confirm and --yes; the first one without an answer ends the run.
     Exit code 7: it failed or was ended; 8: something was refused, or not confirmed.
     """
-    return _begin(name, dsn, input, confirm, yes, plain, json, rehearse=False)
+    return _begin(name, dsn, input, confirm, yes, plain, json, rehearse=False, choose=choose, leave_out=leave_out)
 
 
 def rehearse(
@@ -76,10 +92,13 @@ def _begin(
     json: bool,
     *,
     rehearse: bool,
+    choose: list[str] | None = None,
+    leave_out: list[str] | None = None,
 ) -> int:
     found = document(name)
     plan = found.plan(actions())
-    answers = Answers(confirmations(confirm or (), plan), yes=yes)
+    which = rows_named(choose or (), leave_out or (), plan)
+    answers = Answers(confirmations(confirm or (), plan), yes=yes, which=which)
     manner = Manner(answers=answers, plain=plain, json=json)
     texts = gather(plan, given(inputs), ask=sys.stdin.isatty() and not answers.any)
     loaded = load_config()

@@ -1,4 +1,5 @@
-"""What was given on the command line to answer questions with: `--confirm STEP[/BLOCK]=TEXT`, `--yes`. Pure.
+"""What was given on the command line to answer questions with: `--confirm STEP[/BLOCK]=TEXT`, `--yes`; and which rows
+are to be acted on: `--choose` and `--leave-out STEP[/BLOCK]=COLUMN=VALUE`. Pure.
 
 A confirmation is of a step, or of one block of it; it answers what that step asks, each time it asks. Where several are
 given for one place they are taken in order, the last one again and again. Nothing else is ever answered.
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Plan
-from dba_console.plans.view import Question
+from dba_console.plans.view import Question, Table
 
 START, UNDO, JOURNAL = "start", "undo", "journal"
 """Questions that belong to no step."""
@@ -22,10 +24,27 @@ class Unfit(Exception):
     """An answer was given, and it is not what is asked for; the text says so."""
 
 
+class Which(NamedTuple):
+    """Rows named beforehand."""
+
+    place: str
+    """A step, or one block of it."""
+    option: Literal["--choose", "--leave-out"]
+    column: str
+    """Empty with `--choose`: `value` is `all` or `none`."""
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.place}={self.column}{'=' if self.column else ''}{self.value}"
+
+
 class Answers:
     """Confirmations given beforehand. Remembers which of them it has used."""
 
-    def __init__(self, confirmed: Iterable[tuple[str, str]] = (), *, yes: bool = False) -> None:
+    def __init__(
+        self, confirmed: Iterable[tuple[str, str]] = (), *, yes: bool = False, which: Iterable[Which] = ()
+    ) -> None:
+        self._which = tuple(which)
         self._given: dict[str, list[str]] = {}
         for place, text in confirmed:
             self._given.setdefault(place, []).append(text)
@@ -35,7 +54,7 @@ class Answers:
     @property
     def any(self) -> bool:
         """Whoever gave one of them wants the run started: each act asks for its own besides."""
-        return self._yes or bool(self._given)
+        return self._yes or bool(self._given) or bool(self._which)
 
     def to(self, question: Question) -> str | None:
         """The answer to a question, None where none was given. Raises Unfit."""
@@ -47,6 +66,23 @@ class Answers:
         if wanted and text.strip() not in wanted:
             raise Unfit(f"--confirm {place}={text} does not fit: {wanted[0]!r} is asked for")
         return "y" if question.kind == "ack" else text
+
+    def rows(self, question: Question, table: Table | None) -> tuple[int, ...] | None:
+        """Places of the rows to be acted on, where other ones are chosen now; None where the choice is as it was given,
+        or none was given. Raises Unfit: a row that was named is not there.
+        """
+        if not question.rows or table is None or not table.chosen:
+            return None
+        places = (question.block, table.block, question.step, table.block.partition("/")[0])
+        given = next((found for place in places if (found := [one for one in self._which if one.place == place])), [])
+        chosen = {place for place, one in enumerate(table.chosen) if one}
+        if any(one.option == "--choose" for one in given):
+            chosen = set[int]().union(*(_meant(one, table) for one in given if one.option == "--choose"))
+        for one in given:
+            if one.option == "--leave-out":
+                chosen -= _meant(one, table)
+        wanted = tuple(sorted(chosen))
+        return None if wanted == tuple(place for place, one in enumerate(table.chosen) if one) else wanted
 
     def _next(self, question: Question) -> tuple[str, str] | None:
         """The next answer given for it, and what for."""
@@ -89,6 +125,50 @@ def _wanted(question: Question) -> tuple[str, ...]:
             return tuple(option.key for option in question.options)
         case _:
             return ()
+
+
+def _meant(one: Which, table: Table) -> set[int]:
+    """Places of the rows it names. Raises Unfit where there is none: whoever named a row counts on it."""
+    if not one.column:
+        return set(range(len(table.chosen))) if one.value == "all" else set()
+    if one.column not in table.columns:
+        raise Unfit(f"{one} does not fit: the rows have {', '.join(table.columns)}")
+    at = table.columns.index(one.column)
+    found = {place for place, row in enumerate(table.rows) if row[at] == one.value}
+    if not found:
+        raise Unfit(f"{one} does not fit: no row has {one.column} {one.value}")
+    return found
+
+
+def rows_named(choose: Sequence[str], leave_out: Sequence[str], plan: Plan | None) -> list[Which]:
+    """`STEP=COLUMN=VALUE` and `STEP/BLOCK=COLUMN=VALUE` of the command line, with `--choose` also `STEP=all` and
+    `STEP=none`. Raises UsageError: it names no row, or nothing there acts on rows that can be chosen.
+    """
+    found = []
+    given = [*((text, "--choose") for text in choose), *((text, "--leave-out") for text in leave_out)]
+    for text, option in given:
+        place, _, rest = text.partition("=")
+        column, sign, value = (one.strip() for one in rest.partition("="))
+        if not sign and option == "--choose" and column in ("all", "none"):
+            column, value = "", column
+        elif not sign or not place.strip() or not column or not value:
+            raise UsageError(f"{option} {text!r} is not STEP=COLUMN=VALUE", hint=f"as in {option} end-them=pid=4711")
+        place = place.strip() if plan is None else _with_rows(_known(place.strip(), plan), plan)
+        found.append(Which(place, "--choose" if option == "--choose" else "--leave-out", column, value))
+    return found
+
+
+def _with_rows(place: str, plan: Plan) -> str:
+    """The step or block, where an act in it works on rows that can be chosen. Raises UsageError."""
+    from dba_console.runbook.rows import works_on
+
+    bound = [(block.id, preview.id) for _, block in plan.blocks() if (preview := works_on(plan, block)) is not None]
+    known = [name for pair in bound for one in pair for name in (one, one.partition("/")[0])]
+    if place in known:
+        return place
+    steps = ", ".join(dict.fromkeys(act.partition("/")[0] for act, _ in bound))
+    raise UsageError(f"{place} of runbook {plan.id} acts on no rows that can be chosen",
+                     hint=f"these do: {steps}" if steps else "no step of it does")  # fmt: skip
 
 
 def confirmations(given: Sequence[str], plan: Plan | None) -> list[tuple[str, str]]:

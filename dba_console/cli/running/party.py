@@ -25,7 +25,7 @@ from dba_console.agent.protocol import (
 from dba_console.cli.running.answers import Answers, Unfit
 from dba_console.cli.running.changes import Change, changes, over, record
 from dba_console.errors import ExitCode
-from dba_console.plans.view import Question, RunView
+from dba_console.plans.view import Question, RunView, Table
 from dba_console.samples.event import Event
 
 OFTEN_US = 10_000_000
@@ -39,6 +39,7 @@ COMMANDS = {
     "/jump STEP REASON": "go on at another step",
     "/stop": "stop the command or action under way",
     "/abort [REASON]": "end the run",
+    "/x NUMBER …": "leave rows out of what is acted on, or take them in again",
     "/take": "drive this run from here",
     "/leave": "leave it; the run goes on",
 }
@@ -86,6 +87,8 @@ class Party:
         self._yours = False
         self._answered = 0
         self._by_rule: Question | None = None
+        self._chosen: tuple[str, int, tuple[int, ...]] | None = None
+        """Preview, look and rows of the last choice by what was given beforehand."""
         self._last_word_us = 0
         self._early: deque[Event] = deque(maxlen=EARLY)
 
@@ -181,8 +184,11 @@ class Party:
                 "a second person answers this" if asked.kind == "second" else f"{who or 'another console'} answers it"
             )
             return [_word(why_not or other + ("" if self._yours else "; /take to drive the run from here"))]
+        table = None if self.view is None else self.view.table
         try:
-            text = "none" if self.code is not None and asked.kind == "undo" else self._answers.to(asked)
+            if self.code is None and table is not None and (rows := self._answers.rows(asked, table)) is not None:
+                return self._choose_given(asked, table, rows)
+            text = self._given(asked)
         except Unfit as unfit:
             return self._give_up(str(unfit))
         if text is not None:
@@ -193,6 +199,38 @@ class Party:
         if self._asks:
             return []
         return self._give_up(missing(asked))
+
+    def _given(self, asked: Question) -> str | None:
+        """The answer there is without asking anybody. Raises Unfit."""
+        if self.code is not None and asked.kind == "undo":
+            return "none"
+        if asked.rows and asked.kind == "choose":
+            # No row is chosen, so there is nothing to confirm: whoever sits here may still choose one.
+            return None if self._asks else asked.options[0].key
+        return self._answers.to(asked)
+
+    def _choose_given(self, asked: Question, table: Table, rows: tuple[int, ...]) -> list[Out]:
+        """Have the rows acted on that were named beforehand; the question is put again then."""
+        if self._chosen == (table.block, table.look, rows):
+            return self._give_up("the rows that were named were not chosen")
+        self._chosen, self._by_rule = (table.block, table.look, rows), asked
+        return [self._choose(asked, table, rows)]
+
+    def _choose(self, asked: Question, table: Table, rows: tuple[int, ...]) -> Out:
+        self._answered = asked.id
+        return Send(RunControl(run=self.run, verb="choose", block=table.block, look=table.look, rows=rows))
+
+    def _tick(self, numbers: str) -> list[Out]:
+        """Rows by their numbers, each left out or taken in again."""
+        question, table = self.question, None if self.view is None else self.view.table
+        if question is None or not question.rows or table is None or not table.chosen:
+            return [_word("no rows are asked about now")]
+        named = numbers.replace(",", " ").split()
+        if not named or not all(one.isdecimal() and 1 <= int(one) <= len(table.chosen) for one in named):
+            return [_word(f"/x NUMBER …: the rows have the numbers 1 to {len(table.chosen)}")]
+        ticked = {int(one) - 1 for one in named}
+        rows = tuple(place for place, chosen in enumerate(table.chosen) if chosen is not (place in ticked))
+        return [self._choose(question, table, rows)]
 
     def _take_or_leave(self, who: str) -> list[Out]:
         """Come back with answers given beforehand: drive what nobody drives, and wait for no other console."""
@@ -238,6 +276,8 @@ class Party:
                 return [_word("the run has not begun yet")]
             case "/pause" | "/continue" | "/stop" | "/abort" | "/take":
                 return [self._control(verb, rest)]
+            case "/x":
+                return self._tick(rest)
             case "/skip":
                 return [self._control(verb, rest) if rest else _word("a step is left out for a reason: /skip REASON")]
             case "/jump":

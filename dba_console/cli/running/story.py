@@ -97,7 +97,13 @@ def _table(change: Change, at_us: int, cells: int) -> list[Line]:
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:
     fields = {**change, "id": change["question"]}
     question = convert(fields, Question)
-    return [(), *question_lines(question, cells), line(Span(f"{prompt_of(question)} >", "key"))]
+    rows = "Rows with ● are acted on: /x NUMBER leaves one out, or takes it in again." if question.rows else ""
+    return [
+        (),
+        *question_lines(question, cells),
+        *texts(rows, cells, "dim"),
+        line(Span(f"{prompt_of(question)} >", "key")),
+    ]
 
 
 def _waiting(change: Change, at_us: int, cells: int) -> list[Line]:
@@ -144,9 +150,9 @@ def _stamped(at_us: int, text: str, cells: int) -> list[Line]:
 
 _ENDED = ("ok", "failed", "skipped", "unknown", "undone")
 _TOLD = frozenset({
-    "block.seen", "block.result", "block.settled", "block.skipped", "wait.held", "choose.taken", "repeat.round",
-    "input.given", "undo.settings", "undo.began", "undo.ended", "deviation", "person.took", "run.paused", "run.resumed",
-    "run.interrupted", "run.restart", "journal.fallback", "journal.home",
+    "block.seen", "block.result", "block.settled", "block.skipped", "wait.held", "choose.taken", "rows.chosen",
+    "repeat.round", "input.given", "undo.settings", "undo.began", "undo.ended", "deviation", "person.took",
+    "run.paused", "run.resumed", "run.interrupted", "run.restart", "journal.fallback", "journal.home",
 })  # fmt: skip
 """Records that say what no view may have shown: a view is sent now and then, and a block may be gone by then."""
 _TELLERS: dict[str, Callable[[Change, int, int], list[Line]]] = {

@@ -11,10 +11,11 @@ from dba_console.probes.postgres.guard import Refusal
 from dba_console.probes.postgres.loaders import Row
 from dba_console.probes.postgres.plan import LABELS, NEEDS_ALL_STATS, PLANS, grant
 from dba_console.probes.postgres.readings.activity import ActivityReading
+from dba_console.probes.postgres.readings.catalog import catalog_of, subscriptions_of, unvacuumed_of
 from dba_console.probes.postgres.readings.databases import database_stats_of
 from dba_console.probes.postgres.readings.locks import locks_of
 from dba_console.probes.postgres.readings.progress import operations_of
-from dba_console.probes.postgres.readings.replication import replication_of
+from dba_console.probes.postgres.readings.replication import Unread, replication_of
 from dba_console.probes.postgres.readings.server import Self, server_of
 from dba_console.probes.postgres.readings.temp import temp_of
 from dba_console.probes.postgres.readings.wal import archiver_of, io_of, wal_of
@@ -30,14 +31,14 @@ class Builder:
     def __init__(self, connection: Connection, query_texts: str) -> None:
         self._connection = connection
         names = connection.names
-        activity = ActivityReading(names, query_texts)
+        activity, unread = ActivityReading(names, query_texts), Unread()
         self._clock_rows: list[Row] = []
         self._read: dict[str, Callable[[Rows], Any]] = {
             "pg.activity": lambda rows: activity.build(rows["activity"], self._clock_rows[0][0]),
             "pg.locks": lambda rows: locks_of(rows["locks"], names),
             "pg.progress": lambda rows: operations_of(rows["progress"], names),
             "pg.replication": lambda rows: replication_of(
-                rows["positions"], rows.get("standbys", []), rows.get("slots", []), names
+                rows["positions"], rows.get("standbys", []), rows.get("slots", []), names, unread
             ),
             "pg.server": lambda rows: server_of(rows, self._own(), names),
             "pg.databases": lambda rows: database_stats_of(rows["database_stats"], names),
@@ -47,6 +48,11 @@ class Builder:
             "pg.horizon": lambda rows: horizon_of(rows["horizon"], names),
             "pg.xids": lambda rows: xids_of(rows["xids"], rows.get("xid_tables", []), names),
             "pg.temp": lambda rows: temp_of(rows["temp"], rows.get("temp_closed", []), names),
+            "pg.catalog": lambda rows: catalog_of(
+                rows["collations"], rows.get("invalid_indexes"), rows.get("sequences"), names
+            ),
+            "pg.subscriptions": lambda rows: subscriptions_of(rows["subscriptions"], names),
+            "pg.dead_rows": lambda rows: unvacuumed_of(rows["dead_rows"], names),
         }
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:

@@ -231,3 +231,12 @@ def test_what_changes_something_has_to_be_confirmed_at_all() -> None:
         assert unconfirmed(Errand(kind=kind, target="db2")) is not None
     assert unconfirmed(Errand(kind="run", target="db2")) is None
     assert unconfirmed(Errand(kind="action", target="db2", undo=True)) is None
+
+
+def test_one_thing_is_confirmed_by_its_name_and_several_by_their_number() -> None:
+    asked = replace(ERRAND, confirm=Confirmation(level="type", text="name"))
+    assert unconfirmed(replace(asked, answer="old", count=1, named="old")) is None
+    assert unconfirmed(replace(asked, answer="1", count=1, named="old")) is not None
+    assert unconfirmed(replace(asked, answer="2", count=2)) is None
+    assert unconfirmed(replace(asked, answer="old", count=2)) is not None
+    assert unconfirmed(replace(asked, answer="old")) is not None, "nothing is known of what it acts on"

@@ -29,7 +29,15 @@ class Archive:
         self.archived_at: int | None = self.watching.ago(60)
         self.watching.sees({"pg.server": primary(), "host.mounts": disk(available)})
 
-    def reads(self, *, failed: int = 0, failed_s: float | None = None, ready: int | None = 0, **fields: Any) -> Any:
+    def reads(
+        self,
+        *,
+        failed: int = 0,
+        failed_s: float | None = None,
+        ready: int | None = 0,
+        after_s: float = 1,
+        **fields: Any,
+    ) -> Any:
         """What is concluded; the last of `failed` failures was `failed_s` seconds ago."""
         made = {
             "enabled": True,
@@ -41,7 +49,7 @@ class Archive:
             "last_failed_at": None if failed_s is None else self.watching.ago(failed_s),
             "ready_count": ready,
         }
-        return self.watching.sees({"pg.archiver": of(postgres.Archiver, **{**made, **fields})})
+        return self.watching.sees({"pg.archiver": of(postgres.Archiver, **{**made, **fields})}, after_s)
 
 
 def test_the_first_failure_is_a_warning_that_names_the_file() -> None:
@@ -127,13 +135,44 @@ def test_the_date_of_the_full_disk_is_told_where_rate_and_room_are_known() -> No
     assert "pg_wal fills its disk in 1h01" in found.text
 
 
-def test_files_that_wait_though_nothing_fails_are_a_backlog() -> None:
+def test_files_that_wait_though_nothing_fails_are_a_backlog_and_their_number_alone_is_never_critical() -> None:
     archive = Archive()
     assert archive.reads(ready=15) == {}
     found = only(archive.reads(ready=16))
     assert (found.id, found.severity) == ("archive-backlog", "warning")
     assert "16 files (256 MB) wait" in found.text
-    assert only(archive.reads(ready=128)).severity == "critical"
+    assert only(archive.reads(ready=2000)).severity == "warning"
+
+
+@pytest.mark.parametrize(("megabytes", "few", "many"), [(1, 255, 256), (64, 3, 4), (1024, 2, 3)])
+def test_how_many_files_are_a_backlog_depends_on_their_size(megabytes: int, few: int, many: int) -> None:
+    archive = Archive()
+    archive.watching.sees({"pg.server": primary(set={"wal_segment_size": str(megabytes * MB)})})
+    assert archive.reads(ready=few) == {}
+    assert only(archive.reads(ready=many)).severity == "warning"
+
+
+def test_a_file_that_waits_for_long_is_told_however_few_they_are() -> None:
+    archive = Archive()
+    assert archive.reads(ready=2, oldest_ready_at=archive.watching.ago(890)) == {}
+    found = only(archive.reads(ready=2, oldest_ready_at=archive.watching.ago(910)))
+    assert found.severity == "warning"
+    assert "2 files (32.0 MB) wait, the oldest for 15m10" in found.text
+    late = only(archive.reads(ready=1, oldest_ready_at=archive.watching.ago(3601)))
+    assert late.severity == "critical" and late.evidence["archive_oldest_s"] == pytest.approx(3601)
+    assert "1 file (16.0 MB) waits for 1h" in late.text
+
+
+@pytest.mark.parametrize(("grows", "severity"), [(1, "critical"), (0, "warning")])
+def test_a_backlog_that_fills_the_disk_within_the_hour_is_critical_and_one_that_stands_is_not(
+    grows: int, severity: str
+) -> None:
+    archive = Archive(available=36 * GB)
+    for tick in range(35):
+        findings = archive.reads(ready=20 + 2 * grows * tick, after_s=2)
+    found = only(findings)
+    assert found.severity == severity
+    assert ("pg_wal fills its disk in 38m" in found.text) == bool(grows)
 
 
 def test_a_backlog_because_there_is_no_command_says_so() -> None:

@@ -34,8 +34,13 @@ class Slots:
         if available is not None:
             self.watching.sees({"host.mounts": disk(available)})
 
-    def reads(self, *slots: postgres.Slot, standbys: list[postgres.Standby] | None = None) -> dict[str, Conclusion]:
-        replication = of(postgres.Replication, lsn=self.lsn, timeline=1, slots=list(slots), standbys=standbys or [])
+    def reads(
+        self, *slots: postgres.Slot, standbys: list[postgres.Standby] | None = None, in_recovery: bool = False
+    ) -> dict[str, Conclusion]:
+        replication = of(
+            postgres.Replication, lsn=self.lsn, timeline=1, slots=list(slots), standbys=standbys or [],
+            in_recovery=in_recovery,
+        )  # fmt: skip
         return self.watching.sees({"pg.replication": replication}, after_s=2.0)
 
     def keeps(self, retained: int, name: str = "old", **fields: Any) -> postgres.Slot:
@@ -218,3 +223,28 @@ def test_a_slot_kept_for_a_standby_that_is_gone_is_one_finding() -> None:
 def test_the_figures_are_those_of_the_configuration() -> None:
     slots = Slots(limits=Limits(wal=WalLimits(slot_retained_bytes=100 * MB)))
     assert set(slots.reads(slots.keeps(120 * MB))) == {"slot-retention:old"}
+
+
+def test_the_copy_of_a_primarys_slot_is_no_slot_whose_reader_is_gone() -> None:
+    slots = Slots()
+    copy = slots.keeps(2 * GB, kind="logical", synced=True)
+    found = only(slots.reads(copy, in_recovery=True))
+    assert found.text == "Slot old keeps 2.0 GB of WAL, a copy of the primary's slot"
+    assert "on the primary" in (found.advice or "") and "Start its subscriber" not in (found.advice or "")
+
+
+def test_after_a_promotion_it_is_a_slot_like_others() -> None:
+    slots = Slots()
+    found = only(slots.reads(slots.keeps(2 * GB, kind="logical", synced=True)))
+    assert "nobody reads it" in found.text
+    assert "Start its subscriber" in (found.advice or "")
+
+
+def test_a_lost_copy_does_not_have_anything_built_anew() -> None:
+    slots = Slots()
+    lost = slots.keeps(5 * GB, kind="logical", synced=True, invalidation_reason="wal_removed")
+    found = only(slots.reads(lost, in_recovery=True))
+    assert found.text == (
+        "Copied slot old is lost (wal_removed): after a failover to this standby its subscriber could not go on"
+    )
+    assert "copied anew at the next synchronization" in (found.advice or "")

@@ -9,7 +9,11 @@ from tests.unit.runbook.writing import book, fence, plan_of, rules, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 PREVIEW = fence("sql {preview as=idle}", "select pid, backend_start from pg_stat_activity")
+CHOSEN = fence("sql {preview as=idle chosen=lost}", "select pid, state is null as lost from pg_stat_activity")
+EACH = fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s")
 ACT = fence("sql {change confirm=yes}", "delete from public.t")
+HOMES = fence("sql {preview as=homes}", "select datname from pg_database")
+EVERYWHERE = fence("sql {preview as=tables databases=homes}", "select 'a.b' as name")
 LEAVES = fence("sh {run confirm=yes}", "systemctl restart app")
 PATH = '[inputs.path]\ntype = "path"\n'
 WHO = '[inputs.who]\ntype = "role"\n'
@@ -115,6 +119,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(fence("toml {confirm}")), book(fence("toml {confirm yes}"))),
     ],
     "nothing-to-count": [
+        (book(fence("sql {change confirm=type:name}", "delete from public.t")),
+         book(fence("toml {action drop-slot confirm=type:name}", 'slot = "old"'))),
         (book(fence("sql {change confirm=type:count}", "delete from public.t")),
          book(PREVIEW, fence("sql {change confirm=type:count}", "delete from public.t where a in (select %(rows)s)"))),
     ],
@@ -134,6 +140,13 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(PREVIEW, fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s"))),
         (book(fence("sql {change of=other confirm=yes}", "delete from public.t")),
          book(PREVIEW, fence("sql {change of=idle confirm=yes}", "delete from public.t"))),
+        (book(HOMES, EVERYWHERE, fence("sql {change each confirm=yes}", "drop table %(name)R")),
+         book(HOMES, EVERYWHERE, fence("toml {action vacuum confirm=yes}", 'rows = "%(tables)s"'))),
+    ],
+    "chosen-rows": [
+        (book(CHOSEN, fence("sql {change confirm=yes}", "delete from public.t")),
+         book(CHOSEN, fence("sql {change each confirm=yes}", "delete from public.t where a = %(pid)s"))),
+        (book(CHOSEN.replace("as lost", "as gone"), EACH), book(CHOSEN, EACH)),
     ],
     "unbounded-wait": [
         (book(until("")), book(until('timeout = "5m"'))),
@@ -200,6 +213,12 @@ def test_every_rule_has_a_case() -> None:
 def test_an_input_without_use_is_told_on_its_own_line() -> None:
     (line,) = told(book(CHECK, head='[inputs.who]\ntype = "role"\n'))
     assert line.startswith("5: input who is asked for and never used")
+
+
+def test_a_preview_in_several_databases_names_one_before_it() -> None:
+    (line,) = told(book(EVERYWHERE, HOMES))
+    assert line.startswith("9: there is no preview 'homes' before this one")
+    assert told(book(HOMES, EVERYWHERE)) == []
 
 
 def test_a_finding_nobody_raises_is_told_on_the_line_that_names_it() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.panels.cells import plain
 from dba_console.plans.plan import Confirmation, plan_hash
+from dba_console.runbook.outline import whole
+from dba_console.walkthrough.page import runbook_lines
 from tests.unit.runbook.writing import book, fence, only_block, plan_of, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
@@ -134,6 +137,16 @@ def test_a_block_knows_the_inputs_and_results_it_uses() -> None:
 def test_the_panels_of_a_step_are_those_its_expressions_name_unless_it_says_so() -> None:
     assert plan_of(book(CHECK)).steps[0].panels == ("memory",)
     assert plan_of(book(CHECK, heading="A {panels=io,disks}")).steps[0].panels == ("io", "disks")
+
+
+def test_a_last_section_of_sources_is_shown_and_is_no_step() -> None:
+    words = "Walked on PostgreSQL 15, 18.\n\n- it says so: the manual"
+    plan = plan_of(steps(A=CHECK, Sources=words))
+    assert ([step.id for step in plan.steps], plan.sources.strip()) == (["a"], words)
+    assert "the manual" in "\n".join(whole(plan))
+    assert "the manual" in "\n".join(map(plain, runbook_lines(plan, {}, 80)))
+    assert [step.id for step in plan_of(steps(A=CHECK, Sources=CHECK)).steps] == ["a", "sources"]
+    assert "step sources has no block" in "".join(told(steps(A=CHECK, Sources=words, B=CHECK)))
 
 
 def test_a_plan_has_the_same_hash_wherever_its_document_lies_and_another_when_a_word_changes() -> None:

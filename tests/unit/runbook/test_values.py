@@ -18,6 +18,7 @@ from dba_console.runbook.values import (
     bound,
     environment,
     filled,
+    for_sql,
     literal,
     quoted,
     statement,
@@ -179,3 +180,13 @@ def test_a_shell_sees_the_value_and_nothing_of_it_runs() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == hostile
+
+
+def test_a_part_of_a_result_reaches_sql_as_any_value_does() -> None:
+    values = for_sql({"was": {"limit": -1, "who": "it's"}, "rows": [{"a": 1}]})
+    text = "alter role %(was.who)I connection limit %(was.limit)L -- %(was.limit)s"
+    assert statement(text, values) == (
+        'alter role "it\'s" connection limit  -1 -- %(was.limit)s', {"was.limit": -1}
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"was.gone has no value"):
+        statement("select %(was.gone)s", values)

@@ -30,6 +30,7 @@ from dba_console.runbook.requests import (
     Settle,
     Write,
 )
+from dba_console.runbook.rows import works_on
 from dba_console.runbook.viewing import Live, view
 from dba_console.runbook.walk import walk
 from tests.unit.runbook.test_walk_killed import ROWS, journal, plans
@@ -54,6 +55,10 @@ class Astray:
         """The act whose end is not known."""
         self.done: set[tuple[str, int]] = set()
         self.answered: dict[str, Record] = {}
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.looks: dict[str, int] = {}
+        self.left_out: dict[str, list[int]] = {}
+        """Of each preview: its rows, how often it gave some, and which of them are not to be acted on."""
 
     def reply(self, request: Request) -> Reply:
         self.served += 1
@@ -80,6 +85,12 @@ class Astray:
         # What to do about a row that failed is asked too; the rows after it are confirmed as they were before.
         if record.kind == "block.answered" and record.fields["question"] not in ("failed", "settle"):
             self.answered[record.block] = record
+        if "rows" in record.fields and record.kind == "block.seen":
+            self.rows[record.block] = record.fields["rows"]
+            self.looks[record.block] = self.looks.get(record.block, 0) + 1
+            self.left_out[record.block] = record.fields.get("left_out", [])
+        if record.kind == "rows.chosen":
+            self.left_out[record.block] = record.fields["left_out"]
         if record.kind == "block.intent":
             assert self.open is None, "an act is begun while the end of another is not known"
             self.open = (record.block, record.execution)
@@ -95,6 +106,9 @@ class Astray:
         assert self.open == (request.block.id, request.execution)
         assert (request.block.id, request.execution) not in self.done
         self.done.add((request.block.id, request.execution))
+        if (preview := works_on(self.plan, request.block)) is not None and "row" in request.intent.fields:
+            chosen = [row for at, row in enumerate(self.rows[preview.id]) if at not in self.left_out[preview.id]]
+            assert request.intent.fields["row"] == chosen[request.intent.fields["row_index"]]
         if request.block.confirm is not None:
             given = self.answered[request.block.id]
             assert given.state != "declined" and given.fields["question"] == request.block.confirm.level
@@ -114,6 +128,10 @@ class Astray:
             return Interrupt(verb="abort", who="ann", reason="enough")
         if self.any.random() > 0.08:
             return None
+        if self.any.random() < 0.5 and self.rows:
+            place = self.any.choice(list(self.rows))
+            rows = tuple(at for at in range(2) if self.any.random() < 0.5)
+            return Interrupt(verb="choose", who="ben", block=place, look=self.looks[place], rows=rows)
         verb: Any = self.any.choice(("pause", "skip", "abort", "jump", "undo"))
         where = self.any.choice([*(step.id for step in self.plan.steps), "end", "nowhere"])
         return Interrupt(verb=verb, who="ben", reason=self.any.choice(("", "because")), step=where)

@@ -29,6 +29,7 @@ SAMPLES = (
     "base/16384/16402",
     "cp %p /srv/wal/%f",
     "23:30",
+    "5000",
 )
 """What is given for an input: the first that it takes. A document whose input takes none of them needs one more."""
 ROWS = ({"pid": 7, "backend_start": "2026-11-22T05:00:00Z"}, {"pid": 8, "backend_start": "2026-11-22T05:00:01Z"})
@@ -57,7 +58,9 @@ class Server(World):
     def _seen(self, request: Look) -> Seen:
         if request.purpose == "preview":
             values = {"sight": SIGHT} if request.block.kind == "action" else {}
-            return Seen(rows=ROWS, values=values, text="seen", machine_s=0.1)
+            column = request.block.settings.get("chosen")
+            rows = tuple({**row, column: True} for row in ROWS) if column else ROWS
+            return Seen(rows=rows, values=values, text="seen", machine_s=0.1)
         if request.purpose == "measure":
             return Seen(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
         return super()._seen(request)
@@ -70,13 +73,18 @@ def plan_from(path: Path) -> Plan:
 
 
 def ways(plan: Plan) -> Iterator[dict[str, list[Any]]]:
-    """The answers that lead along each option of each decision; the others take their first."""
-    yield {}
-    for _, block in plan.blocks():
-        for option in block.settings.get("options", ()) if block.kind == "choose" else ():
-            yield {f"{block.id}:choose": [option["key"]] * 9}
-        if block.kind == "repeat" and block.settings.get("ask"):
-            yield {f"{block.id}:choose": ["again", "enough"]}
+    """The answers that lead to each decision, and from there along each of its options; the others take their first."""
+    found: list[dict[str, list[Any]]] = [{}]
+    met: set[str] = set()
+    for answers in found:
+        yield answers
+        for asked in run(plan, server(plan, answers))[2].asked:
+            if asked.kind != "choose" or asked.block in met:
+                continue
+            met.add(asked.block)
+            _, block = plan.block(asked.block)
+            said = [[option["key"]] * 9 for option in block.settings.get("options", ())] or [["again", "enough"]]
+            found += [{**answers, f"{block.id}:choose": one} for one in said]
 
 
 def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:

@@ -285,3 +285,41 @@ def test_any_question_can_be_answered_by_a_wish(verb: Any, at: Any) -> None:
             [] if refused else [verb]
         )
     assert not gives_up or ("b/change", 1) not in world.done
+
+
+def test_what_was_confirmed_before_a_change_is_asked_again_when_it_is_tried_again() -> None:
+    plan = plan_of(
+        step(
+            "a",
+            block("a/preview", "preview", title="old ones"),
+            block("a/confirm", "confirm", confirm=Confirmation(level="yes")),
+            block("a/change", "change"),
+        )
+    )
+    world = World(
+        looks={"a/preview": [Seen(rows=({"id": 1},)), Seen(rows=({"id": 7}, {"id": 8}))]},
+        outcomes={"a/change": [Outcome(state="failed", text="locked"), Outcome(state="ok", text="2 rows")]},
+        answers={"failed": ["retry"]},
+    )
+    run(plan, world)
+    assert [asked.kind for asked in world.asked] == ["start", "yes", "failed", "yes"]
+
+
+def test_other_inputs_are_not_offered_once_some_of_the_rows_are_done() -> None:
+    change = block("a/change", "change", settings={"each": True}, uses=("n",), confirm=Confirmation(level="yes"))
+    plan = plan_of(
+        step(
+            "a",
+            block("a/input", "input", name="n", settings={"type": "int"}),
+            block("a/preview", "preview", uses=("n",)),
+            change,
+        )
+    )
+    world = World(
+        looks={"a/preview": [Seen(rows=({"id": 1}, {"id": 2}, {"id": 3}))]},
+        outcomes={"a/change": [Outcome(state="ok", text="1 row"), Outcome(state="failed", text="locked")]},
+        answers={"failed": ["abort"]},
+    )
+    run(plan, world)
+    offered = next(asked.options for asked in world.asked if asked.kind == "failed")
+    assert "input" not in [option.key for option in offered]

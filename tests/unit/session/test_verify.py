@@ -11,12 +11,14 @@ import pytest
 
 from dba_console.cli.session_text import verify_lines
 from dba_console.samples.event import Event
+from dba_console.samples.sample import encode_sample
 from dba_console.session.blockformat import unpack
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.blockwriter import BlockWriter
 from dba_console.session.journal import Row, chained, first_hash
 from dba_console.session.loglines import LogLine
 from dba_console.session.recording import Recording
+from dba_console.session.tail import TailWriter
 from dba_console.session.verify import ALWAYS_UNCHECKED, verify
 from tests.unit.session.making import put, recorder, ticks
 
@@ -154,3 +156,29 @@ def test_the_end_vouches_for_all_that_was_written_however_much_there_was(tmp_pat
     assert made.close("done")
     found = verify(made.directory)
     assert found.ok and "4500 lines of output" in found.checked, found
+
+
+def test_samples_no_block_could_take_are_told_and_are_no_damage(session: Path) -> None:
+    (left,) = ticks(1, first=5)
+    _change(
+        session,
+        "INSERT INTO tail VALUES (?, ?, ?)",
+        left.seq,
+        left.wall_us,
+        TailWriter().pack(left.seq, left.wall_us, encode_sample(left)),
+    )
+    found = verify(session)
+    assert found.ok
+    assert "1 sample that no block took" in found.unchecked
+
+
+def test_samples_added_after_the_end_are_damage(session: Path) -> None:
+    (late,) = ticks(1, first=900)
+    _change(
+        session,
+        "INSERT INTO tail VALUES (?, ?, ?)",
+        late.seq,
+        late.wall_us,
+        TailWriter().pack(late.seq, late.wall_us, encode_sample(late)),
+    )
+    assert "1 sample after the last block" in (verify(session).first_bad or "")

@@ -4,14 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from dba_console.probes.postgres.loaders import Row, client, lsn, wall_us
 from dba_console.probes.postgres.names import Names, decode_name
 from dba_console.probes.postgres.readings.activity import text
 from dba_console.samples.postgres import Replication, Slot, Standby
 
+WATCHED_US = 60_000_000
+"""After a break of so long in the readings, what was seen before says nothing: a reader may have come and gone."""
+
+
+class Unread:
+    """Since when slots have been seen without a reader, by one connection: what servers before 17 do not say.
+
+    One that is read by function, pg_logical_slot_get_changes, is hardly ever seen active: its position tells.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, int | None, int | None]] = {}
+        self._read_us = 0
+
+    def told(self, slots: Sequence[Slot], now_us: int) -> list[Slot]:
+        """The slots of a reading at `now_us`, each with since when it has been unread."""
+        known = self._since if now_us - self._read_us <= WATCHED_US else {}
+        self._read_us, self._since = now_us, {}
+        return [structs.replace(slot, unread_since=self._told(slot, known, now_us)) for slot in slots]
+
+    def _told(self, slot: Slot, known: dict[str, tuple[int, int | None, int | None]], now_us: int) -> int | None:
+        if slot.active_pid is not None or slot.inactive_since is not None:
+            return slot.inactive_since
+        since_us, *place = known.get(slot.name, (now_us, None, None))
+        if place != [slot.restart_lsn, slot.confirmed_flush_lsn]:
+            since_us = now_us
+        self._since[slot.name] = (since_us, slot.restart_lsn, slot.confirmed_flush_lsn)
+        return since_us
+
 
 def replication_of(
-    positions: Sequence[Row], standbys: Sequence[Row], slots: Sequence[Row], names: Names
+    positions: Sequence[Row], standbys: Sequence[Row], slots: Sequence[Row], names: Names, unread: Unread
 ) -> Replication:
     """`positions` is one row; the other two are empty where there are none, or where they could not be read."""
     (now, in_recovery, at, received, replay_at, paused, status, host, latest_end, received_tli, own_tli,
@@ -28,7 +59,7 @@ def replication_of(
         receiver_latest_end_lsn=lsn(latest_end),
         timeline=received_tli if in_recovery else own_tli,
         standbys=[_standby(row, names) for row in standbys],
-        slots=[_slot(row, names) for row in slots],
+        slots=unread.told([_slot(row, names) for row in slots], wall_us(now) or 0),
         receiver_pid=receiver_pid,
         primary_conninfo_set=conninfo_set,
         restore_command_set=restore_set,
@@ -46,10 +77,10 @@ def _standby(row: Row, names: Names) -> Standby:
 
 def _slot(row: Row, names: Names) -> Slot:
     (name, kind, database, pid, temporary, xmin, catalog_xmin, restart, confirmed,
-     wal_status, safe, inactive_since, reason) = row  # fmt: skip
+     wal_status, safe, inactive_since, reason, synced) = row  # fmt: skip
     return Slot(
         decode_name(name, names.codec), kind.decode(), _name(database, names), pid, temporary, xmin, catalog_xmin,
-        lsn(restart), lsn(confirmed), text(wal_status), safe, wall_us(inactive_since), text(reason),
+        lsn(restart), lsn(confirmed), text(wal_status), safe, wall_us(inactive_since), text(reason), synced,
     )  # fmt: skip
 
 

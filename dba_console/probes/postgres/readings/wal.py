@@ -24,7 +24,7 @@ def archiver_of(archiver: Sequence[Row], ready: Sequence[Row]) -> Archiver:
     (enabled, archived, last, last_at, failed, last_failed, last_failed_at, reset, now) = archiver[0]
     return Archiver(
         enabled, archived, text(last), wall_us(last_at), failed, text(last_failed), wall_us(last_failed_at),
-        wall_us(reset), ready[0][0] if ready else None, wall_us(now) or 0,
+        wall_us(reset), ready[0][0] if ready else None, wall_us(now) or 0, wall_us(ready[0][1]) if ready else None,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from dba_console.agent.runs.desk import Desk, Left
 from dba_console.agent.runs.people import Person
 from dba_console.clock import SYSTEM
 from dba_console.runbook.requests import Answer, Ask, Interrupt, Passed
+from dba_console.runbook.viewing import put
 
 ANNA, BERTHA = Person("anna", 1), Person("bertha", 2)
 PATIENCE_S = 60.0
@@ -68,6 +69,23 @@ def test_an_answer_to_another_question_or_by_somebody_else_is_not_taken() -> Non
     assert room.desk.answer(number, "no", ANNA, drives=True) is None
     assert "nothing is asked" in str(room.desk.answer(number, "yes", ANNA, drives=True))
     room.end()
+
+
+def test_an_answer_that_comes_after_a_choice_of_other_rows_is_not_taken_for_them() -> None:
+    wanted = Ask(kind="type", text="type 3", expects="3", rows="a/preview")
+    desk = Desk(SYSTEM, lambda: None)
+    desk.question = put(wanted, number=1, since_us=0)  # as it stands while the run's thread has not come by
+    desk.interrupt(Interrupt(verb="choose", who="anna", block="a/preview", look=1, rows=(0,)))
+    assert "other rows were chosen" in str(desk.answer(1, "3", ANNA, drives=True))
+    assert desk.wish() == Interrupt(verb="choose", who="anna", block="a/preview", look=1, rows=(0,))
+
+
+def test_of_many_choices_the_newest_counts() -> None:
+    desk = Desk(SYSTEM, lambda: None)
+    for places in ((0, 1), (0,), (1,)):
+        desk.interrupt(Interrupt(verb="choose", who="anna", block="a/preview", look=1, rows=places))
+    taken = desk.interrupted()
+    assert taken is not None and taken.rows == (1,) and desk.interrupted() is None
 
 
 def test_two_people_are_two_or_it_is_not_confirmed() -> None:

@@ -1,0 +1,123 @@
+"""The runbook `dump`, walked by a role that is no superuser, over TCP, and on a standby."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.runbooks.dumping import Ground, programs, values_of
+from tests.runbooks.walking import Walk, watched
+from tests.standbys import copied_standby
+
+BOOK, MOMENT, DUMP = "dump", "is-it-the-moment", "dump-it/run"
+SHOP = "the 'shop'"
+DUMPER = "dump er"
+_SHOP = f"""
+create table parted (id int, day date) partition by range (day);
+create table "parted 2026" partition of parted for values from ('2026-01-01') to ('2027-01-01') tablespace "odd space";
+insert into parted select i, '2026-05-05' from generate_series(1, 1000) i;
+alter table parted enable row level security;
+create table alone (id int);
+create subscription elsewhere connection 'dbname=nowhere' publication p with (connect = false);
+grant select on all tables in schema public to "{DUMPER}"
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Listens on this host; the dumper's settings leave no statement and no lock any time."""
+    with Cluster(programs(), settings={"listen_addresses": "127.0.0.1"}, durable=False) as made:
+        space = made.base / "space"
+        space.mkdir()
+        made.account.own(space)
+        made.psql(f"create tablespace \"odd space\" location '{space}'")
+        made.psql(f"create role \"{DUMPER}\" login password 'p' in role pg_monitor")
+        made.psql(f"alter role \"{DUMPER}\" set lock_timeout = '1ms'")
+        made.psql(f"alter role \"{DUMPER}\" set statement_timeout = '20s'")
+        made.psql(f'create database "{SHOP}"')
+        made.psql(_SHOP, dbname=SHOP)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def here(shop: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    dsn = f"host=127.0.0.1 port={shop.port} user='{DUMPER}' password=p dbname=postgres"
+    with watched(dsn) as scene:
+        scene.calm()
+        yield Ground(shop, scene, tmp_path_factory.mktemp("dumps"))
+
+
+def test_a_role_that_may_read_all_of_it_dumps_it_with_the_roles_beside(here: Ground) -> None:
+    to = here.place / "night 1"
+    walk = here.headless(BOOK, database=SHOP, to=str(to), same_disk="yes", globals="yes")
+    assert walk.code == 0, walk.text
+    assert values_of(walk, DUMP)["errors"] == 0
+    assert "1 subscriptions: only a superuser dumps them" in walk.output
+    assert "read to its end by pg_restore" in walk.output, "all of it is read back unless told otherwise"
+    roles = to.with_name("night 1.globals.sql")
+    assert f'CREATE ROLE "{DUMPER}"' in roles.read_text() and "odd space" in roles.read_text()
+    assert "without passwords" in walk.output and "PASSWORD" not in roles.read_text()
+    assert roles.stat().st_mode & 0o077 == 0
+    to.rename(here.place / "moved")
+    again = here.headless(BOOK, database=SHOP, to=str(to), same_disk="yes", globals="yes")
+    assert again.code == 7 and again.red() == [f"{MOMENT}/place"], again.text
+
+
+def test_over_tcp_the_disk_of_the_data_is_refused_too(here: Ground) -> None:
+    walk = here.headless(BOOK, database=SHOP, to=str(here.cluster.base / "never"))
+    assert walk.code == 7 and walk.red() == [f"{MOMENT}/disk"], walk.text
+    assert "on the same disk: " in walk.text
+
+
+def test_rows_that_row_security_hides_are_no_dump(here: Ground) -> None:
+    here.cluster.psql("alter table alone enable row level security", dbname=SHOP)
+    try:
+        walk = here.headless(BOOK, database=SHOP, to=str(here.place / "never"), same_disk="yes")
+    finally:
+        here.cluster.psql("alter table alone disable row level security", dbname=SHOP)
+    assert walk.code == 7 and walk.red() == [f"{MOMENT}/rights"], walk.text
+    assert walk.done() == [] and "row security applies: public.alone" in walk.text
+
+
+def test_a_dump_with_a_damaged_file_keeps_the_name_of_what_is_not_whole(here: Ground, tmp_path: Path) -> None:
+    """pg_dump ends well here: what its disk keeps of it is another matter."""
+    for name in ("psql", "pg_restore", "pg_dumpall"):
+        (tmp_path / name).symlink_to(f"{here.bin}/{name}")
+    cuts = tmp_path / "pg_dump"
+    cuts.write_text(
+        f'#!/bin/bash\nset -e\n{here.bin}/pg_dump "$@"\nfor one in "$@"; do case "$one" in --file=*)\n'
+        '  largest=$(ls -S "${one#--file=}"/[0-9]*.dat* | head -n 1); truncate -s -5 "$largest" ;; esac; done\n'
+    )
+    cuts.chmod(0o755)
+    to = here.place / "damaged"
+
+    def walked(verify: str) -> Walk:
+        return here.scene.headless(
+            BOOK, database=SHOP, to=str(to), same_disk="yes", programs=str(tmp_path), verify=verify
+        )
+
+    walk = walked("read")
+    assert walk.code == 7, walk.text
+    assert "it cannot be relied on" in walk.output
+    assert not to.exists() and to.with_name("damaged.partial").exists()
+    listed = walked("list")
+    assert listed.code == 0 and "its data were not read" in listed.output, listed.text
+
+
+def test_a_standby_is_dumped_while_its_replay_is_paused(tmp_path: Path) -> None:
+    to = tmp_path / "of the standby"
+    with Cluster(programs(), durable=False) as primary:
+        primary.psql("create table items (id int)")
+        primary.psql("create unlogged table scratch (id int)")
+        with copied_standby(primary) as standby, watched(standby.dsn()) as scene:
+            ground = Ground(standby, scene, tmp_path)
+            refused = ground.headless(BOOK, database="postgres", to=str(to), same_disk="yes")
+            assert refused.code == 7 and refused.red() == [f"{MOMENT}/standby"], refused.text
+            standby.psql("select pg_wal_replay_pause()")
+            walk = ground.headless(BOOK, database="postgres", to=str(to), same_disk="yes")
+            assert walk.code == 0, walk.text
+            assert "rows of 1 unlogged tables, which a standby does not have" in walk.output
+            assert (to / "toc.dat").exists()

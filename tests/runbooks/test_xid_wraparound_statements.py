@@ -1,0 +1,118 @@
+"""What `xid-wraparound` asks a server, on every version: every statement of it, and whose a temporary table is.
+
+Ages are those of a young cluster here: the limits in the statements are put down to what a new table already has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS
+from dba_console.demo.cluster import Cluster
+from dba_console.plans.plan import Block
+from dba_console.runbook.compile import compile_text
+from dba_console.runbook.library import find
+from dba_console.runbook.values import for_sql, statement
+from tests.actions.acting import acting
+from tests.background import Session, session, wait_until
+from tests.sql import query
+
+BOOK = "xid-wraparound"
+VALUES: dict[str, Any] = {
+    "old": None, "forgotten": "10m", "open_for": "1h", "limits": {"ids": 1000, "open_s": 3600},
+    "databases": [{"datname": "postgres", "xid_age": 7, "mxid_age": 0}],
+}  # fmt: skip
+LIMIT = re.compile(r"current_setting\('autovacuum_(multixact_)?freeze_max_age'\)::int8")
+
+
+@pytest.fixture(scope="module")
+def blocks() -> dict[str, Block]:
+    found = find(BOOK)
+    plan = compile_text(found.text, str(found.path), ACTIONS)
+    return {block.name or block.id: block for _, block in plan.blocks() if block.language == "sql"}
+
+
+@pytest.fixture
+def link(server: Cluster) -> Iterator[Operator]:
+    with acting(server) as link:
+        yield link
+
+
+def asked(link: Operator, block: Block, *, young: bool = False) -> list[dict[str, Any]]:
+    """The rows of a block; `young`: as if autovacuum were forced at an age of one."""
+    body = LIMIT.sub("(-1)::int8", block.body) if young else block.body
+    sql, params = statement(body, for_sql(VALUES))
+    return link.rows(sql, params)
+
+
+def test_every_statement_is_understood_by_every_version(link: Operator, blocks: dict[str, Block]) -> None:
+    answers = {name: asked(link, block) for name, block in blocks.items()}
+    [limits] = answers["limits"]
+    assert (limits["ids"], limits["open_s"]) == (1_000_000, None)
+    assert limits["xids_below"] == 250_000_000 and limits["mxids_below"] == 500_000_000 and limits["members"] == 52_352
+    assert [row["datname"] for row in answers["since"]] == ["postgres"]
+    assert answers["homes"] == answers["oldest"] == answers["temporary"] == answers["orphans"] == []
+
+
+def test_a_role_that_is_no_superuser_is_told_what_it_can_see(server: Cluster, blocks: dict[str, Block]) -> None:
+    query(server, "create role watcher login; grant pg_read_all_stats to watcher; create table public.not_mine ()")
+    try:
+        with acting(server, user="watcher") as link:
+            for name, block in blocks.items():
+                rows = asked(link, block)
+                assert name != "limits" or rows[0]["members"] is None, "members are a superuser's to count"
+            tables = {row["table"]: row["proposed"] for row in asked(link, blocks["oldest"], young=True)}
+            assert tables["public.not_mine"] is False and tables["pg_catalog.pg_class"] is False
+    finally:
+        query(server, "drop table public.not_mine; drop owned by watcher; drop role watcher")
+
+
+def test_tables_come_oldest_first_with_names_that_can_be_used(
+    server: Cluster, link: Operator, blocks: dict[str, Block]
+) -> None:
+    query(server, 'create table public."by Day" (d int) partition by range (d)')
+    query(server, 'create table public."it\'s ""1""" partition of public."by Day" for values from (0) to (9)')
+    try:
+        rows = asked(link, blocks["oldest"], young=True)
+        ages = [max(row["xid_age"], row["mxid_age"]) for row in rows]
+        assert ages == sorted(ages, reverse=True) and all(row["proposed"] for row in rows)
+        names = [row["table"] for row in rows]
+        assert 'public."it\'s ""1"""' in names and 'public."by Day"' not in names
+        assert all(row["index_cleanup"] is None for row in rows)
+    finally:
+        query(server, 'drop table public."by Day"')
+
+
+def owners(link: Operator, blocks: dict[str, Block]) -> dict[str, bool]:
+    """The sessions that may own an old temporary table, and whether that is certain."""
+    return {row["application_name"]: row["proposed"] for row in asked(link, blocks["temporary"], young=True)}
+
+
+def test_the_session_of_a_temporary_table_is_named_and_only_where_it_is_certain_proposed(
+    server: Cluster, blocks: dict[str, Block]
+) -> None:
+    with ExitStack() as stack:
+
+        def connected(name: str) -> Session:
+            return stack.enter_context(closing(session(server, name=name)))
+
+        gone, _, owner = connected("gone"), connected("idle"), connected("owner")
+        link = stack.enter_context(acting(server))
+        owner.execute("create temporary table cart (n int)")
+        assert owners(link, blocks) == {"owner": True}, "each number up to that of the one who asks is taken"
+        pid = gone.info.backend_pid
+        gone.close()
+        there = f"select 1 from pg_stat_activity where pid = {pid}"
+        wait_until(lambda: not link.rows(there), what="the end of a session")
+        if server.major < 16:
+            assert owners(link, blocks) == {"owner": False}, "it may be, or nobody is"
+            owner.execute("begin")
+            owner.execute("select 1")
+        assert owners(link, blocks) == {"owner": True}, "at work, a session shows its number"
+        assert asked(link, blocks["orphans"], young=True) == []

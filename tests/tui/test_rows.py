@@ -1,0 +1,69 @@
+"""Rows of a preview on the screen: the cursor goes over them, x leaves one out or takes it in, the agent asks anew."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.agent.protocol import RunControl, RunRefused
+from dba_console.plans.view import RunView
+from tests.tui.test_walkthrough import RUN, tell, walking
+from tests.walkthrough.views import CHOOSING, CHOSEN, ROWS
+
+
+def choice(*places: int) -> RunControl:
+    return RunControl(run=RUN, verb="choose", block="drop/preview", look=1, rows=places)
+
+
+def chosen(*places: int, question: int) -> RunView:
+    """The run as the agent tells it once these rows are chosen."""
+    table = structs.replace(ROWS, chosen=tuple(place in places for place in range(3)))
+    text = f"Cancel {len(places)}. Type {len(places)}"
+    asked = structs.replace(CHOSEN, id=question, text=text, expects=str(len(places)))
+    return structs.replace(CHOOSING, table=table, question=asked)
+
+
+async def test_x_leaves_the_row_under_the_cursor_out_and_takes_it_in_again() -> None:
+    async with walking(CHOOSING) as screen:
+        assert "3 of 3 chosen ●" in screen.text and "x tick" in screen.lines[-1]
+        await screen.press("x")
+        assert screen.feed.asked == [], "nothing is left out that nobody saw selected"
+        await screen.press("down", "x")
+        assert screen.feed.asked == [choice(0, 2)] and "2 of 3 chosen ●" in screen.text
+        await tell(screen, chosen(0, 2, question=12))
+        assert "Type 2" in screen.text and "2 of 3 chosen ●" in screen.text
+        await screen.press("up", "x")
+        assert screen.feed.asked[-1] == choice(0, 1, 2)
+        await tell(screen, chosen(0, 1, 2, question=13))
+        await screen.press("enter")
+        assert "type 3" in screen.lines[-1]
+
+
+async def test_rows_are_left_out_one_after_the_other_without_waiting_for_the_agent() -> None:
+    async with walking(CHOOSING) as screen:
+        await screen.press("down", "x", "x")
+        await tell(screen, structs.replace(chosen(1, 2, question=12), question=None, state="running"))
+        await screen.press("x")
+        assert screen.feed.asked == [choice(1, 2), choice(2), choice()]
+        await tell(screen, chosen(1, 2, question=12))
+        assert "0 of 3 chosen ●" in screen.text, "as this console wants them, until the agent has come by"
+        await tell(screen, chosen(question=14))
+        await screen.press("x")
+        assert screen.feed.asked[-1] == choice(2)
+
+
+async def test_a_choice_that_was_refused_is_not_shown_as_if_it_had_been_taken() -> None:
+    async with walking(CHOOSING) as screen:
+        await screen.press("down", "x")
+        assert "2 of 3 chosen ●" in screen.text
+        screen.feed.mailbox.put(RunRefused(text="these rows are not asked about now", reply_to=RUN))
+        await screen.until("3 of 3 chosen ●")
+        assert "these rows are not asked about now" in screen.text
+
+
+async def test_rows_of_a_run_that_another_console_drives_or_that_asks_nothing_are_not_chosen_from_here() -> None:
+    async with walking(CHOOSING, yours=False) as screen:
+        await screen.press("down", "x", "x")
+        assert screen.feed.asked == [] and "no rows to choose here" in screen.text
+    async with walking(structs.replace(CHOOSING, question=None, state="running")) as screen:
+        await screen.press("down", "x", "x")
+        assert screen.feed.asked == []
