@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 COMMANDS = frozenset(
     (
-        "attach", "check", "completion", "config", "demo", "doctor", "dumps", "findings", "record", "replay", "runbook",
-        "session", "show", "stamp", "version", "--help", "-h",
+        "attach", "check", "cluster", "completion", "config", "demo", "doctor", "dumps", "findings", "record",
+        "replay", "runbook", "session", "show", "stamp", "version", "--help", "-h",
     )
 )  # fmt: skip
 """First words that are commands; anything else names a server to open the console on."""

@@ -77,9 +77,46 @@ class JobsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """For single jobs, by their name in the history: `"pg_dump of appdb" = "6h"`."""
 
 
+class NodeConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A server of a cluster, `[clusters.NAME.nodes.NODE]`. The password belongs in a passfile, never here."""
+
+    dsn: str
+    control: str | None = None
+    """How it is stopped and started: `pg_ctl`, `systemd:UNIT`, `pg_ctlcluster:15/main`; unset: not from here."""
+    data_directory: str | None = None
+    """Unset: as the server says."""
+    ssh: str | None = None
+    """The host for the system's ssh; unset: this one."""
+
+    def __repr__(self) -> str:
+        return f"NodeConfig(control={self.control!r}, ssh={self.ssh!r})"
+
+
+class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A PgBouncer in front of a cluster, `[clusters.NAME.poolers.POOLER]`."""
+
+    dsn: str
+    """Of its admin console: database `pgbouncer`."""
+    databases: list[str] = []
+    """Those that lead to the cluster; empty: all."""
+    config: str | None = None
+    """Its configuration file, where the host of a database is changed."""
+
+    def __repr__(self) -> str:
+        return f"PoolerConfig(databases={self.databases!r})"
+
+
+class ClusterConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Servers that replicate one another, `[clusters.NAME]`, and what stands before them."""
+
+    nodes: dict[str, NodeConfig]
+    poolers: dict[str, PoolerConfig] = {}
+
+
 class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     default_target: str | None = None
     targets: dict[str, TargetConfig] = {}
+    clusters: dict[str, ClusterConfig] = {}
     agent: AgentConfig = field(default_factory=AgentConfig)
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     screen: ScreenConfig = field(default_factory=ScreenConfig)

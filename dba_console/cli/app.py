@@ -36,6 +36,9 @@ COMMANDS = {
     "session": Command("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
     "findings": Command("findings", "list|show|ack|…", "what is wrong: list, show, ack, silence, unsilence, rules"),
     "runbook": Command("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new; walk through one"),
+    "cluster": Command(
+        "cluster", "show|check NAME", "a configured cluster: its nodes and poolers, ready for a cutover?"
+    ),
     "dumps": Command("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),
     "stamp": Command("stamp", "-t TAG", "standard input to standard output, each line stamped; like logger and ts"),
     "check": Command("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),

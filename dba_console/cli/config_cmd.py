@@ -40,12 +40,15 @@ def path() -> int:
 
 
 def settings(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
-    """Key, value and origin of every setting, named targets included, with passwords masked."""
+    """Key, value and origin of every setting, named targets and clusters included, with passwords masked."""
     values: dict[str, Any] = msgspec.to_builtins(loaded.config)
     values["recording"]["directory"] = str(sessions_directory(loaded.config))
     paths = [path for path, _ in leaves()]
     for name, target in values["targets"].items():
         paths += [("targets", name, key) for key in target]
+    for name, one in values["clusters"].items():
+        for group in ("nodes", "poolers"):
+            paths += [("clusters", name, group, node, key) for node, of_node in one[group].items() for key in of_node]
     paths += [("jobs", "windows", name) for name in values["jobs"]["windows"]]
     rows = []
     for path in paths:

@@ -1,0 +1,131 @@
+"""`dba-console cluster`: the nodes and poolers of a configured cluster, and whether a cutover can begin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from dba_console.cli.config_file import load_config
+from dba_console.cli.options import Json, new_app
+from dba_console.cli.output import columns, put_json
+from dba_console.cli.stdout import put
+from dba_console.clock import SYSTEM
+from dba_console.clusters.checks import Check, position
+from dba_console.clusters.node import NodeState
+from dba_console.clusters.pooler import PoolerState
+from dba_console.clusters.readiness import readiness, ready
+from dba_console.clusters.survey import Survey, survey
+from dba_console.config import ClusterConfig
+from dba_console.errors import ExitCode, UsageError
+from dba_console.harmless import clean
+from dba_console.units import UNKNOWN, human_bytes, human_duration
+
+app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As the configuration has it, [clusters.NAME].")]
+_SIGNS = {"ok": "ok", "warning": "warn", "failed": "FAILED", "unknown": "unknown"}
+
+
+@app.command()
+def show(name: Name, json: Json = False) -> int:
+    """Every node with role, timeline, version and lag, every pooler with its clients."""
+    found = survey(name, _cluster(name), SYSTEM)
+    if json:
+        put_json(msgspec.to_builtins(found))
+        return ExitCode.OK
+    put("\n".join([*_nodes(found), "", *_poolers(found.poolers)]).rstrip())
+    return ExitCode.OK
+
+
+@app.command()
+def check(
+    name: Name,
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node that shall become the primary.")],
+    json: Json = False,
+) -> int:
+    """Whether a cutover to NODE can begin: exit code 0 where it can, 7 where not."""
+    found = survey(name, _cluster(name), SYSTEM)
+    checks = readiness(found, to)
+    good = ready(checks)
+    if json:
+        put_json({"cluster": name, "to": to, "ready": good, "took_s": found.took_s,
+                  "checks": [msgspec.to_builtins(one) for one in checks]})  # fmt: skip
+    else:
+        put("\n".join(_checks(name, to, checks, good)))
+    return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
+
+
+def _cluster(name: str) -> ClusterConfig:
+    loaded = load_config()
+    found = loaded.config.clusters.get(name)
+    if found is None:
+        known = ", ".join(loaded.config.clusters) or "none"
+        raise UsageError(
+            f"no cluster {name!r} is configured", hint=f"[clusters.{name}.nodes.NODE] dsn = …; there are: {known}"
+        )
+    return found
+
+
+def _nodes(found: Survey) -> list[str]:
+    primary = found.primaries[0] if len(found.primaries) == 1 else None
+    rows = [_node(node, primary) for node in found.nodes]
+    head = ["node", "role", "version", "timeline", "position", "behind", "replayed", "system identifier", "age"]
+    lines = columns(head, rows, right=[3, 5]).splitlines()
+    lines += [f"! {node.name}: {node.error}" for node in found.nodes if node.error]
+    lines += [f"? {node.name}: {what}: {why}" for node in found.nodes for what, why in node.unknown.items()]
+    return lines
+
+
+def _node(node: NodeState, primary: NodeState | None) -> list[str]:
+    if not node.reached:
+        return [node.name, "no answer", *[UNKNOWN] * 7]
+    behind = UNKNOWN
+    if node is primary:
+        behind = "–"
+    elif primary is not None and primary.lsn and node.replayed_lsn:
+        behind = human_bytes(max(0, position(primary.lsn) - position(node.replayed_lsn)))
+    replayed = "–" if node.role == "primary" else "paused" if node.replay_paused else "running"
+    age = human_duration(max(0.0, time.time() - node.asked_us / 1e6))
+    timeline = UNKNOWN if node.timeline is None else str(node.timeline)
+    return [
+        node.name, node.role or UNKNOWN, node.version or UNKNOWN, timeline,
+        node.lsn or UNKNOWN, behind, replayed, node.system_identifier or UNKNOWN,
+        age,
+    ]  # fmt: skip
+
+
+def _poolers(poolers: Sequence[PoolerState]) -> list[str]:
+    if not poolers:
+        return []
+    rows = [
+        [pooler.name, one.name, f"{one.host or UNKNOWN}:{one.port or UNKNOWN}", one.mode or UNKNOWN,
+         {None: UNKNOWN, True: "paused", False: "no"}[one.paused], str(one.clients_active), str(one.clients_waiting),
+         UNKNOWN if one.longest_wait_s is None else human_duration(one.longest_wait_s),
+         str(one.servers_active + one.servers_idle)]
+        for pooler in poolers for one in pooler.databases
+    ]  # fmt: skip
+    head = ["pooler", "database", "leads to", "mode", "paused", "active", "waiting", "longest wait", "servers"]
+    lines = columns(head, rows, right=[5, 6, 7, 8]).splitlines() if rows else []
+    return lines + [f"! {pooler.name}: {pooler.error}" for pooler in poolers if pooler.error]
+
+
+def _checks(name: str, to: str, checks: Sequence[Check], good: bool) -> list[str]:
+    failed = sum(one.state == "failed" for one in checks)
+    unseen = sum(one.state == "unknown" for one in checks)
+    warned = sum(one.state == "warning" for one in checks)
+    parts = (
+        [f"{failed} failed"] * bool(failed)
+        + [f"{unseen} unknown"] * bool(unseen)
+        + [f"{warned} warnings"] * bool(warned)
+    )
+    verdict = "READY" if good else "NOT READY"
+    lines = [f"{verdict} for a cutover of {name} to {to}{': ' + ', '.join(parts) if parts else ''}"]
+    for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):
+        lines.append(f"{_SIGNS[one.state]:<8}{clean(one.text)}")
+        lines += [f"        breaks: {clean(one.breaks)}"] * bool(one.breaks and one.state != "ok")
+        lines += [f"        fix:    {clean(one.fix)}"] * bool(one.fix and one.state != "ok")
+    return lines

@@ -1,0 +1,44 @@
+"""One condition of a cutover, and what is read of positions in the WAL."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+State = Literal["ok", "warning", "failed", "unknown"]
+
+
+class Check(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One condition. `breaks` says what would go wrong, `fix` how it is mended."""
+
+    id: str
+    state: State
+    text: str
+    breaks: str = ""
+    fix: str = ""
+
+
+def ok(name: str, text: str) -> Check:
+    return Check(id=name, state="ok", text=text)
+
+
+def warning(name: str, text: str, *, breaks: str = "", fix: str = "") -> Check:
+    return Check(id=name, state="warning", text=text, breaks=breaks, fix=fix)
+
+
+def failed(name: str, text: str, *, breaks: str = "", fix: str = "") -> Check:
+    return Check(id=name, state="failed", text=text, breaks=breaks, fix=fix)
+
+
+def unknown(name: str, text: str, *, breaks: str = "", fix: str = "") -> Check:
+    return Check(id=name, state="unknown", text=text, breaks=breaks, fix=fix)
+
+
+def position(lsn: str) -> int:
+    """
+    >>> position("1/2A")
+    4294967338
+    """
+    high, _, low = lsn.partition("/")
+    return (int(high, 16) << 32) + int(low, 16)

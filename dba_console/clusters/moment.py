@@ -1,0 +1,154 @@
+"""Whether this is the moment: what has to hold in the minutes before a cutover, and changes by itself.
+
+Pure. Each gives what it found, with what would break and the command that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.clusters.checks import Check, failed, ok, position, unknown, warning
+from dba_console.clusters.node import NodeState
+from dba_console.units import human_bytes, human_duration
+
+READY_FILES = 16
+"""WAL files not archived yet at which a stop takes long: repmgr warns there (its `archive_ready_warning`)."""
+LAG_BYTES = 16 << 20
+"""One WAL segment: what is sent in a moment, and no sign of a standby that does not keep up."""
+CLOCK_S = 2.0
+"""Clocks further apart put the lines of two logs in the wrong order."""
+
+
+def lag(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    if primary.lsn is None or target.lsn is None or target.replayed_lsn is None:
+        yield unknown(
+            "lag", f"how far {target.name} is was not seen", breaks="what it lacks would be lost or waited for"
+        )
+        return
+    written, received, replayed = (position(lsn) for lsn in (primary.lsn, target.lsn, target.replayed_lsn))
+    behind = max(0, written - min(received, replayed))
+    told = (
+        f"{target.name} is behind by {human_bytes(max(0, written - received))} not received, "
+        f"{human_bytes(max(0, received - replayed))} not replayed"
+    )
+    if behind > LAG_BYTES:
+        yield failed(
+            "lag",
+            told,
+            breaks="the write outage lasts until it has caught up",
+            fix="wait, or find out what slows it down",
+        )
+    else:
+        yield ok("lag", told)
+
+
+def replay(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    if target.replay_paused:
+        yield failed(
+            "replay",
+            f"replay is paused on {target.name}",
+            breaks="it cannot be promoted before it has replayed",
+            fix="select pg_wal_replay_resume()",
+        )
+    delay = target.settings.get("recovery_min_apply_delay")
+    if delay not in (None, "0"):
+        yield failed(
+            "delay",
+            f"{target.name} replays {human_duration(int(delay) / 1000)} late on purpose",
+            breaks="it does not reach the end before that has passed",
+            fix="alter system set recovery_min_apply_delay = 0, and reload",
+        )
+    work = target.work
+    if work is not None and work["oldest_xact_s"] > 60 and target.sees_all:
+        yield warning(
+            "conflicts",
+            f"a transaction on {target.name} is open for {human_duration(work['oldest_xact_s'])}",
+            breaks="replay may have to wait for it, or cancel it",
+        )
+
+
+def archive(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    if primary.settings.get("archive_mode") == "off":
+        return
+    archive = primary.archive
+    if archive is None or archive.get("ready") is None:
+        yield unknown(
+            "archive",
+            f"the archive of {primary.name} was not seen",
+            breaks="the stop waits until all WAL is archived",
+            fix="grant pg_monitor to the role",
+        )
+    elif archive["failing"]:
+        yield failed(
+            "archive",
+            f"{primary.name} fails to archive {archive['last_failed_wal']}",
+            breaks="its stop waits for the archive, without end",
+            fix="runbook archive-failing",
+        )
+    elif archive["ready"] >= READY_FILES:
+        yield failed(
+            "archive",
+            f"{archive['ready']} WAL files of {primary.name} are not archived yet",
+            breaks="its stop waits until they are",
+            fix="wait, or find out what slows the archive down",
+        )
+    else:
+        yield ok("archive", f"{archive['ready']} WAL files of {primary.name} wait for the archive")
+
+
+def under_way(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    if primary.prepared:
+        yield warning(
+            "prepared",
+            f"{primary.prepared} prepared transactions on {primary.name}",
+            breaks="they go along, with their locks; their manager has to find the new primary",
+        )
+    work = primary.work
+    if work is None or not primary.sees_all:
+        yield unknown("work", f"this role does not see what runs on {primary.name}", fix="grant pg_monitor to the role")
+        return
+    found = [
+        f"{number} {one if number == 1 else many}"
+        for number, one, many in (
+            (work["long_xacts"], "transaction open for more than a minute", "transactions open for more than a minute"),
+            (work["dumps"], "session of a dump or restore", "sessions of dumps or restores"),
+            (work["base_backups"], "base backup", "base backups"),
+            (work["index_builds"], "index build", "index builds"),
+            (work["rewrites"], "VACUUM FULL or CLUSTER", "of VACUUM FULL or CLUSTER"),
+        )
+        if number
+    ]
+    if found:
+        yield failed(
+            "work",
+            f"on {primary.name}: {', '.join(found)}",
+            breaks="a pause waits for them, and a stop ends them",
+            fix="wait for their end, or end them",
+        )
+    else:
+        yield ok("work", f"no long transaction, dump, backup or index build on {primary.name}")
+
+
+def synchronous(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    names = target.settings.get("synchronous_standby_names")
+    if names:
+        yield warning(
+            "synchronous",
+            f"{target.name} has synchronous_standby_names = {names}",
+            breaks=f"as primary its commits wait until such a standby is there: {primary.name} has to come back "
+            "under that name",
+            fix="look whether the name fits, or empty it until it is back",
+        )
+
+
+def clocks(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    if primary.clock_apart_s is None or target.clock_apart_s is None:
+        return
+    apart = abs(primary.clock_apart_s - target.clock_apart_s)
+    if apart > CLOCK_S:
+        yield warning(
+            "clocks",
+            f"the clocks of the nodes are {human_duration(apart)} apart",
+            breaks="times in the database and in logs jump at the cutover",
+            fix="look at chrony or ntpd",
+        )

@@ -1,0 +1,124 @@
+"""A PgBouncer in front of a cluster, as its admin console says: which databases lead where, who waits, what is paused.
+
+Columns of SHOW differ between its versions; what one does not tell is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from dba_console.clock import Clock
+from dba_console.config import PoolerConfig
+from dba_console.harmless import clean
+from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.conninfo import monitor_conninfo
+from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.resolving import resolved
+from dba_console.probes.postgres.simple import simple_query
+from dba_console.redact import redact
+from dba_console.target import parse_conninfo
+
+CONNECT_S = 3.0
+ADMIN = "pgbouncer"
+"""Its own database and pool."""
+
+
+class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A database as clients of the pooler name it, with its pools added up."""
+
+    name: str
+    host: str | None = None
+    port: str | None = None
+    database: str | None = None
+    mode: str | None = None
+    """session, transaction or statement: in session mode a pause waits until clients disconnect."""
+    paused: bool | None = None
+    disabled: bool | None = None
+    clients_active: int = 0
+    clients_waiting: int = 0
+    servers_active: int = 0
+    servers_idle: int = 0
+    longest_wait_s: float | None = None
+
+
+class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one pooler was when it was asked. Where `error` is set it did not answer, and nothing else is known."""
+
+    name: str
+    error: str = ""
+    asked_us: int = 0
+    version: str | None = None
+    databases: tuple[PooledDatabase, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Configured here as leading to the cluster, and unknown to it."""
+
+    @property
+    def reached(self) -> bool:
+        return not self.error
+
+
+def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
+    """Ask one pooler everything. Never raises."""
+    asked_us = clock.wall_us()
+    try:
+        version, databases, pools = _ask(config.dsn, clock)
+    except (ConnectFailed, ConnectionLost) as error:
+        return PoolerState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
+    if not databases:
+        return PoolerState(
+            name=name, asked_us=asked_us, error="it answers, and does not show its databases: is it PgBouncer's admin "
+            "console, and the role one of admin_users or stats_users?",
+        )  # fmt: skip
+    known = [_database(row, pools) for row in databases if row.get("name") != ADMIN]
+    wanted = config.databases or [one.name for one in known]
+    return PoolerState(
+        name=name,
+        asked_us=asked_us,
+        version=next(iter(version[0].values()), None) if version else None,
+        databases=tuple(one for one in known if one.name in wanted),
+        missing=tuple(one for one in wanted if one not in {each.name for each in known}),
+    )
+
+
+def _ask(dsn: str, clock: Clock) -> tuple[list[dict[str, str]], ...]:
+    given = {"dbname": ADMIN, **parse_conninfo(dsn)}
+    connection = open_connection(monitor_conninfo(resolved(given)), CONNECT_S, clock)
+    try:
+        return tuple(
+            simple_query(connection, command, CONNECT_S, clock)
+            for command in (b"SHOW VERSION", b"SHOW DATABASES", b"SHOW POOLS")
+        )
+    finally:
+        connection.finish()
+
+
+def _database(row: Mapping[str, str], pools: Sequence[Mapping[str, str]]) -> PooledDatabase:
+    own = [pool for pool in pools if pool.get("database") == row.get("name")]
+    return PooledDatabase(
+        name=clean(row.get("name", "?")),
+        host=row.get("host"),
+        port=row.get("port"),
+        database=row.get("database"),
+        mode=row.get("pool_mode") or next((pool.get("pool_mode") for pool in own), None),
+        paused=_flag(row.get("paused")),
+        disabled=_flag(row.get("disabled")),
+        clients_active=_sum(own, "cl_active"),
+        clients_waiting=_sum(own, "cl_waiting"),
+        servers_active=_sum(own, "sv_active"),
+        servers_idle=_sum(own, "sv_idle"),
+        longest_wait_s=max((_wait(pool) for pool in own), default=None),
+    )
+
+
+def _flag(text: str | None) -> bool | None:
+    return None if text is None else text not in ("0", "f", "no")
+
+
+def _sum(pools: Sequence[Mapping[str, str]], column: str) -> int:
+    return sum(int(pool.get(column) or 0) for pool in pools)
+
+
+def _wait(pool: Mapping[str, str]) -> float:
+    return float(pool.get("maxwait") or 0) + float(pool.get("maxwait_us") or 0) / 1e6

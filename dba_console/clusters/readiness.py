@@ -1,0 +1,147 @@
+"""Can a cutover to a node begin? Each condition with its numbers, what it would break, and the command that mends it.
+
+Pure: a survey in, a list out. First what takes days to mend (`suitable`), then what has to hold in the minutes before
+(`moment`), as docs/clusters.md lists them. What could not be seen is `unknown`, and never counts as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.clusters import moment, suitable
+from dba_console.clusters.checks import Check, failed, ok, warning
+from dba_console.clusters.node import NodeState
+from dba_console.clusters.survey import Survey
+
+
+def readiness(found: Survey, to: str) -> list[Check]:
+    """Every condition of a cutover to the node `to`. Where there is no primary or no such node, only what is wrong."""
+    target = found.node(to)
+    if target is None:
+        known = ", ".join(node.name for node in found.nodes)
+        return [failed("target", f"{to} is no node of {found.cluster}", fix=f"name one of: {known}")]
+    checks = list(_reached(found))
+    primary = _primary(found, to, checks)
+    if primary is None or not target.reached:
+        return checks
+    for each in (
+        suitable.same_server,
+        suitable.streams,
+        suitable.settings,
+        suitable.extensions,
+        suitable.way_back,
+        suitable.free_places,
+        suitable.logical_slots,
+        moment.lag,
+        moment.replay,
+        moment.archive,
+        moment.under_way,
+        moment.synchronous,
+        moment.clocks,
+    ):
+        checks += each(primary, target)
+    checks += _managed(found)
+    checks += _poolers(found)
+    return checks
+
+
+def ready(checks: list[Check]) -> bool:
+    """Nothing has failed, and everything could be seen."""
+    return all(one.state in ("ok", "warning") for one in checks)
+
+
+def _reached(found: Survey) -> Iterator[Check]:
+    for node in found.nodes:
+        if not node.reached:
+            yield failed(
+                f"reached.{node.name}",
+                f"{node.name} does not answer: {node.error}",
+                breaks="nothing is known of it, and it could be a second primary",
+                fix=f"psql with the dsn of [clusters.{found.cluster}.nodes.{node.name}]",
+            )
+    for pooler in found.poolers:
+        if not pooler.reached:
+            yield failed(
+                f"reached.{pooler.name}",
+                f"{pooler.name} does not answer: {pooler.error}",
+                breaks="clients could not be held while the primary changes",
+            )
+
+
+def _primary(found: Survey, to: str, checks: list[Check]) -> NodeState | None:
+    primaries = found.primaries
+    names = ", ".join(node.name for node in primaries)
+    if not primaries:
+        checks.append(
+            failed(
+                "primary",
+                "no node answers as primary",
+                breaks="there is nothing to hand over",
+                fix="where it is dead for good, that is a failover and no cutover",
+            )
+        )
+        return None
+    if len(primaries) > 1:
+        told = ", ".join(f"{node.name} at {node.lsn}, timeline {node.timeline}" for node in primaries)
+        checks.append(
+            failed(
+                "primary",
+                f"{len(primaries)} nodes are primaries: {told}",
+                breaks="both take writes, and one of the two histories will be lost",
+                fix="stop clients first, then find out which one has what",
+            )
+        )
+        return None
+    if names == to:
+        checks.append(failed("primary", f"{to} is the primary already", fix="name the node that shall become it"))
+        return None
+    checks.append(ok("primary", f"{names} is the primary, {to} shall become it"))
+    return primaries[0]
+
+
+def _managed(found: Survey) -> Iterator[Check]:
+    for key, name, command in (
+        ("patroni", "Patroni", "patronictl switchover"),
+        ("repmgr", "repmgr", "repmgr standby switchover"),
+        ("autofailover", "pg_auto_failover", "pg_autoctl perform switchover"),
+    ):
+        where = [node.name for node in found.nodes if node.work and node.work.get(key)]
+        if where:
+            yield failed(
+                f"managed.{key}",
+                f"{name} is connected to {', '.join(where)}",
+                breaks="it starts what is stopped, and promotes by itself",
+                fix=f"use its own: {command}",
+            )
+
+
+def _poolers(found: Survey) -> Iterator[Check]:
+    for pooler in found.poolers:
+        for one in pooler.missing:
+            yield failed(
+                f"pooler.{pooler.name}.{one}",
+                f"{pooler.name} has no database {one}",
+                fix=f"correct databases in [clusters.{found.cluster}.poolers.{pooler.name}]",
+            )
+        for database in pooler.databases:
+            place = f"{database.name} of {pooler.name}"
+            if database.mode == "session":
+                yield warning(
+                    f"pooler.{pooler.name}.{database.name}",
+                    f"{place} is in session mode",
+                    breaks="its pause ends only when every client has disconnected",
+                    fix="pool_mode = transaction, or end its clients during the cutover",
+                )
+            elif database.paused:
+                yield failed(
+                    f"pooler.{pooler.name}.{database.name}",
+                    f"{place} is paused already",
+                    breaks="somebody else is at work, or its clients hang",
+                    fix=f"RESUME {database.name}",
+                )
+            else:
+                yield ok(
+                    f"pooler.{pooler.name}.{database.name}",
+                    f"{place}: {database.mode or '?'} mode, {database.clients_active} clients active, "
+                    f"{database.clients_waiting} waiting",
+                )

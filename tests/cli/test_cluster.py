@@ -1,0 +1,191 @@
+"""`dba-console cluster`: a real primary and its standby, looked at and judged as a cutover would need them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster, make_standby
+from tests.background import wait_until
+from tests.cli.console import Console
+from tests.clusters import binaries_of
+from tests.postgres.bouncer import bouncer
+from tests.sql import query
+
+pytestmark = pytest.mark.xdist_group("cluster")
+TO_DB2 = ("cluster", "check", "shop", "--to", "db2")
+
+
+@dataclass(frozen=True)
+class Pair:
+    primary: Cluster
+    standby: Cluster
+
+    def configured(self, *more: str, password: str = "") -> str:
+        user = f" user={password}" if password else ""
+        nodes = [f'[clusters.shop.nodes.db1]\ndsn = "{self.primary.dsn()}{user}"',
+                 f'[clusters.shop.nodes.db2]\ndsn = "{self.standby.dsn()}{user}"']  # fmt: skip
+        return "\n".join([*nodes, *more]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    settings = {"max_prepared_transactions": "5", "wal_level": "logical", "wal_log_hints": "on"}
+    with ExitStack() as around:
+        primary = around.enter_context(Cluster(binaries_of(None), settings=settings, durable=False))
+        standby = make_standby(primary, slot="to_db2")
+        around.callback(standby.close)
+        standby.start()
+        wait_until(lambda: query(primary, "select 1 from pg_stat_replication where state = 'streaming'"))
+        yield Pair(primary, standby)
+
+
+@pytest.fixture
+def told(console: Console, pair: Pair) -> Console:
+    console.write_config(pair.configured())
+    return console
+
+
+def checks(console: Console, *, ready: bool) -> dict[str, dict[str, Any]]:
+    """The conditions by their ids."""
+    done = console.run(*TO_DB2, "--json")
+    assert done.code == (0 if ready else 7), done
+    [answer] = done.objects()
+    assert answer["ready"] is ready, answer
+    return {one["id"]: one for one in answer["checks"]}
+
+
+def test_a_standby_that_follows_its_primary_is_ready_and_every_condition_has_its_numbers(told: Console) -> None:
+    found = checks(told, ready=True)
+    assert {one["state"] for one in found.values()} == {"ok"}, found
+    assert "0 B not received" in found["lag"]["text"]
+    assert "system identifier" in found["identity"]["text"]
+    assert "10 of 10 walsenders" in found["walsenders"]["text"]
+    plain = told.run(*TO_DB2)
+    assert plain.code == 0 and plain.out.startswith("READY for a cutover of shop to db2\n"), plain
+
+
+def test_every_node_is_shown_with_role_position_and_timeline(told: Console, pair: Pair) -> None:
+    [shown] = told.run("cluster", "show", "shop", "--json").objects()
+    one, other = shown["nodes"]
+    assert (one["role"], other["role"], one["timeline"], other["timeline"]) == ("primary", "standby", 1, 1)
+    assert one["system_identifier"] == other["system_identifier"]
+    plain = told.run("cluster", "show", "shop")
+    assert plain.code == 0 and "db1" in plain.out and "0 B" in plain.out, plain
+
+
+def test_a_node_that_does_not_answer_is_a_state_and_keeps_nobody_from_being_seen(told: Console, pair: Pair) -> None:
+    told.write_config(pair.configured('[clusters.shop.nodes.db3]\ndsn = "host=127.0.0.1 port=1"'))
+    shown = told.run("cluster", "show", "shop")
+    assert "db3   no answer" in shown.out and "Connection refused" in shown.out and "primary" in shown.out
+    assert checks(told, ready=False)["reached.db3"]["state"] == "failed"
+
+
+def test_replay_that_is_paused_is_refused_with_the_command_that_resumes_it(told: Console, pair: Pair) -> None:
+    query(pair.standby, "select pg_wal_replay_pause()")
+    try:
+        found = checks(told, ready=False)
+    finally:
+        query(pair.standby, "select pg_wal_replay_resume()")
+    assert found["replay"]["fix"] == "select pg_wal_replay_resume()"
+
+
+def test_a_standby_that_is_late_on_purpose_is_refused(told: Console, pair: Pair) -> None:
+    _set(pair.standby, "recovery_min_apply_delay", "7s")
+    try:
+        assert "7.0s late on purpose" in checks(told, ready=False)["delay"]["text"]
+    finally:
+        _set(pair.standby, "recovery_min_apply_delay", None)
+
+
+def test_what_a_stop_would_wait_for_or_end_is_named(told: Console, pair: Pair) -> None:
+    with psycopg.connect(pair.primary.dsn(application_name="pg_dump")) as dump:
+        dump.execute("select 1")
+        assert "1 session of a dump or restore" in checks(told, ready=False)["work"]["text"]
+
+
+def test_a_prepared_transaction_goes_along_and_is_told(told: Console, pair: Pair) -> None:
+    query(pair.primary, "begin; create table p (); prepare transaction 'p'")
+    try:
+        assert checks(told, ready=True)["prepared"]["state"] == "warning"
+    finally:
+        query(pair.primary, "rollback prepared 'p'")
+
+
+def test_a_logical_slot_that_would_be_left_behind_is_refused(told: Console, pair: Pair) -> None:
+    query(pair.primary, "select pg_create_logical_replication_slot('of_billing', 'pgoutput')")
+    try:
+        assert "of_billing" in checks(told, ready=False)["slots.logical"]["text"]
+    finally:
+        query(pair.primary, "select pg_drop_replication_slot('of_billing')")
+
+
+def test_names_of_synchronous_standbys_that_would_hang_commits_are_told(told: Console, pair: Pair) -> None:
+    _set(pair.standby, "synchronous_standby_names", "db2")
+    try:
+        assert checks(told, ready=True)["synchronous"]["state"] == "warning"
+    finally:
+        _set(pair.standby, "synchronous_standby_names", None)
+
+
+def test_the_node_that_is_primary_already_and_one_that_is_none_are_refused(told: Console) -> None:
+    already = told.run("cluster", "check", "shop", "--to", "db1")
+    assert already.code == 7 and "db1 is the primary already" in already.out
+    none = told.run("cluster", "check", "shop", "--to", "db7")
+    assert none.code == 7 and "name one of: db1, db2" in none.out
+    other = told.run("cluster", "show", "shoq")
+    assert other.code == 2 and "there are: shop" in other.err
+
+
+def test_two_primaries_are_named_with_their_positions(told: Console, pair: Pair, cluster: Cluster) -> None:
+    told.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{cluster.dsn()}"'))
+    [primary] = [one for one in checks(told, ready=False).values() if one["id"] == "primary"]
+    assert "2 nodes are primaries: db1 at 0/" in primary["text"] and "db3 at " in primary["text"]
+
+
+def test_a_role_that_may_not_look_makes_unknown_and_never_ready(told: Console, pair: Pair) -> None:
+    query(pair.primary, "create role bare login")
+    lsn = query(pair.primary, "select pg_current_wal_lsn()")
+    wait_until(lambda: query(pair.standby, f"select pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn") == "t")
+    told.write_config(pair.configured().replace("user=postgres", "user=bare"))
+    found = checks(told, ready=False)
+    assert {found["work"]["state"], found["streaming"]["state"]} == {"unknown"}
+    assert found["work"]["fix"] == "grant pg_monitor to the role"
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_a_pooler_is_shown_and_one_in_session_mode_cannot_be_drained(told: Console, pair: Pair, mode: str) -> None:
+    with bouncer(pair.primary, mode, admin=True) as pooled:
+        admin = pooled.replace("dbname=postgres", "dbname=pgbouncer")
+        told.write_config(pair.configured(f'[clusters.shop.poolers.main]\ndsn = "{admin}"\ndatabases = ["postgres"]'))
+        with psycopg.connect(pooled, autocommit=True) as client:
+            client.execute("select 1")
+            found = checks(told, ready=True)["pooler.main.postgres"]
+            shown = told.run("cluster", "show", "shop")
+    assert (found["state"], mode in found["text"]) == ("warning" if mode == "session" else "ok", True)
+    assert "main" in shown.out and mode in shown.out
+
+
+def test_no_password_of_a_node_or_pooler_is_shown(told: Console, pair: Pair) -> None:
+    told.write_config(
+        '[clusters.shop.nodes.db1]\ndsn = "host=127.0.0.1 port=1 password=hushhush"\n'
+        '[clusters.shop.poolers.main]\ndsn = "postgresql://ann:hushhush@127.0.0.1:1/pgbouncer"\n'
+    )
+    for words in (("show", "shop"), ("check", "shop", "--to", "db1"), ("show", "shop", "--json")):
+        done = told.run("cluster", *words)
+        assert "hushhush" not in json.dumps([done.out, done.err])
+
+
+def _set(cluster: Cluster, name: str, value: str | None) -> None:
+    """Set it and wait until the server has it; None: as before."""
+    command = f"alter system reset {name}" if value is None else f"alter system set {name} = '{value}'"
+    before = query(cluster, f"show {name}")
+    query(cluster, command)
+    query(cluster, "select pg_reload_conf()")
+    wait_until(lambda: query(cluster, f"show {name}") != before)
