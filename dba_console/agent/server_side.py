@@ -22,6 +22,8 @@ from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part, make_part
 
 PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
+FIRST_PARTS = tuple(name for name in PG_PARTS if name not in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"))
+"""Read with the connection that is opened. What goes wrong slowly is read a tick later: nobody waits for it."""
 HARD_LIMIT_S = 12.0
 """A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
 RESOLVING_S = 1.0
@@ -108,13 +110,13 @@ class ServerSide:
         if self._pending is not None or (self.outage is not None and now < self._next_attempt_us):
             return
         waiters = any(row.wait_event_type == "Lock" for row in self.sessions.rows) if self.sessions else True
-        probe, names, all_names = self._probe, [name for name in PG_PARTS if name in self._owed], PG_PARTS
+        probe, names = self._probe, [name for name in PG_PARTS if name in self._owed]
 
         def job() -> list[Part]:
             if probe.connected:
                 return probe.read(names, waiters=waiters)
             probe.connect()
-            return probe.read(all_names, waiters=True)
+            return probe.read(FIRST_PARTS, waiters=True)
 
         try:
             self._pending = self._lane.start(job)

@@ -54,7 +54,7 @@ FAMILIES = (
     Family("Locks", "locks", locks.RULES),
     Family("I/O", "io", io.RULES),
     Family("Memory", "memory", memory.RULES),
-    Family("Checksums, transaction ids", "safety", safety.RULES),
+    Family("Checksums, transaction ids, autovacuum, catalogs", "safety", safety.RULES),
     Family("Dumps, restores", "jobs", jobs.RULES),
     Family("WAL, archiving, replication", "wal", wal.RULES),
     Family("Disks", "disks", disks.RULES),

@@ -21,16 +21,17 @@ DELAY_POINTS = 60
 
 
 def replication_lag(s: Situation) -> Iterator[Signal]:
-    """A standby or subscriber is behind: a warning from a minute or a gigabyte, critical from ten minutes; told where
-    between sending, writing and replaying it is stuck.
+    """A standby or subscriber is behind: a warning from a minute, or from a gigabyte and half a minute (where the time
+    is not known, a gigabyte that does not become less), critical from ten minutes; told where between sending, writing
+    and replaying it is stuck.
 
     On a primary each by what it reports; what it says itself to have lasted is raised at once. On a standby itself, by
     what it received and replayed. Without a stream the age of the last commit is all that is known, which grows on an
     idle primary for no reason: that is told, and a warning only where a stream was seen before.
 
     A standby with recovery_min_apply_delay is meant to be behind: on itself only what was received longer ago than that
-    delay and is still not replayed counts, from when the console saw it received. The primary does not know the delay;
-    silence the finding there.
+    delay and is still not replayed counts, from when the console saw it received. The primary does not know the delay:
+    there the standby's application_name belongs into findings.wal.delayed_standbys. `standby-delayed` tells of both.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None:
@@ -39,8 +40,16 @@ def replication_lag(s: Situation) -> Iterator[Signal]:
         yield from _own_lag(s, now)
         return
     logical = logical_readers(now.slots)
-    for name, row in named(now.standbys):
+    standbys = [(name, row) for name, row in named(now.standbys) if not _is_meant(s, row)]
+    known = s.memo("replication-lag").get("bytes", {})
+    for gone in known.keys() - {subject_of(name) for name, _ in standbys}:
+        del known[gone]
+    for name, row in standbys:
         yield from _lag_of(s, now, name, row, "Subscriber" if row.pid in logical else "Standby")
+
+
+def _is_meant(s: Situation, row: postgres.Standby) -> bool:
+    return row.application in s.limits.wal.delayed_standbys
 
 
 def _lag_of(s: Situation, now: postgres.Replication, name: Name, row: postgres.Standby, word: str) -> Iterator[Signal]:
@@ -140,6 +149,8 @@ def _overdue_s(s: Situation, now: postgres.Replication, delay_s: float) -> float
     every_us = max(delay_s, s.limits.wal.lag_warn_s) * 1e6 / DELAY_POINTS
     if not received or (now.receive_lsn > received[-1][1] and s.mono_us - received[-1][0] >= every_us):
         received.append((s.mono_us, now.receive_lsn))
+    if len(received) > 2 * DELAY_POINTS:  # replay is stuck: the first alone decides, the others come after it
+        received[1:-1] = received[1:-1:2]
     received[:] = [point for point in received if point[1] > now.lsn]
     late_s = (s.mono_us - received[0][0]) / 1e6 - delay_s if received else 0.0
     return late_s if late_s > 0 else None
@@ -158,12 +169,58 @@ def _overdue(s: Situation, now: postgres.Replication, overdue_s: float, delay_s:
 
 def _is_behind(s: Situation, lag_s: float | None, lag_bytes: int | None, subject: str) -> bool:
     limits, rule = s.limits.wal, "replication-lag"
-    late = s.over(lag_s, limits.lag_warn_s, limits.lag_warn_s * CLEAR_SHARE, rule, subject)
-    return late or s.over(lag_bytes, limits.lag_bytes, limits.lag_bytes * CLEAR_SHARE, rule, subject)
+    far = _is_far(s, lag_s, lag_bytes, subject)
+    return s.over(lag_s, limits.lag_warn_s, limits.lag_warn_s * CLEAR_SHARE, rule, subject) or far
+
+
+def _is_far(s: Situation, lag_s: float | None, lag_bytes: int | None, subject: str) -> bool:
+    """Whether it is too many bytes behind, and that is no burst it is catching up with."""
+    limits, rule = s.limits.wal, "replication-lag"
+    known: dict[str, int] = s.memo(rule).setdefault("bytes", {})
+    before = known.pop(subject, None)
+    if not s.over(lag_bytes, limits.lag_bytes, limits.lag_bytes * CLEAR_SHARE, rule, subject) or lag_bytes is None:
+        return False
+    known[subject] = lag_bytes
+    if s.is_open(rule, subject):
+        return True
+    return lag_s >= limits.lag_bytes_s if lag_s is not None else before is None or lag_bytes >= before
 
 
 def _lag_severity(s: Situation, lag_s: float | None) -> Severity:
     return "critical" if lag_s is not None and lag_s >= s.limits.wal.lag_critical_s else "warning"
+
+
+def standby_delayed(s: Situation) -> Iterator[Signal]:
+    """A standby that is meant to be behind: told as a remark, so that nobody reads from it or fails over to it unaware.
+
+    This server, where recovery_min_apply_delay is set; and, on a primary, standbys named in
+    findings.wal.delayed_standbys.
+    """
+    now = s.picture.now("pg.replication", postgres.Replication)
+    if now is None:
+        return
+    if now.in_recovery:
+        delay_s = apply_delay_s(s.facts)
+        if delay_s is not None:
+            yield Signal(
+                severity="info",
+                text=f"This standby is meant to be behind: it replays each commit {human_duration(delay_s)} after it "
+                "was made (recovery_min_apply_delay)",
+                evidence={"apply_delay_s": delay_s},
+                series=("replication.lag_s",),
+            )
+        return
+    for name, row in named(now.standbys):
+        if _is_meant(s, row):
+            subject = subject_of(name)
+            lag = "" if row.replay_lag_s is None else f", and is by {human_duration(row.replay_lag_s)}"
+            yield Signal(
+                severity="info",
+                subject=subject,
+                text=f"Standby {subject} is meant to be behind{lag} (findings.wal.delayed_standbys)",
+                evidence={"application": subject, "pid": row.pid, "lag_s": row.replay_lag_s},
+                series=("replication.lag_s",),
+            )
 
 
 RULES: tuple[Rule, ...] = (
@@ -174,7 +231,17 @@ RULES: tuple[Rule, ...] = (
         look=kept_while_unread("pg.replication", replication_lag),
         raise_after_s=6.0,
         clear_after_s=15.0,
-        settings=("wal.lag_warn_s", "wal.lag_critical_s", "wal.lag_bytes"),
+        settings=(
+            "wal.lag_warn_s", "wal.lag_critical_s", "wal.lag_bytes", "wal.lag_bytes_s", "wal.delayed_standbys",
+        ),
         source="pg_stat_replication.replay_lag; repmgr replication_lag_warning 300, replication_lag_critical 600",
     ),
-)
+    Rule(
+        name="standby-delayed",
+        title="A standby that is meant to be behind",
+        parts=("pg.replication",),
+        look=kept_while_unread("pg.replication", standby_delayed),
+        settings=("wal.delayed_standbys",),
+        source="PostgreSQL: recovery_min_apply_delay (19.6.3)",
+    ),
+)  # fmt: skip

@@ -87,6 +87,21 @@ def _no_room(effect: Signal, cause: Signal) -> bool:
     return full and isinstance(holds, list) and bool({"wal", "data"}.intersection(holds))
 
 
+def _comes_in_vain(effect: Signal, cause: Signal) -> bool:
+    """Whether vacuums come to the table and leave the rows there: then somebody still sees them."""
+    vacuums = effect.evidence.get("vacuums")
+    return isinstance(vacuums, int) and vacuums > 0
+
+
+def _no_vacuum(effect: Signal, cause: Signal) -> bool:
+    """Whether none came though the table lets it."""
+    return effect.evidence.get("vacuums") == 0 and effect.evidence.get("autovacuum_enabled") is True
+
+
+def _crashed(effect: Signal, cause: Signal) -> bool:
+    return effect.evidence.get("crashed") is not False
+
+
 LINKS: tuple[Link, ...] = (
     Link("connections-filling", "connection-storm", ": "),
     Link("connections-filling", "io-stalled"),
@@ -122,6 +137,9 @@ LINKS: tuple[Link, ...] = (
     Link("cache-reread", "memory-reclaim", " after "),
     Link("xid-wraparound", "horizon-held", fits=_accounts_for, keeps_name=True),
     Link("horizon-held", "idle-in-transaction", fits=same("pid", "pid")),
+    Link("autovacuum-behind", "horizon-held", fits=_comes_in_vain),
+    Link("autovacuum-behind", "autovacuum-off", fits=_no_vacuum),
+    Link("autovacuum-behind", "autovacuum-busy", fits=_no_vacuum),
     Link("slot-retention", "standby-gone", fits=same("last_pid", "pid")),
     Link("replication-lag", "replay-paused"),
     Link("replication-lag", "wal-receiver-down"),
@@ -135,6 +153,8 @@ LINKS: tuple[Link, ...] = (
     Link("server-down", "io-stalled", fits=_silent),
     Link("server-down", "reclaim-stall", fits=_silent),
     Link("server-restarted", "version-changed", ": "),
+    Link("server-restarted", "oom-kill", fits=_crashed),
+    Link("server-down", "oom-kill"),
     Link("lane-stuck", "io-stalled"),
     Link("console-blind", "connection-storm"),
     Link("console-blind", "connections-filling"),

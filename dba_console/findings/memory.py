@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dba_console.findings.memory_after import look_reread
 from dba_console.findings.memory_fall import look_dropped, look_reclaim, look_stall
+from dba_console.findings.memory_oom import look_oom
 from dba_console.findings.memory_settings import look_settings
 from dba_console.findings.memory_swap import look_swap
 from dba_console.findings.rule import Rule
@@ -53,8 +54,9 @@ RULES: tuple[Rule, ...] = (
         parts=("host.vmstat", "host.disks"),
         look=look_reread,
         watch_s=10.0,
-        settings=("memory.reread_bytes_per_s", "memory.reread_s"),
-        source="workingset_refault_file (mm/workingset.c); 32 MB/s is a third of what one disk reads in sequence",
+        settings=("memory.reread_bytes_per_s", "memory.reread_busy_pct", "memory.reread_s"),
+        source="workingset_refault_file (mm/workingset.c); 32 MB/s is a third of what one disk reads in sequence; "
+        "io_ticks of /proc/diskstats (Documentation/admin-guide/iostats.rst)",
     ),
     Rule(
         name="swap-in-use",
@@ -65,6 +67,15 @@ RULES: tuple[Rule, ...] = (
         settings=("memory.swap_pages_per_s", "memory.swap_s", "memory.swap_used_pct"),
         source="vmstat(8), si and so; story S12; check_swap of the monitoring plugins warns by share alone, which is "
         "no fault by itself",
+    ),
+    Rule(
+        name="oom-kill",
+        title="The kernel killed a process for lack of memory",
+        parts=("host.vmstat",),
+        look=look_oom,
+        clear_after_s=0.0,
+        settings=("memory.oom_told_s",),
+        source="oom_kill of /proc/vmstat (mm/oom_kill.c, Linux 4.13); PostgreSQL: Linux Memory Overcommit (18.4.4)",
     ),
     Rule(
         name="memory-settings",

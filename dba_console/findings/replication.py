@@ -1,8 +1,11 @@
-"""Rules about standbys: how far behind, whether they are still there, whether this one receives and replays."""
+"""Rules about standbys: how far behind, whether they are still there, whether this one receives and
+replays, whether subscriptions go on."""
 
 from __future__ import annotations
 
-from dba_console.findings import lag, standby_recovery, standbys
+from dba_console.findings import lag, standby_conflicts, standby_recovery, standbys, subscriptions
 from dba_console.findings.rule import Rule
 
-RULES: tuple[Rule, ...] = (*lag.RULES, *standbys.RULES, *standby_recovery.RULES)
+RULES: tuple[Rule, ...] = (
+    *lag.RULES, *standbys.RULES, *standby_recovery.RULES, *standby_conflicts.RULES, *subscriptions.RULES,
+)  # fmt: skip

@@ -1,8 +1,11 @@
-"""Rules about what a cluster can lose for good: its pages, and its transaction ids."""
+"""Rules about what a cluster can lose for good, and about its catalogs and tables where they go wrong unnoticed."""
 
 from __future__ import annotations
 
-from dba_console.findings import checksums, horizon, wraparound, wraparound_vacuum
+from dba_console.findings import autovacuum, catalog_faults, checksums, horizon, wraparound, wraparound_vacuum
 from dba_console.findings.rule import Rule
 
-RULES: tuple[Rule, ...] = (*checksums.RULES, *wraparound.RULES, *horizon.RULES, *wraparound_vacuum.RULES)
+RULES: tuple[Rule, ...] = (
+    *checksums.RULES, *wraparound.RULES, *horizon.RULES, *wraparound_vacuum.RULES, *autovacuum.RULES,
+    *catalog_faults.RULES,
+)  # fmt: skip

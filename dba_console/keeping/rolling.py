@@ -38,7 +38,11 @@ def segment_of(log: str, name: str) -> tuple[int, int] | None:
     if not (name.startswith(f"{log}-") and name.endswith(".tail")):
         return None
     offset, _, line = name[len(log) + 1 : -5].partition("-")
-    return (int(offset), int(line)) if offset.isdigit() and line.isdigit() else None
+    if not (offset.isdecimal() and line.isdecimal()):
+        return None
+    found = int(offset), int(line)
+    # Nothing of a stream begins at 0 but its head; another spelling of a number is not the name of a file of ours.
+    return found if found[0] and name == segment_name(log, *found) else None
 
 
 class RollingLog:

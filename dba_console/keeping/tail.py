@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from dba_console.keeping.rolling import NAME, head_name, segment_name, segment_of
 
 CHUNK = 1 << 20
+LONGEST = 8 << 20
+"""Bytes. A keeper cuts lines long before: a file that has so many without a line end is read no further."""
+_DIGITS = 18
+"""Of times and counts: with more of them it is none, and does not fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,8 @@ BEGINNING = Place()
 
 
 class Tail:
-    """Reads on from a place; `place` is where the next `read` begins, for whoever continues later."""
+    """Reads on from a place; `place` is where the next `read` begins, for whoever continues later. The log may be of a
+    foreign recording: links and what is no file are not opened."""
 
     def __init__(self, directory: str | os.PathLike[str], place: Place = BEGINNING, *, name: str = NAME) -> None:
         self._directory, self._name = os.fspath(directory), name
@@ -76,10 +84,10 @@ class Tail:
         """Whole lines from the place on, None where the file has gone."""
         name = segment_name(self._name, start.offset, start.line) if start.offset else head_name(self._name)
         try:
-            with open(os.path.join(self._directory, name), "rb") as file:
+            with _opened(os.path.join(self._directory, name)) as file:
                 file.seek(self.place.offset - start.offset)
                 data = file.read(limit)
-                while data and b"\n" not in data and (more := file.read(limit)):
+                while data and b"\n" not in data and len(data) < LONGEST and (more := file.read(limit)):
                     data += more
         except FileNotFoundError:
             return None
@@ -94,14 +102,27 @@ class Tail:
         return lines
 
     def _count_missing(self, text: str) -> None:
-        words = text.split()
-        if words[:1] == ["missing"]:
-            self.dropped_lines += int(words[1])
-            self.dropped_bytes += int(words[3])
+        match text.split():
+            case ["missing", lines, _, size, *_] if _is_number(lines) and _is_number(size):
+                self.dropped_lines += int(lines)
+                self.dropped_bytes += int(size)
+
+
+def _opened(path: str) -> BinaryIO:
+    """Raises OSError, also for a link, a pipe or a device."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return os.fdopen(descriptor, "rb")
 
 
 def _offset(place: Place) -> int:
     return place.offset
+
+
+def _is_number(word: str | bytes) -> bool:
+    return word.isdigit() and word.isascii() and len(word) <= _DIGITS
 
 
 def _line(data: bytes) -> Line:
@@ -111,7 +132,7 @@ def _line(data: bytes) -> Line:
     """
     stamp, _, rest = data.partition(b" ")
     letter, _, text = rest.partition(b" ")
-    if not stamp.isdigit() or len(letter) != 1:
+    if not _is_number(stamp) or len(letter) != 1:
         # After a power failure a file may have blocks that were never written.
         return Line(0, "k", "a line of the log cannot be read")
     stream = letter.decode("ascii", "replace")

@@ -32,7 +32,9 @@ class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     standstill_before_bytes_per_s: int = 1 * MB
     """Where so little was read and written before, nothing has come to a stop."""
     reread_bytes_per_s: int = 32 * MB
-    """A third of what one disk reads in sequence, several times what it reads at random."""
+    """A third of what one disk reads in sequence, several times what it reads at random; below it nothing is told,"""
+    reread_busy_pct: float = 20.0
+    """nor where it costs the devices a smaller share of their time: of one NVMe's rate 32 MB/s is a fiftieth."""
     reread_s: float = 10.0
     """The mean over so long."""
     swap_pages_per_s: float = 50.0
@@ -43,3 +45,5 @@ class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """Used without traffic: a line, and no fault."""
     thp_shared_buffers_bytes: int = 1 * GB
     """With smaller shared buffers huge pages on demand are not worth a line."""
+    oom_told_s: float = 900.0
+    """How long a process killed for lack of memory stays on the screen."""

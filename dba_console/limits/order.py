@@ -20,7 +20,7 @@ ORDER: dict[str, tuple[tuple[str, str], ...]] = {
         ("saturated_clear_pct", "saturated_pct"),
     ),
     "memory": (("fell_least_bytes", "fell_most_bytes"), ("reclaim_notice_pct", "reclaim_warning_pct")),
-    "safety": (("xid_warn_xids", "xid_critical_xids"),),
+    "safety": (("xid_warn_xids", "xid_critical_xids"), ("sequence_warn_pct", "sequence_critical_pct")),
     "wal": (
         ("backlog_s", "backlog_critical_s"),
         ("full_critical_s", "full_warn_s"),

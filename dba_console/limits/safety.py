@@ -32,3 +32,15 @@ class SafetyLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     (check_postgres prepared_txns warns after a second)."""
     wraparound_wait_s: float = 10.0
     """A vacuum against wraparound is a warning once somebody has waited behind it for so long."""
+    invalid_index_s: float = 600.0
+    """An invalid index that nobody builds is a warning after this time: whoever builds it may be about to try again."""
+    sequence_warn_pct: float = 85.0
+    """Used share of the numbers a sequence and its column can hold: a warning (check_postgres sequence, -w)."""
+    sequence_critical_pct: float = 95.0
+    """The same: critical (check_postgres sequence, -c)."""
+    autovacuum_behind_times: float = 2.0
+    """Dead rows at this multiple of what autovacuum comes at are too many,"""
+    autovacuum_behind_s: float = 3600.0
+    """where it stays so for this long: sixty turns of autovacuum_naptime."""
+    autovacuum_busy_s: float = 3600.0
+    """All autovacuum workers busy at every look for this long: a warning."""

@@ -44,7 +44,11 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     lag_critical_s: float = 600.0
     """As repmgr's replication_lag_critical."""
     lag_bytes: int = 1 * GB
-    """A warning also where so much WAL is not replayed, whatever the time it stands for."""
+    """A warning also where so much WAL is not replayed,"""
+    lag_bytes_s: float = 30.0
+    """and it is behind by so long: on a busy server a gigabyte is a few seconds."""
+    delayed_standbys: list[str] = []
+    """Names (application_name) of standbys with recovery_min_apply_delay, which a primary cannot see: not warned of."""
     standby_known_s: float = 60.0
     """A standby must have streamed for so long before it is missed: tests and base backups come and go."""
     standby_gone_s: float = 10.0
@@ -52,3 +56,10 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     (wal_retrieve_retry_interval)."""
     standby_forget_s: float = 86_400.0
     """A standby gone for this long was taken away on purpose."""
+    subscription_s: float = 60.0
+    """An enabled subscription without an apply worker for so long: twelve turns of the launcher, which starts one every
+    five seconds (wal_retrieve_retry_interval)."""
+    conflicts_window_s: float = 600.0
+    """Queries that recovery cancelled on a standby are counted over so long."""
+    conflicts_warn: int = 10
+    """So many of them: a warning, for one a minute is no accident; below it a line."""

@@ -90,8 +90,6 @@ def markdown() -> str:
         "finding says.",
         "\n## Steps: `## Heading {…}`\n",
         *_table(STEP),
-        "\nA last section `## Sources` without blocks is no step: it says on which versions the document was walked, "
-        "and where from it is known what it says.",
         "\n## Blocks\n",
         *_kinds(),
         "\n## Attributes of blocks\n",

@@ -102,6 +102,7 @@ class VmStat(Struct, array_like=True, frozen=True, gc=False):
     thp_fault_fallback: int | None
     thp_collapse_alloc: int | None
     oom_kill: int | None
+    """Processes killed for lack of memory, of the host or of a control group (4.13 and later)."""
     numa_miss: int | None
     numa_foreign: int | None
 

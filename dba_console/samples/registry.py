@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.samples import debts, findings, host, jobs, own, postgres
+from dba_console.samples import catalog, debts, findings, host, jobs, own, postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,9 @@ _KINDS = (
     PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
     PartKind("debts", debts.DebtsNow, 30, "settings that runs have changed for a time, until they are put back"),
     PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs under way, in detail"),
+    PartKind("pg.catalog", catalog.CatalogFaults, 300, "collations, invalid indexes and sequences, from the catalogs"),
+    PartKind("pg.subscriptions", catalog.Subscriptions, 30, "pg_subscription and its workers"),
+    PartKind("pg.dead_rows", catalog.Unvacuumed, 60, "tables with more dead rows than autovacuum leaves"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in _KINDS}

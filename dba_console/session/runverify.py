@@ -53,9 +53,9 @@ def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]
     """Check every run that lies in the session or that its events speak of, oldest first."""
     told: dict[str, dict[int, str]] = {}
     for event in events:
-        run, seq, digest = (event.details.get(name) for name in ("run", "seq", "hash"))
-        if isinstance(run, str) and isinstance(seq, int) and isinstance(digest, str):
-            told.setdefault(run, {})[seq] = digest
+        run, number = event.details.get("run"), _number(event)
+        if isinstance(run, str) and number is not None:
+            told.setdefault(run, {})[number] = str(event.details["hash"])
     there = {path.name: path for path in sorted((session / RUNS).glob("*")) if path.is_dir()}
     elsewhere = {path.name: path for path in all_run_directories(session.parent)} if set(told) - set(there) else {}
     found = [verify_run(path, told.get(name)) for name, path in there.items()]
@@ -116,7 +116,7 @@ def _events_of(directory: Path) -> Iterator[Event]:
 def _number(event: Event) -> int | None:
     """Which record of the run an event tells of."""
     number, digest = event.details.get("seq"), event.details.get("hash")
-    return number if isinstance(number, int) and isinstance(digest, str) else None
+    return number if isinstance(number, int) and number > 0 and isinstance(digest, str) else None
 
 
 def _unlike(hashes: list[str], told: Mapping[int, str], damage: str | None) -> str | None:

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.cli.runbook.runs import _one as story_of
 from dba_console.errors import SessionError
 from dba_console.session.listing import list_sessions
 from dba_console.session.recording import Recording
+from dba_console.session.runread import read_run
 from dba_console.session.verify import verify
+from dba_console.tui.recorded_runs import RunsRecorded, read_runs
 from tests.unit.session.making import record, ticks
+from tests.unit.session.running import INTENT, RUN, begun
 
 ENDLESS = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
 COLUMNS = {
@@ -104,3 +108,30 @@ def test_a_virtual_table_with_a_long_comment_before_its_kind_is_refused(session:
     _rewrite(session, "DROP TABLE gaps", f"CREATE /* {'-' * 60} */ VIRTUAL TABLE gaps USING fts5(a)")
     with pytest.raises(SessionError, match="gaps in it is not a plain table"):
         Recording.open(session)
+
+
+def _misses_nothing_countable(path: Path) -> None:
+    path.write_bytes(b"1 o before\n17 K missing\n")
+
+
+@pytest.mark.parametrize("make", [_pipe, _device, _misses_nothing_countable])
+def test_a_command_whose_log_is_none_hides_no_other_one(session: Path, make: Callable[[Path], None]) -> None:
+    journal = begun(session)
+    journal.append(INTENT)
+    journal.close()
+    steps = session / "runs" / RUN / "steps"
+    for name in ("a.run.1", "b.run.1"):
+        (steps / name).mkdir(parents=True)
+    make(steps / "a.run.1" / "out.log")
+    (steps / "b.run.1" / "out.log").write_bytes(b"2 o printed\n")
+    told: list[RunsRecorded] = []
+    read_runs(session, told.append)
+    ((run,),) = (one.runs for one in told)
+    assert "printed" in [line.text for line in run.output]
+
+
+@pytest.mark.parametrize("make", [_pipe, _device])
+def test_figures_of_a_run_that_are_no_file_are_not_waited_for(session: Path, make: Callable[[Path], None]) -> None:
+    begun(session).close()
+    make(session / "runs" / RUN / "summary.json")
+    assert story_of(read_run(session / "runs" / RUN), json=False) == 0

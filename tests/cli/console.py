@@ -27,7 +27,8 @@ BUSY_HOST = """
 [findings]
 off = [
     "cache-dropped", "cache-reread", "console-late", "device-saturated", "disk-filling", "io-slow", "io-stalled",
-    "lane-stuck", "memory-reclaim", "memory-settings", "reclaim-stall", "recording-lags", "swap-in-use", "wal-on-tmpfs",
+    "lane-stuck", "memory-reclaim", "memory-settings", "oom-kill", "reclaim-stall", "recording-lags", "swap-in-use",
+    "wal-on-tmpfs",
 ]
 """
 """Configuration without the rules that find what other tests do to this host, or where tests keep their servers."""

@@ -19,6 +19,7 @@ LAGGING = (
     + """
 [findings.wal]
 lag_bytes = 1048576
+lag_bytes_s = 0.0
 """
 )
 BEHIND = "select pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) >= 2097152"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,28 @@ def test_a_control_groups_limit_is_told_with_where_to_look(host: Eyes, disk_dire
         found = host.until("memory-reclaim", within_s=20)
     assert found.text.endswith(": memory reclaim (a memory cgroup's limit)")
     assert found.advice and "memory.events" in found.advice
+
+
+@pytest.mark.root
+def test_a_process_killed_for_lack_of_memory_is_told_and_one_that_ends_is_not(cluster: Cluster) -> None:
+    way = choose()
+    if way.group is None:
+        lacking("no memory control group can be made here")
+    command = [sys.executable, "-c", "import sys; sys.stdin.readline(); held = bytearray(64 << 20)"]
+    with eyes(cluster.dsn(), "oom-kill") as seen, group(way) as place:
+        subprocess.run(command, input=b"go\n", check=True)
+        seen.tick(3)
+        assert seen.rows == []
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as program:
+            (place / "cgroup.procs").write_text(str(program.pid))
+            for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max"):
+                if (place / name).exists():  # the last two: no swap takes it instead
+                    (place / name).write_text(str(16 * MB))
+            program.communicate(b"go\n")
+        assert program.returncode == -signal.SIGKILL
+        found = seen.until("oom-kill", within_s=5)
+    assert found.severity == "critical"
+    assert found.text.startswith("The kernel killed a process for lack of memory, at ")
 
 
 @pytest.mark.root

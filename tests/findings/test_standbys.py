@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster, scratch_directory
@@ -22,7 +23,7 @@ from tests.findings.eyes import eyes
 from tests.findings.test_wal import MB, WAL, write
 from tests.sql import query, wait_for
 
-QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, standby_known_s=5.0))
+QUICK = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, lag_bytes_s=0.0, standby_known_s=5.0))
 
 
 RECOVERY = ("wal-receiver-down", "replay-paused")
@@ -154,8 +155,42 @@ def test_a_delayed_standby_is_meant_to_be_behind(replicated: Replicated) -> None
         finally:
             standby.reload({"recovery_min_apply_delay": "0"})
         panel = derive_replication(Facts(seen.picture, seen.history))
-    assert (seen.changes, panel.apply_delay_s) == ([], 3600.0)
+    assert {change.finding.id for change in seen.changes} == {"standby-delayed"}, "it says so, and warns of nothing"
+    assert seen.rows[0].severity == "info" and "1h00 after it was made (recovery_min_apply_delay)" in seen.rows[0].text
+    assert panel.apply_delay_s == 3600.0
     assert (panel.lag_bytes or 0) >= 32 * MB
+
+
+def test_queries_that_replay_cancels_are_counted_and_those_that_end_are_not(replicated: Replicated) -> None:
+    primary, standby = replicated(None)
+    query(primary, "create table wanted as select 1 as n")
+    wait_for(primary, REPLAYED, what="a standby that has caught up")
+    standby.reload({"max_standby_streaming_delay": "0"})
+    with eyes(standby.dsn(), "standby-conflicts") as seen:
+        query(standby, "select n from wanted")
+        seen.tick(10)
+        assert seen.changes == []
+        with psycopg.connect(standby.dsn(application_name="report")) as reader:
+            reader.execute("select n from wanted")
+            query(primary, "drop table wanted")
+            wait_for(standby, "select 1 from pg_stat_database_conflicts where confl_lock > 0", what="it cancelled")
+            reader.close()
+        found = seen.until("standby-conflicts", within_s=20)
+    standby.reload({"max_standby_streaming_delay": "30s"})
+    assert found.severity == "info"
+    assert found.text.startswith("1 query was cancelled on this standby by replay within 10m")
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_what_the_catalogs_say_is_read_on_a_standby_too(major: int, replicated: Replicated) -> None:
+    primary, standby = replicated(major)
+    query(primary, "create table numbered (id serial); select setval('numbered_id_seq', 2060000000)")
+    wait_for(primary, REPLAYED, what="a standby that has caught up")
+    with eyes(standby.dsn(), "sequence-full", "autovacuum-off", "autovacuum-behind", "subscription-failing") as seen:
+        assert [row.id for row in seen.rows] == ["sequence-full:postgres.public.numbered_id_seq"]
+        for part in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"):
+            assert (seen.picture.latest[part].part.status, seen.picture.latest[part].part.note) == ("ok", None)
+    query(primary, "drop table numbered")
 
 
 @contextmanager

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dba_console.keeping.rolling import RollingLog
+from dba_console.keeping.rolling import RollingLog, segment_of
 from dba_console.keeping.stamping import LINE_LIMIT, Stamper
-from dba_console.keeping.tail import Place, Tail
+from dba_console.keeping.tail import LONGEST, Place, Tail
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -103,3 +106,40 @@ def _at_end(found: list[bytes], written: list[bytes]) -> int:
 def test_a_log_with_garbage_in_it_is_read_on(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(b"1 o a\n\0\0\0\n2 o b\n3 o cut sho")
     assert [line.text for line in Tail(tmp_path).read()] == ["a", "a line of the log cannot be read", "b"]
+
+
+@pytest.mark.parametrize("words", [b"missing", b"missing many lines, some bytes", b"missing 1 lines, " + b"9" * 30])
+def test_a_count_that_is_none_is_not_counted(tmp_path: Path, words: bytes) -> None:
+    (tmp_path / "out.log").write_bytes(b"1 k missing 3 lines, 40 bytes: no room\n2 k " + words + b"\n3 o b\n")
+    tail = Tail(tmp_path)
+    assert [line.wall_us for line in tail.read()] == [1, 2, 3]
+    assert (tail.dropped_lines, tail.dropped_bytes) == (3, 40)
+
+
+def test_a_time_too_long_for_one_is_a_line_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_bytes(b"9" * 5000 + b" o a\n" + b"9" * 30 + b" o b\n")
+    assert [(line.wall_us, line.stream) for line in Tail(tmp_path).read()] == [(0, "k")] * 2
+
+
+def test_a_log_that_has_no_line_end_for_long_is_read_no_further(tmp_path: Path) -> None:
+    head = tmp_path / "out.log"
+    with head.open("wb") as file:
+        file.truncate(LONGEST)
+        file.seek(LONGEST)
+        file.write(b"\n1 o a\n")
+    tail = Tail(tmp_path)
+    assert (tail.read(), tail.place) == ([], Place())
+    (tmp_path / f"out-{head.stat().st_size}-2.tail").write_bytes(b"2 o b\n")
+    assert ([line.text for line in tail.read()], tail.dropped_lines) == (["b"], 2)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_not_read_as_a_log(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "out.log")
+    with pytest.raises(OSError, match=r"not a regular file|Too many levels of symbolic links|Is a directory"):
+        Tail(tmp_path).read()
+
+
+@pytest.mark.parametrize("name", ["out-0-0.tail", "out-007-1.tail", "out-\u0667-1.tail", "out-\u00b2-1.tail"])
+def test_no_other_spelling_of_a_place_names_a_segment(name: str) -> None:
+    assert segment_of("out", name) is None

@@ -127,6 +127,10 @@ def test_a_session_that_would_take_something_with_it_is_told_apart(storm: Scene)
         temporary = rows[maker.info.backend_pid]["temp_tables"]
         assert temporary == (1 if storm.cluster.major >= 16 else None)
         keeping = {pid for pid, row in rows.items() if not row["keeps_nothing"]}
+        spared = storm.headless(
+            BOOK, f"{SOURCE}=sessions", f"{END}={len(rows)}", application=APPLICATION, idle_for="0s"
+        )
+        assert spared.code == 8 and spared.done() == [], "they are shown, and not meant"
         expected = {leader.info.backend_pid, listener.info.backend_pid}
         assert keeping == expected | ({maker.info.backend_pid} if temporary else set())
 

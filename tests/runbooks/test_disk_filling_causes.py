@@ -16,7 +16,7 @@ from dba_console.frames.model import Frame
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import binaries_of
 from tests.requirements import lacking, require_root
-from tests.runbooks.walking import WAIT_S, Scene, watched
+from tests.runbooks.walking import WAIT_S, Says, Scene, watched
 
 BOOK = "disk-filling"
 TOLD = "so-that-it-stays-away=ticket 4711"
@@ -112,11 +112,51 @@ def test_what_grows_is_told_first_and_by_how_much(scene: Scene, cluster: Cluster
         writer.cancel_safe()
     cluster.psql("select pg_drop_replication_slot('left')")
     assert walk.code == 0, walk.text
-    first = walk.rows("what-grows/preview")[0]
+    first = walk.rows("what-grows/preview-4")[0]
     assert first["what"] == "WAL kept for slot left" and "MB" in first["grown_in_5s"], first
-    kept = {row["kept_for"]: row for row in walk.rows("what-keeps-wal/preview")}
+    kept = {row["kept_for"]: row for row in walk.rows("what-keeps-wal/preview-3")}
     assert kept["slot left"]["read_by_somebody"] is False and kept["slot left"]["wal_status"] is not None
     assert {"wal_keep_size", "max_wal_size", "min_wal_size"} <= set(kept)
+
+
+def test_the_biggest_relations_are_named_while_somebody_rewrites_them(
+    scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
+) -> None:
+    other = disk.path / "other"
+    other.mkdir()
+    cluster.account.own(other)
+    cluster.psql(f"create tablespace \"Slow's\" location '{other}'")
+    cluster.psql("""
+        create schema "Old"; create table "Old"."big one" (i int, t text) partition by range (i);
+        create table "Old"."big one p" partition of "Old"."big one" default tablespace "Slow's";
+        insert into "Old"."big one" select g, repeat(md5(g::text), 20) from generate_series(1, 9000) g;
+        create index on "Old"."big one" (t)
+    """)
+    cluster.psql('vacuum analyze "Old"."big one p"')
+    fill(disk, copy, 86)
+    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
+    with closing(session(cluster, name="rewriting")) as rewriting:
+        rewriting.execute("begin")
+        rewriting.execute('lock table "Old"."big one p"')
+
+        def grown() -> str:
+            copy.unlink()
+            return "the volume was grown"
+
+        answers: dict[str, Says] = {
+            "start": "yes",
+            "what-grows": "data",
+            "more-room-for-data": grown,
+            "manual": "ticket 4711",
+        }
+        walk = scene.person(BOOK, answers, mount=str(disk.path))
+    assert walk.code == 0, walk.text
+    first = walk.rows("more-room-for-data/preview")[0]
+    assert first["relation"] == '"Old"."big one p"' and first["tablespace"] == "Slow's", first
+    listed = {row["what"]: row["lies_in"] for row in walk.rows("what-grows/preview-4")}
+    assert listed["tablespace Slow's"] == str(other)
+    cluster.psql('drop schema "Old" cascade')
+    cluster.psql('drop tablespace "Slow\'s"')
 
 
 def test_what_spills_is_cancelled_and_gives_its_room_back(

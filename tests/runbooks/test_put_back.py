@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
+from tests.background import wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.walking import Scene, besieged
+from tests.runbooks.walking import WAIT_S, Scene, besieged, watched
 
 BOOK = "put-back"
 TUNED = """# Tuned
@@ -82,3 +83,19 @@ def test_what_needs_a_restart_is_asked_about(scene: Scene, cluster: Cluster, tmp
     cluster.restart()
     scene.cleared("settings-left")
     assert owed(scene) == [], "seen to be as it was, and struck out"
+
+
+def test_a_role_that_may_not_read_the_files_is_told_what_may_wait(cluster: Cluster) -> None:
+    cluster.psql('create role "Night\'s" login in role pg_monitor')
+    cluster.psql("alter system set max_connections = 77")
+    cluster.psql("select pg_reload_conf()")
+    wait_until(
+        lambda: cluster.psql("select 1 from pg_settings where pending_restart"), WAIT_S, what="a pending restart"
+    )
+    asked = "does-the-server-have-to-be-started-anew"
+    with watched(cluster.dsn(user="Night's")) as modest:
+        walk = modest.headless(BOOK, f"{asked}=tonight, by ann")
+        assert walk.code == 0, walk.text
+        assert [row["name"] for row in walk.rows(f"{asked}/preview-2")] == ["max_connections"] and walk.done() == []
+    cluster.psql("alter system reset max_connections")
+    cluster.restart()

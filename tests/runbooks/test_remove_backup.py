@@ -20,7 +20,8 @@ from tests.runbooks.walking import Scene, Walk, besieged
 BOOK = "remove-backup"
 ASIDE, CUT = "set-it-aside", "cut-it"
 TOLD = (
-    "is-there-a-newer-backup-that-works=newest.dump, restored on Monday",
+    "is-there-a-newer-backup-that-works/manual=newest.dump, restored on Monday",
+    "is-there-a-newer-backup-that-works/manual-2=no increments, nothing is restored to before",
     "so-that-it-is-not-needed-again=a disk of their own, ticket 4711",
 )
 
@@ -90,6 +91,28 @@ def test_a_file_of_the_server_is_refused_and_stays(ground: Ground) -> None:
     assert "lies in the data directory" in walk.ending
     assert path.stat().st_size == MIB
     path.unlink()
+
+
+def test_one_file_of_a_backup_or_of_a_tools_repository_is_refused_and_stays(ground: Ground) -> None:
+    base = ground.backups / "base" / "2026-11-01"
+    tool = ground.backups / "pgbackrest" / "backup" / "main"
+    objects = ground.backups / "walg" / "basebackups_005"
+    for directory in (base / "16384", tool / "20261101-010000F", objects):
+        directory.mkdir(parents=True)
+    (base / "backup_manifest").write_text('{"Files": [{ "Path": "16384/17\\"1", "Size": 1 }, { "Path": "16384/171" }]}')
+    (tool / "backup.info").touch()
+    told = {
+        big_file(base / "16384", 1, "171"): "is named in",
+        big_file(tool / "20261101-010000F", 1, "base.tar.zst"): "lies in a repository",
+        big_file(objects, 1, "base.tar.lz4"): "remove it with wal-g delete",
+    }
+    for path, why in told.items():
+        walk = ground.walk(path)
+        assert walk.code == 7, walk.text
+        assert walk.red() == ["what-is-it/repository"] and walk.records("run.started") == [], "before anything is asked"
+        assert why in walk.ending and path.stat().st_size == MIB
+    beside = big_file(base, 1, "base.tar.gz")
+    assert ground.walk(beside).code == 0 and not beside.exists(), "a backup in one file is named in no manifest"
 
 
 def test_without_the_word_nothing_is_cut_and_the_name_is_as_it_was(ground: Ground) -> None:

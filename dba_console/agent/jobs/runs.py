@@ -37,6 +37,10 @@ Amount = Annotated[int, Meta(ge=0, le=1 << 62)]
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 LONGEST = 300
 """Characters of an error that are kept."""
+LONGEST_SOURCE = 63 * 4
+"""Characters of a database's name that are kept: the archive says it, and may say anything."""
+LONGEST_VERSION = 40
+"""The same of a version: it is what a directory is called."""
 MOST_PHASES = 16
 
 
@@ -67,7 +71,7 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
     rate_per_s: Annotated[float, Meta(ge=0, le=1e18)] | None = None
     """Of `bytes`, over the whole run."""
     format: Annotated[str, Meta(max_length=40)] | None = None
-    version: Annotated[str, Meta(max_length=40)] | None = None
+    version: Annotated[str, Meta(max_length=LONGEST_VERSION)] | None = None
     jobs: Annotated[int, Meta(ge=0, le=1 << 20)] | None = None
     exit: Annotated[int, Meta(ge=-1024, le=1 << 20)] | None = None
     """Known where a keeper of ours ran it; below 0 the signal that ended it."""
@@ -79,7 +83,7 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
     """Whether it did all it set out to, errors that pg_restore passes over aside; None where that is not known."""
     reached: Annotated[float, Meta(ge=0, le=1)] | None = None
     """The part of its data that was through when it was last seen; None where nobody saw any."""
-    source: Annotated[str, Meta(max_length=63 * 4)] | None = None
+    source: Annotated[str, Meta(max_length=LONGEST_SOURCE)] | None = None
     """Of a restore: the database its archive was made of, where that tells it."""
 
     @property
@@ -120,9 +124,16 @@ def run_of(started_us: int, seconds: float, unbroken: bool, told: Told | None) -
     if told is None:
         return run
     rate = None if told.bytes is None or seconds <= 0 else round(told.bytes / seconds, 1)
-    error = None if told.last_error is None else told.last_error[:LONGEST]
-    fields = {**structs.asdict(told), "last_error": error, "phases": told.phases[:MOST_PHASES]}
+    fields = structs.asdict(told) | {
+        "last_error": _cut(told.last_error, LONGEST), "source": _cut(told.source, LONGEST_SOURCE),
+        "version": _cut(told.version, LONGEST_VERSION), "phases": told.phases[:MOST_PHASES],
+    }  # fmt: skip
     return structs.replace(run, rate_per_s=rate, **fields)
+
+
+def _cut(text: str | None, longest: int) -> str | None:
+    """What is longer than its field would not be read again, and with it none of the history."""
+    return None if text is None else text[:longest]
 
 
 def counted(runs: Sequence[Run]) -> list[Run]:

@@ -113,10 +113,10 @@ class Acts:
         self._looks.acted_us = self._around.clock.mono_us()
         return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._since(begun_us))
 
-    def settle(self, wanted: Settle) -> Outcome:
-        """What became of an execution whose end nobody saw. Never raises."""
+    def settle(self, wanted: Settle, stop_by: str = "") -> Outcome:
+        """What became of an execution whose end nobody saw; `stop_by` has it stopped. Never raises."""
         begun_us = self._around.clock.mono_us()
-        self._controls.begin()
+        self._controls.begin(stop_by)
         try:
             outcome = self._settle(wanted)
         except (ConsoleError, KeyError, OSError) as error:
@@ -170,9 +170,8 @@ class Acts:
             return attendance.begin(self._spec(wanted, attendance.directory)) or attendance.attend()
 
     def _do_action(self, wanted: Do) -> Outcome:
-        block = wanted.block
-        acting, settings = self._action(block)
-        world = self._world(block, acting, wanted.execution)
+        acting, settings = self._action(wanted.block)
+        world = self._world(wanted.block, acting, wanted.execution)
         if wanted.undo_of is not None:
             self._admitted(wanted, self._errand(acting, wanted, undo=True))
             return _outcome(acting.undo(settings, wanted.undo_of, world, self._controls))

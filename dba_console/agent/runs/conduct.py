@@ -25,7 +25,7 @@ from dba_console.agent.runs.pen import Pen
 from dba_console.agent.runs.preparing import Order
 from dba_console.agent.runs.servers import Servers
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.plans.plan import Block, Plan
+from dba_console.plans.plan import Block, tag_of
 from dba_console.plans.record import Record
 from dba_console.plans.view import OutputLine
 from dba_console.records import convert
@@ -209,7 +209,9 @@ class Conduct:
                     return Outcome(state="refused", text=f"it was not begun: {wish.who} asked for {what}")
                 return self._acts.do(request)
             case Settle():
-                return self._acts.settle(request)
+                # Asked for before the run was resumed: it stops a command as it would while the run goes on.
+                wish = self.desk.wish()
+                return self._acts.settle(request, wish.who if wish is not None and wish.verb == "abort" else "")
             case PutBack():
                 return self._put_back(request)
 
@@ -311,15 +313,6 @@ def _mask_shown(secrets: Sequence[str], target: str) -> Callable[[str], str] | N
     """None where no secret is known. A password that is a part of the target's name is no secret on a screen."""
     known = [secret for secret in secrets if secret not in target]
     return text_mask(known) if known else None
-
-
-def tag_of(plan: Plan) -> str:
-    """Of the run's lines in session.log.
-
-    >>> tag_of(Plan(id="cache-drop", title="")), tag_of(Plan(id="x", title="", tag="MINE"))
-    ('CACHEDROP', 'MINE')
-    """
-    return plan.tag or "".join(sign for sign in plan.id.upper() if sign.isalnum()) or "RUNBOOK"
 
 
 def _met_before(records: Sequence[Record]) -> dict[str, Identity]:

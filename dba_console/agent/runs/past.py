@@ -76,7 +76,7 @@ def _earlier(sessions: Path, subject: Subject) -> list[Summary]:
         name = parse_run_id(directory.name)
         if name is None or name.runbook != subject.runbook:
             continue
-        summary = _read(directory / SUMMARY)
+        summary = read_summary(directory)
         if summary is not None and subject.is_of(summary):
             found.append(summary)
         if len(found) >= MOST_RUNS:
@@ -84,9 +84,11 @@ def _earlier(sessions: Path, subject: Subject) -> list[Summary]:
     return found
 
 
-def _read(path: Path) -> Summary | None:
+def read_summary(directory: Path) -> Summary | None:
+    """The figures kept beside a run's journal. None of a run that came to no end, or where another version wrote them:
+    then they say nothing of what is usual."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             return from_json(file.read(SIZE_LIMIT), Summary)
     except (OSError, msgspec.MsgspecError):

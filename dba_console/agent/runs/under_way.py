@@ -147,7 +147,7 @@ class UnderWay:
         return self.desk.answer(asked.id, "no", person, drives=True) is None
 
     def abort(self, person: Person, reason: str) -> None:
-        """Have it ended by the first thing it asks or does."""
+        """Have it ended by the first thing it asks or does; a command of it that still runs is stopped."""
         self.desk.interrupt(Interrupt(verb="abort", who=person.name, reason=reason))
 
     def left(self, peer: Peer) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dba_console.agent.protocol import OpenRun, RunLines
-from dba_console.agent.runs.conduct import tag_of
 from dba_console.agent.runs.output import newest_of
 from dba_console.clock import Clock
 from dba_console.keeping.look import look, wait
+from dba_console.plans.plan import tag_of
 from dba_console.plans.view import RunView
 from dba_console.runbook.fold import fold
 from dba_console.runbook.fold_state import RunState
@@ -67,8 +67,10 @@ class Unfinished:
 
 def find(sessions: Path, target_key: str) -> Iterator[Unfinished]:
     """Those of a target, oldest first."""
-    for papers in map(against_sessions, unfinished_runs(sessions, target_key)):
+    for found in unfinished_runs(sessions, target_key):
+        papers = found
         try:
+            papers = against_sessions(found)
             one = _of(papers)
         except Exception as error:  # of another version, or a defect: it is told, and hides none of the others
             one = _untold(papers, papers.damage or f"its records are not understood: {type(error).__name__}")

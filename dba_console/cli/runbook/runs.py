@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from dba_console.agent.runs.past import read_summary
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.options import Json
 from dba_console.cli.output import columns, put_json
@@ -16,14 +16,13 @@ from dba_console.cli.session_text import local_time
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.harmless import clean
-from dba_console.records import from_json
 from dba_console.runbook.chronicle import story
 from dba_console.runbook.fold import fold, understood
 from dba_console.runbook.summary import Summary, summarize
 from dba_console.runbook.usual import Subject, usual_times
 from dba_console.session.layout import require_readable
 from dba_console.session.runlisting import RunRow, all_run_directories, list_runs, resolve_run, row_of_papers
-from dba_console.session.runplaces import SUMMARY, session_of
+from dba_console.session.runplaces import session_of
 from dba_console.session.runread import RunPapers, read_run
 from dba_console.units import UNKNOWN, human_duration
 
@@ -66,7 +65,7 @@ def _one(papers: RunPapers, *, json: bool) -> int:
 
 
 def _told(papers: RunPapers, *, json: bool) -> int:
-    kept = _summary(papers.directory)
+    kept = read_summary(papers.directory)
     usual = {} if kept is None else usual_times(Subject(kept.runbook, kept.identity, kept.about), earlier_than(papers))
     if json:
         told = None
@@ -101,14 +100,6 @@ def earlier_than(papers: RunPapers) -> Iterator[Summary]:
     for directory in all_run_directories(session_of(papers.directory).parent):
         if directory.name == papers.directory.name:
             return
-        summary = _summary(directory)
+        summary = read_summary(directory)
         if summary is not None:
             yield summary
-
-
-def _summary(directory: Path) -> Summary | None:
-    """None of a run that came to no end, or where another version wrote it: then it says nothing of what is usual."""
-    try:
-        return from_json((directory / SUMMARY).read_bytes(), Summary)
-    except (OSError, msgspec.MsgspecError):
-        return None

@@ -11,6 +11,7 @@ from dba_console.probes.postgres.guard import Refusal
 from dba_console.probes.postgres.loaders import Row
 from dba_console.probes.postgres.plan import LABELS, NEEDS_ALL_STATS, PLANS, grant
 from dba_console.probes.postgres.readings.activity import ActivityReading
+from dba_console.probes.postgres.readings.catalog import catalog_of, subscriptions_of, unvacuumed_of
 from dba_console.probes.postgres.readings.databases import database_stats_of
 from dba_console.probes.postgres.readings.locks import locks_of
 from dba_console.probes.postgres.readings.progress import operations_of
@@ -47,6 +48,11 @@ class Builder:
             "pg.horizon": lambda rows: horizon_of(rows["horizon"], names),
             "pg.xids": lambda rows: xids_of(rows["xids"], rows.get("xid_tables", []), names),
             "pg.temp": lambda rows: temp_of(rows["temp"], rows.get("temp_closed", []), names),
+            "pg.catalog": lambda rows: catalog_of(
+                rows["collations"], rows.get("invalid_indexes"), rows.get("sequences"), names
+            ),
+            "pg.subscriptions": lambda rows: subscriptions_of(rows["subscriptions"], names),
+            "pg.dead_rows": lambda rows: unvacuumed_of(rows["dead_rows"], names),
         }
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:

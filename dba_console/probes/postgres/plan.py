@@ -29,6 +29,9 @@ PLANS: dict[str, PartPlan] = {
     "pg.xids": PartPlan("xids", ("xid_tables",)),
     "pg.sizes": PartPlan("size_names"),
     "pg.temp": PartPlan("temp", ("temp_closed",)),
+    "pg.catalog": PartPlan("collations", ("invalid_indexes", "sequences")),
+    "pg.subscriptions": PartPlan("subscriptions"),
+    "pg.dead_rows": PartPlan("dead_rows"),
 }
 """Every part of this room."""
 
@@ -51,6 +54,8 @@ LABELS = {
     "wal": "WAL counters",
     "wal_files": "size of pg_wal",
     "xid_tables": "oldest tables",
+    "invalid_indexes": "invalid indexes",
+    "sequences": "sequences",
     "temp_closed": "temporary files written before",
 }
 """What people call the extras."""

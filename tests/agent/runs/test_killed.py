@@ -148,22 +148,45 @@ def test_an_interrupted_run_is_ended_without_being_walked_on(counted: Cluster, t
     assert summary.interrupted_s > 0
 
 
+def _begin_held(operator: Operator, fifo: Path) -> None:
+    """Begin a run, up to the first line of its command, which then waits for the pipe."""
+    operator.begin(HELD, {"fifo": str(fifo)})
+    says = answers({"start": "yes", "yes": "yes"})
+
+    def begun() -> bool:
+        asked = None if operator.view is None else operator.view.question
+        if asked is not None and operator.may_answer and asked.id not in operator._answered:
+            operator.answer(asked, says(asked) or "")
+        return any(line.text == "begun" for line in operator.lines)
+
+    operator.until(begun, "the first line of the command")
+
+
+def test_a_command_that_still_runs_is_stopped_where_its_interrupted_run_is_ended(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    fifo, place = tmp_path / "fifo", tmp_path / "agents"
+    os.mkfifo(fifo)
+    place.mkdir()
+    with agent(cluster.dsn(), place) as running:
+        _begin_held(Operator.of(running), fifo)
+    with agent(cluster.dsn(), place) as running:
+        operator = Operator.of(running)
+        view = operator.until(lambda: operator.view is not None, "the interrupted run")
+        operator.client.send(RunResume(run=view.run, abort="not tonight"))
+        operator.view = None
+        assert "not tonight" in operator.walk({}).ending
+    [journal] = (place / "sessions").glob("*/runs/*/journal.jsonl")
+    [settled] = [record for record in read_run(journal.parent).records if record.kind == "block.settled"]
+    assert settled.state == "stopped" and settled.text.endswith("(ended by signal 15)"), settled
+
+
 def test_what_its_command_printed_is_told_before_the_run_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
     fifo, place = tmp_path / "fifo", tmp_path / "agents"
     os.mkfifo(fifo)
     place.mkdir()
     with agent(cluster.dsn(), place) as running:
-        operator = Operator.of(running)
-        operator.begin(HELD, {"fifo": str(fifo)})
-        says = answers({"start": "yes", "yes": "yes"})
-
-        def begun() -> bool:
-            asked = None if operator.view is None else operator.view.question
-            if asked is not None and operator.may_answer and asked.id not in operator._answered:
-                operator.answer(asked, says(asked) or "")
-            return any(line.text == "begun" for line in operator.lines)
-
-        operator.until(begun, "the first line of the command")
+        _begin_held(Operator.of(running), fifo)
     with agent(cluster.dsn(), place) as running:
         operator = Operator.of(running)
         view = operator.until(lambda: bool(operator.lines), "what it had printed")

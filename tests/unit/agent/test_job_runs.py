@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from dba_console.agent.jobs.runs import (
     KEPT,
@@ -13,10 +14,12 @@ from dba_console.agent.jobs.runs import (
     counted,
     distances_s,
     longest_s,
+    run_of,
     trimmed,
     usual_s,
     within,
 )
+from dba_console.records import convert
 
 DAY_S = 86_400.0
 
@@ -99,3 +102,9 @@ def test_a_run_that_failed_is_not_usual() -> None:
 def test_no_phase_is_told_to_have_taken_longer_than_its_run() -> None:
     told = Told(phases=(RunPhase("data", 13.0, 20.0), RunPhase("indexes", 2.0, 3.0)))
     assert [one.wall_s for one in within(told, 12.0).phases] == [12.0, 2.0]
+
+
+def test_what_a_foreign_archive_or_directory_is_called_is_kept_so_that_it_is_read_again() -> None:
+    run = run_of(0, 60.0, True, Told(source="d" * 4096, version="1" * 200, last_error="e" * 4096))
+    assert convert(to_builtins(run), Run) == run
+    assert run.source == "d" * 252

@@ -123,7 +123,7 @@ def test_rules_that_must_watch_for_longer_are_named_on_the_first_line() -> None:
     names = not_judged(seen, ["io-slow"])
     assert {"standby-gone", "io-stalled"} <= set(names) and "io-slow" not in names
     line = judge(seen, ConnectionLimits(), names).text
-    assert line.startswith("no finding, 50 of 100") and "not judged in 3.0s: cache-reread, " in line
+    assert line.startswith("no finding, 50 of 100") and "not judged in 3.0s: autovacuum-behind, " in line
     seen.judged_s = 3600.0
     assert not_judged(seen, []) == []
 

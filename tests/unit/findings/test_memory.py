@@ -241,6 +241,16 @@ def test_what_is_read_again_afterwards_is_counted() -> None:
     assert found.evidence["reread_bytes"] == pytest.approx(900 * MB, rel=0.35)
 
 
+def test_what_is_read_again_without_effort_is_not_told() -> None:
+    """100 MB/s, which keep this device busy for a tenth of its time."""
+    hosting = calm()
+    reclaimed(hosting, 20 * GB)
+    for _ in range(12):
+        hosting.count("refault_file", 100 * MB // 4096)
+        hosting.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 120})
+    assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
+
+
 def test_after_dropped_caches_what_is_read_beyond_the_usual_counts() -> None:
     hosting = calm()
     hosting.falls(20 * GB, drop_pagecache=1)
@@ -364,3 +374,15 @@ def test_numbers_of_another_host_raise_nothing() -> None:
     hosting._read = lambda: {**read(), "pg.server": server(local=False)}  # type: ignore[method-assign]
     hosting.falls(20 * GB, drop_pagecache=1)
     assert hosting.ticks(5) == []
+
+
+def test_processes_killed_for_lack_of_memory_are_told_for_a_quarter_of_an_hour() -> None:
+    hosting = Hosting([rule for rule in memory.RULES if rule.name == "oom-kill"])
+    hosting.vmstat["oom_kill"] = 4
+    assert hosting.ticks(3) == [], "that was before the console began"
+    hosting.vmstat["oom_kill"] = 5
+    assert hosting.tick()[0].text.startswith("The kernel killed a process for lack of memory, at ")
+    hosting.vmstat["oom_kill"] = 7
+    hosting.ticks(6)
+    assert hosting.one("oom-kill").evidence["oom_kills"] == 3
+    assert hosting.ticks(900) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.findings import wal
+from dba_console.findings.lag import DELAY_POINTS
 from dba_console.findings.rule import Rule
 from dba_console.samples import postgres
 from tests.build import NOW_US
@@ -202,3 +203,12 @@ def test_a_delayed_standby_that_replays_in_its_time_is_never_late() -> None:
         replayed = 10 * GB + max(0, tick - 300) * step
         fields: dict[str, Any] = {**STREAM, "receive_lsn": 10 * GB + tick * step, "lsn": replayed}
         assert standby.reads(commit_s=601, **fields) == {}
+
+
+def test_what_is_remembered_of_a_replay_that_is_stuck_for_hours_has_a_bound() -> None:
+    standby, step = Standby("replication-lag", recovery_min_apply_delay="10000"), 1 * MB
+    for tick in range(1000):
+        fields: dict[str, Any] = {**STREAM, "receive_lsn": 11 * GB + tick * step}
+        found = standby.reads(commit_s=601, **fields)
+    assert "behind by 33m06s more" in only(found).text
+    assert len(standby.watching.memo("replication-lag")["received"]) <= 2 * DELAY_POINTS

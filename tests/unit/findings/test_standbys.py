@@ -8,6 +8,8 @@ import pytest
 
 from dba_console.findings import wal
 from dba_console.findings.rule import Rule
+from dba_console.limits import Limits
+from dba_console.limits.wal import WalLimits
 from dba_console.samples import postgres
 from tests.readings import activity, of, sessions
 from tests.unit.findings.standing import GB, MB, standby
@@ -41,10 +43,34 @@ def test_a_standby_behind_by_ten_minutes_is_critical() -> None:
     assert only(lagging(7, standbys=[row])).severity == "critical"
 
 
-def test_a_gigabyte_behind_is_told_whatever_the_time() -> None:
+def test_a_gigabyte_behind_is_told_from_half_a_minute_on() -> None:
+    far: dict[str, Any] = {"sent_lsn": 8 * GB, "flush_lsn": 8 * GB, "replay_lsn": 8 * GB}
+    assert lagging(20, standbys=[standby(**far, replay_lag_s=29.0)]) == {}, "a burst on a busy server"
+    assert "most of it not sent" in only(lagging(4, standbys=[standby(**far, replay_lag_s=31.0)])).text
+
+
+def test_a_gigabyte_behind_for_a_time_that_is_not_known_is_told_where_it_stays() -> None:
     row = standby(sent_lsn=8 * GB, flush_lsn=8 * GB, replay_lsn=8 * GB)
     assert lagging(3, standbys=[row]) == {}
     assert "most of it not sent" in only(lagging(4, standbys=[row])).text
+
+
+def test_a_standby_that_comes_nearer_is_no_finding_however_far_it_is_behind() -> None:
+    watching = Watching(rule("replication-lag"))
+    for turn in range(60):
+        at = 1 * GB + turn * 50 * MB
+        row = standby(sent_lsn=at, flush_lsn=at, replay_lsn=at)
+        assert lagging(1, watching=watching, standbys=[row]) == {}
+
+
+def test_a_standby_that_is_meant_to_be_behind_is_told_as_such_and_not_warned_of() -> None:
+    limits = Limits(wal=WalLimits(delayed_standbys=["db3"]))
+    watching = Watching(rule("replication-lag"), rule("standby-delayed"), limits=limits)
+    row = standby(sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=1 * GB, replay_lag_s=3600.0)
+    found = only(lagging(20, watching=watching, standbys=[row]))
+    assert (found.id, found.severity) == ("standby-delayed:db3", "info")
+    other = standby("db4", sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=1 * GB, replay_lag_s=3600.0)
+    assert "replication-lag:db4" in lagging(1, watching=watching, standbys=[row, other])
 
 
 def test_a_standby_that_has_caught_up_is_not_behind_whatever_it_last_reported() -> None:

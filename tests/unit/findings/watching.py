@@ -33,6 +33,10 @@ class Watching:
         """The server's clock at the last tick."""
         return NOW_US + int(self.at_s * SECOND) + self._off_us
 
+    def memo(self, name: str) -> dict[str, Any]:
+        """What a rule keeps between ticks."""
+        return self._judge._memos[name]
+
     def ago(self, seconds: float) -> int:
         """A moment by the server's clock, so long before the next tick, a second from now."""
         return self.server_us + SECOND - int(seconds * SECOND)

@@ -58,7 +58,9 @@ class Server(World):
     def _seen(self, request: Look) -> Seen:
         if request.purpose == "preview":
             values = {"sight": SIGHT} if request.block.kind == "action" else {}
-            return Seen(rows=ROWS, values=values, text="seen", machine_s=0.1)
+            column = request.block.settings.get("chosen")
+            rows = tuple({**row, column: True} for row in ROWS) if column else ROWS
+            return Seen(rows=rows, values=values, text="seen", machine_s=0.1)
         if request.purpose == "measure":
             return Seen(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
         return super()._seen(request)

@@ -10,6 +10,7 @@ import pytest
 from dba_console.cli.session_text import show_lines, verify_lines
 from dba_console.errors import SessionError
 from dba_console.plans.record import Record
+from dba_console.samples.event import Event
 from dba_console.session.listing import row_of as session_row
 from dba_console.session.meta import SessionMeta
 from dba_console.session.retention import candidates, remove
@@ -157,6 +158,19 @@ def test_a_run_whose_session_cannot_be_read_is_judged_by_its_journal_alone(tmp_p
     directory = _session(tmp_path, INTENT, RESULT)
     (directory / "session.db").unlink()
     assert against_sessions(read_run(run_directory(directory, RUN))).damage is None
+
+
+@pytest.mark.parametrize("number", [-5, 0])
+def test_an_event_with_a_number_that_no_record_has_says_nothing_of_a_run(tmp_path: Path, number: int) -> None:
+    made = recorder(tmp_path)
+    put(made, ticks(3))
+    there = begun(made.directory)
+    there.close()
+    details = {"run": RUN, "seq": number, "hash": "0" * 64}
+    made.put_event(Event(wall_us=NOW_US, kind="block.seen", text="made up", details=details))
+    assert made.close("done")
+    assert against_sessions(read_run(there.directory)).damage is None
+    assert verify(made.directory).ok
 
 
 def test_a_run_that_is_missing_is_named(tmp_path: Path) -> None:

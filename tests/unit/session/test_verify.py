@@ -94,6 +94,7 @@ def test_the_first_bad_record_is_named(session: Path, statement: str, named: str
     assert not found.ok
     assert found.first_bad is not None
     assert found.first_bad.startswith((named + ":", named + " "))
+    assert not any("since the last heartbeat" in note for note in found.notes)
 
 
 def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:

@@ -13,7 +13,8 @@ from dba_console.samples.postgres import Database, Role, Server, Setting
 
 SETTINGS = (
     "archive_command", "archive_library", "archive_mode", "archive_timeout", "autovacuum",
-    "autovacuum_freeze_max_age", "autovacuum_multixact_freeze_max_age", "block_size", "checkpoint_timeout",
+    "autovacuum_freeze_max_age", "autovacuum_max_workers", "autovacuum_multixact_freeze_max_age",
+    "block_size", "checkpoint_timeout",
     "cluster_name", "config_file", "data_checksums", "data_directory", "hba_file", "hot_standby_feedback",
     "huge_page_size", "huge_pages", "huge_pages_status", "idle_in_transaction_session_timeout",
     "listen_addresses", "log_destination", "log_directory", "logging_collector", "max_connections",
@@ -22,7 +23,7 @@ SETTINGS = (
     "recovery_target_name", "recovery_target_time", "recovery_target_xid", "reserved_connections",
     "server_encoding", "shared_buffers",
     "superuser_reserved_connections", "synchronous_standby_names", "temp_tablespaces",
-    "track_activity_query_size", "track_io_timing", "unix_socket_directories", "update_process_title",
+    "track_activity_query_size", "track_counts", "track_io_timing", "unix_socket_directories", "update_process_title",
     "vacuum_failsafe_age", "vacuum_multixact_failsafe_age", "wal_keep_size", "wal_level", "wal_segment_size",
 )  # fmt: skip
 """Settings kept in the sample. primary_conninfo and restore_command are not among them: they may hold a password."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,18 +14,32 @@ from dba_console.plans.record import Record
 from dba_console.runbook.fold import fold
 from dba_console.runbook.fold_state import RunState
 from dba_console.runbook.walk_records import planned
+from dba_console.session.runread import RunPapers
 from tests.unit.session.running import INTENT, PLAN, begun
 
 STRANGE = Record(kind="block.seen", text="of another version", block="drop-it/action", state="ok")
 
 
-def test_a_run_whose_records_are_not_understood_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def choosy(plan: Plan, records: Sequence[Record]) -> RunState:
-        if any(record.text == STRANGE.text for record in records):
-            raise KeyError("strange")
-        return fold(plan, records)
+def _fold(plan: Plan, records: Sequence[Record]) -> RunState:
+    _refuse_strange(records)
+    return fold(plan, records)
 
-    monkeypatch.setattr(unfinished, "fold", choosy)
+
+def _against_sessions(papers: RunPapers) -> RunPapers:
+    _refuse_strange(papers.records)
+    return papers
+
+
+def _refuse_strange(records: Sequence[Record]) -> None:
+    if any(record.text == STRANGE.text for record in records):
+        raise KeyError("strange")
+
+
+@pytest.mark.parametrize(("name", "choosy"), [("fold", _fold), ("against_sessions", _against_sessions)])
+def test_a_run_whose_records_are_not_understood_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, choosy: Any
+) -> None:
+    monkeypatch.setattr(unfinished, name, choosy)
     session = tmp_path / "20260101T000000Z-db2-1a2b3c4d"
     session.mkdir()
     for run, record in (("20260101T000000Z-strange-1a2b", STRANGE), ("20260101T000001Z-plain-1a2b", INTENT)):

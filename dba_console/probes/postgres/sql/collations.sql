@@ -1,0 +1,14 @@
+-- Collations of the connected database that something uses and whose version is another now than when it was made.
+SELECT NULL::text, c.name, c.provider, c.recorded, c.actual
+  FROM (
+    SELECT n.nspname || '.' || o.collname AS name, o.collprovider::text AS provider, o.collversion::text AS recorded,
+           pg_catalog.pg_collation_actual_version(o.oid)::text AS actual
+      FROM pg_catalog.pg_collation o
+      JOIN pg_catalog.pg_namespace n ON n.oid = o.collnamespace
+     WHERE o.collversion IS NOT NULL
+       AND o.oid IN (SELECT d.refobjid FROM pg_catalog.pg_depend d
+                      WHERE d.refclassid = 'pg_catalog.pg_collation'::pg_catalog.regclass AND d.deptype = 'n')
+  ) c
+ WHERE c.recorded <> c.actual
+ ORDER BY 2
+ LIMIT 100

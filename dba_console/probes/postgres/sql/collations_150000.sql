@@ -1,0 +1,19 @@
+-- Databases, and collations of the connected one that something uses, whose version is another now than when made.
+SELECT c.datname, c.name, c.provider, c.recorded, c.actual
+  FROM (
+    SELECT d.datname::text AS datname, NULL::text AS name, d.datlocprovider::text AS provider,
+           d.datcollversion::text AS recorded, pg_catalog.pg_database_collation_actual_version(d.oid)::text AS actual
+      FROM pg_catalog.pg_database d
+     WHERE d.datcollversion IS NOT NULL
+    UNION ALL
+    SELECT NULL, n.nspname || '.' || o.collname, o.collprovider::text, o.collversion::text,
+           pg_catalog.pg_collation_actual_version(o.oid)::text
+      FROM pg_catalog.pg_collation o
+      JOIN pg_catalog.pg_namespace n ON n.oid = o.collnamespace
+     WHERE o.collversion IS NOT NULL
+       AND o.oid IN (SELECT d.refobjid FROM pg_catalog.pg_depend d
+                      WHERE d.refclassid = 'pg_catalog.pg_collation'::pg_catalog.regclass AND d.deptype = 'n')
+  ) c
+ WHERE c.recorded <> c.actual
+ ORDER BY 1 NULLS LAST, 2
+ LIMIT 100

@@ -1,0 +1,140 @@
+"""Faults of catalogs, tables and subscriptions: made on real servers, as an agent reads them, and mended again."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConsoleError
+from dba_console.findings import safety
+from dba_console.limits import Limits
+from dba_console.limits.safety import SafetyLimits
+from dba_console.samples.findings import Conclusion
+from tests.background import idle_in_transaction, session
+from tests.clusters import FreshCluster
+from tests.findings.eyes import eyes
+from tests.sql import query, wait_for
+
+AT_ONCE = Limits(safety=SafetyLimits(invalid_index_s=0.0, autovacuum_behind_s=150.0))
+CATALOG = ("collation-version", "invalid-index", "sequence-full")
+
+
+def found_in(cluster: Cluster) -> list[Conclusion]:
+    """What an agent that begins now finds: the catalogs are read once in five minutes."""
+    with eyes(cluster.dsn(), *CATALOG, limits=AT_ONCE, calm_s=2) as seen:
+        return seen.rows
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_an_invalid_index_is_told_until_it_is_dropped(major: int, reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(major=major)
+    query(cluster, 'create table "Worn Out" as select 1 as n from generate_series(1, 2)')
+    with pytest.raises(ConsoleError, match="could not create unique index"):
+        query(cluster, 'create unique index concurrently "Only One" on "Worn Out" (n)')
+    [found] = found_in(cluster)
+    assert (found.id, found.severity) == ("invalid-index", "warning")
+    assert found.text.startswith("No query uses index public.Only One of table Worn Out in database postgres")
+    query(cluster, 'drop index "Only One"')
+    assert found_in(cluster) == []
+
+
+def test_a_sequence_near_its_end_is_told_until_its_column_is_wider(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
+    query(cluster, "create table young (id serial); select nextval('young_id_seq')")
+    query(cluster, "create table orders (id serial); select setval('orders_id_seq', 2060000000)")
+    [found] = found_in(cluster)
+    assert (found.id, found.severity) == ("sequence-full:postgres.public.orders_id_seq", "critical")
+    assert "87,483,647 are left" in found.text
+    query(cluster, "alter table orders alter id type bigint; alter sequence orders_id_seq as bigint")
+    assert found_in(cluster) == []
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_a_database_made_with_another_version_of_its_collation_is_told_until_it_is_refreshed(
+    major: int, reused_cluster: FreshCluster
+) -> None:
+    cluster = reused_cluster(major=major)
+    query(cluster, "create database sorted template template0 encoding 'UTF8' locale_provider icu icu_locale 'und'")
+    assert found_in(cluster) == []
+    query(cluster, "update pg_database set datcollversion = '2.28' where datname = 'sorted'")
+    [found] = found_in(cluster)
+    assert found.text.startswith("Collation of database sorted was recorded with version 2.28, and icu has ")
+    query(cluster, "alter database sorted refresh collation version")
+    assert found_in(cluster) == []
+
+
+# -- autovacuum ------------------------------------------------------------------------------------------------------
+
+AUTOVACUUM = ("autovacuum-behind", "autovacuum-off", "horizon-held")
+assert set(AUTOVACUUM) <= {rule.name for rule in safety.RULES}
+
+
+def worn(cluster: Cluster) -> None:
+    """A table whose rows are all dead, and counted as such."""
+    with session(cluster) as connection:
+        connection.execute("create table orders as select n from generate_series(1, 30000) n")
+        connection.execute("analyze orders")
+        connection.execute("delete from orders")
+    wait_for(cluster, "select n_dead_tup >= 30000 from pg_stat_user_tables", what="the statistics")
+
+
+def test_a_table_autovacuum_never_comes_to_is_told_until_it_was_vacuumed(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"autovacuum_naptime": "1d"})
+    worn(cluster)
+    with eyes(cluster.dsn(), *AUTOVACUUM, limits=AT_ONCE) as seen:
+        seen.tick(60)
+        assert seen.rows == [], "its turn may come yet"
+        found = seen.until("autovacuum-behind", within_s=200)
+        assert "no vacuum came since" in found.text
+        query(cluster, "vacuum orders")
+        seen.tick(70, every_s=2)
+        seen.until_gone("autovacuum-behind", within_s=150)
+
+
+def test_a_table_that_is_vacuumed_in_vain_is_told_with_who_holds_its_rows(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"autovacuum_naptime": "1d"})
+    few = Limits(safety=SafetyLimits(autovacuum_behind_s=150.0, horizon_warn_xids=1))
+    with idle_in_transaction(cluster, "select txid_current()", name="report") as pid:
+        worn(cluster)
+        with eyes(cluster.dsn(), *AUTOVACUUM, limits=few) as seen:
+            for _ in range(4):
+                query(cluster, "vacuum orders")
+                seen.tick(60)
+            found = seen.until("autovacuum-behind", within_s=60)
+    assert found.chain == ["autovacuum-behind", "horizon-held"] or found.id == "horizon-held", found
+    assert found.evidence["pid"] == pid and "dead rows are not removed from public.orders" in found.text
+
+
+# -- subscriptions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_a_subscription_that_meets_a_conflict_is_told_until_the_row_is_mended(
+    major: int, reused_cluster: FreshCluster
+) -> None:
+    publisher, subscriber = reused_cluster({"wal_level": "logical"}, major=major), reused_cluster(major=major)
+    for cluster in (publisher, subscriber):
+        query(cluster, "create table orders (id int primary key)")
+    query(publisher, "create publication all_orders for table orders")
+    query(
+        subscriber,
+        f"create subscription \"Feed\" connection '{publisher.dsn()}' publication all_orders with (slot_name = 'feed')",
+    )
+    wait_for(subscriber, "select srsubstate = 'r' from pg_subscription_rel", what="the first copy")
+    with eyes(subscriber.dsn(dbname="template1"), "subscription-failing", calm_s=40) as seen:
+        assert seen.rows == []
+        query(subscriber, "insert into orders values (1)")
+        query(publisher, "insert into orders values (1)")
+        wait_for(subscriber, "select apply_error_count > 0 from pg_stat_subscription_stats", what="an error")
+        found = seen.until("subscription-failing", within_s=60)
+        query(subscriber, "delete from orders")
+        wait_for(subscriber, "select 1 from orders", what="the row applied")
+        wait_for(subscriber, "select pid is not null from pg_stat_subscription", what="the worker")
+        seen.until_gone("subscription-failing", within_s=250)
+        query(subscriber, 'alter subscription "Feed" disable')
+        assert seen.until("subscription-failing", within_s=60).severity == "info"
+    assert found.severity == "warning"
+    assert found.text.startswith("Subscription Feed in database postgres fails: ")
+    with psycopg.connect(subscriber.dsn(), autocommit=True) as connection:
+        connection.execute('drop subscription "Feed"')
