@@ -35,8 +35,9 @@ def main() -> int:
         return 0
     if asked_by_shell := os.environ.pop("_DBA_CONSOLE_COMPLETE", None):
         from dba_console.cli.completion import complete
+        from dba_console.cli.guard import guarded
 
-        return complete(asked_by_shell)
+        return guarded(lambda: complete(asked_by_shell), sys.argv)
     if arguments and arguments[0] == "stamp":
         from dba_console.cli.stamp import run as stamp
 

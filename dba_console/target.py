@@ -23,6 +23,8 @@ _ENVIRONMENT = {
 }  # fmt: skip
 LOCAL = "local"
 """The host of an address that names none: libpq connects to a socket of this one."""
+_HERE = re.compile(rf"(?i){LOCAL}|[/@].*|localhost|127\.[\d.]+|::1", re.S)
+"""Hosts that mean this one: sockets, abstract ones too, and loopback addresses."""
 ADDRESS_VARIABLES = tuple(_ENVIRONMENT.values())
 """Variables by which libpq's environment says where to connect."""
 _SECRET = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
@@ -128,8 +130,8 @@ def make_target(
 ) -> Target:
     """The target of a connection string, completed from the environment as libpq does.
 
-    What has no name is called by database and host, by a socket this one: the word that is typed to confirm an act is
-    another one on each server.
+    What has no name is called by database and host, by a socket or a loopback address this one: the word that is typed
+    to confirm an act is another one on each server.
 
     >>> make_target("dbname=app host=db1", environ={}).name
     'app@db1'
@@ -143,7 +145,7 @@ def make_target(
     address = address_of(conninfo, environ)
     if address.service:
         shown = address.service
-    elif address.host == LOCAL or address.host.startswith("/"):
+    elif _HERE.fullmatch(address.host):
         shown = f"{address.database}:{address.port}@{os.uname().nodename}"
     else:
         shown = f"{address.database}@{address.host}" + ("" if address.port == "5432" else f":{address.port}")

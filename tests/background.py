@@ -44,18 +44,22 @@ def idle_sessions(
 
 
 @contextmanager
-def idle_in_transaction(cluster: Cluster, sql: str = "select txid_current()", *, name: str = "idler") -> Iterator[int]:
+def idle_in_transaction(
+    cluster: Cluster, sql: str = "select txid_current()", *, name: str = "idler", dbname: str = "postgres"
+) -> Iterator[int]:
     """A session that ran `sql` in a transaction it leaves open; gives the process id of its backend."""
-    with psycopg.connect(cluster.dsn(application_name=name)) as connection:
+    connection = psycopg.connect(cluster.dsn(dbname=dbname, application_name=name))
+    try:
         connection.execute(sql)
         yield connection.info.backend_pid
-        connection.rollback()
+    finally:
+        connection.close()  # rolls back, also where the test ended it
 
 
 @contextmanager
-def waiting_for_lock(cluster: Cluster, sql: str, *, name: str = "waiter") -> Iterator[int]:
+def waiting_for_lock(cluster: Cluster, sql: str, *, name: str = "waiter", dbname: str = "postgres") -> Iterator[int]:
     """A session whose `sql` waits for a lock, begun and seen waiting; gives its process id. Cancelled at the end."""
-    connection = session(cluster, name=name)
+    connection = session(cluster, name=name, dbname=dbname)
     pid = connection.info.backend_pid
 
     def run() -> None:

@@ -70,8 +70,15 @@ def _context(spot: Spot, now: Mapping[str, Any], *, restart: bool) -> Refusal:
 
 
 def _rights(spot: Spot, now: Mapping[str, Any]) -> Refusal:
+    if spot.scope in ("database", "role") and now["standby"]:
+        return f"this is a standby: what is set for a {spot.scope} is set on its primary", None
     if spot.scope != "system":
         return None, None  # the server says it in the statement itself, and nothing is left over
+    if now["closed"]:
+        return (
+            "the server takes no ALTER SYSTEM from anybody: allow_alter_system is off",
+            f"set {spot.parameter} where its configuration is kept (Patroni, an operator, configuration management)",
+        )
     if not now["may_alter"]:
         return (
             f"this role may not ALTER SYSTEM SET {spot.parameter}",

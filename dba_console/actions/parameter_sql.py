@@ -17,6 +17,8 @@ _SETTING = """
 SELECT s.name, s.setting, s.unit, s.context, s.vartype, s.source, s.sourcefile, s.pending_restart, s.boot_val,
        pg_catalog.current_setting(s.name) AS shown, me.rolsuper AS superuser,
        pg_catalog.current_setting('server_version_num')::int4 AS version_num,
+       coalesce(pg_catalog.current_setting('allow_alter_system', true), 'on') = 'off' AS closed,
+       pg_catalog.pg_is_in_recovery() AS standby,
        pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE') AS may_reload,
        pg_catalog.has_table_privilege('pg_catalog.pg_file_settings', 'SELECT')
          AND pg_catalog.has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE') AS may_read_files

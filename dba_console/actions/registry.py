@@ -17,6 +17,7 @@ from dba_console.errors import UsageError
 from dba_console.records import convert
 
 _PLACES = {
+    "create-database": "create_database:CreateDatabase",
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",
     "put-back": "put_back:PutBack",

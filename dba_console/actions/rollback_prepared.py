@@ -18,17 +18,19 @@ from dba_console.actions.settling import xact_status
 from dba_console.units import human_count, human_duration, parse_duration
 
 _SEEN = """
+WITH held AS MATERIALIZED (SELECT l.* FROM pg_catalog.pg_locks l WHERE l.pid IS NULL)
 SELECT p.gid, p.transaction::text AS transaction, p.owner::text AS owner, p.database::text AS database,
        (EXTRACT(epoch FROM p.prepared) * 1000000)::int8 AS prepared_us, pg_catalog.age(p.transaction) AS xids,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - p.prepared)::float8 AS age_s,
-       (SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks l
-         WHERE l.virtualtransaction = '-1/' || p.transaction::text AND l.locktype = 'relation') AS locks,
-       p.owner = current_user OR me.rolsuper AS may,
-       pg_catalog.pg_is_in_recovery() AS in_recovery
+       (SELECT pg_catalog.count(*) FROM held x JOIN held l ON l.virtualtransaction = x.virtualtransaction
+         WHERE x.locktype = 'transactionid' AND x.transactionid = p.transaction AND l.locktype = 'relation') AS locks,
+       p.owner = current_user OR me.rolsuper AS may
   FROM pg_catalog.pg_prepared_xacts p
   JOIN pg_catalog.pg_roles me ON me.rolname = current_user
 """
-"""Membership in the owner's role is not enough for the server (LockGXact in twophase.c)."""
+"""Until the server is started anew a prepared transaction holds its locks by the number of the session it was prepared
+in. Membership in the owner's role is not enough for the server (LockGXact in twophase.c)."""
+_STANDBY = "SELECT pg_catalog.pg_is_in_recovery() AS standby"
 _STATUS = """
 WITH next AS (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8 AS xid),
      full_xid AS (
@@ -78,7 +80,11 @@ class RollbackPrepared:
     """What has ended meanwhile need not be ended."""
 
     def look(self, settings: PreparedSettings, world: World) -> Sight:
-        there = {row["gid"]: row for row in server(world).rows(_SEEN)}
+        link = server(world)
+        if link.rows(_STANDBY)[0]["standby"]:
+            told = "this is a standby: it shows no prepared transactions, and they end on its primary"
+            return Sight(text=f"Nothing is rolled back here: {told}.", exact="", refusal=told)
+        there = {row["gid"]: row for row in link.rows(_SEEN)}
         found = [there[gid] for gid in settings.gids if gid in there]
         gone = [gid for gid in settings.gids if gid not in there]
         exact = "; ".join(f"{_statement(row['gid'])} in database {row['database']}" for row in found)
@@ -142,8 +148,6 @@ def _roll_back(link: ServerLink, key: Mapping[str, Any]) -> str | None:
 
 def _refusal(settings: PreparedSettings, row: Mapping[str, Any]) -> tuple[str | None, str | None]:
     least_s = parse_duration(settings.min_age)
-    if row["in_recovery"]:
-        return "this is a standby: it ends on its primary", None
     if row["age_s"] < least_s:
         return (
             f"it was prepared {human_duration(row['age_s'])} ago: its transaction manager may be about to commit it",

@@ -168,7 +168,7 @@ def _pinned(settings: SignalSettings, one: Session, row: Mapping[str, Any]) -> d
         stamps["query_start"] = row["query_us"]
     given = {name: time for name, time in stamps.items() if time is not None}
     told = {name: row[name] for name in ("user", "database", "application", "state")}
-    query = "\n".join(clean(one) for one in redact(row["query"] or "").split("\n"))
+    query = "\n".join(clean(one) for one in redact(row["query"] or "", cut=bool(row["cut"])).split("\n"))
     return {"pid": row["pid"], "backend_start": row["start_us"], **given, **told, "query": query}
 
 

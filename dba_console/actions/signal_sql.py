@@ -44,11 +44,11 @@ _JUDGED = f"""
     LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
     JOIN pg_catalog.pg_roles me ON me.rolname = current_user
 """
+_SHOWN = "pg_catalog.left(j.query, CASE WHEN pg_catalog.cardinality(%(pids)s::int4[]) <= 20 THEN 8000 ELSE 200 END)"
 SEEN = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
        j.state, {_us("j.query_start")} AS query_us, j.start_us,
-       pg_catalog.left(j.query, CASE WHEN pg_catalog.cardinality(%(pids)s::int4[]) <= 20 THEN 8000 ELSE 200 END)
-         AS query,
+       {_SHOWN} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_SHOWN}) AS cut,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """

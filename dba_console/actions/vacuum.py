@@ -31,6 +31,8 @@ from dba_console.units import human_bytes, human_count, parse_duration
 
 _KINDS = {"r", "m", "p", "t"}
 """Tables, materialized views, partitioned tables, TOAST tables."""
+_FEW = 3
+"""Places that are told one by one."""
 _LOOKS, _LOOK_S = 15, 0.2
 """Before 15 the server's statistics come half a second late."""
 
@@ -110,13 +112,13 @@ class Vacuum:
             else:
                 seen.append(sight)
         _let_go(asked, [home.row["name"] for home in known.values()])
-        texts = [sight.text for sight in seen[:5]] + ([f"And {len(seen) - 5} more."] if seen[5:] else [])
+        texts = [sight.text for sight in seen] if len(seen) <= _FEW else [_many(seen)]
         texts += [f"No more there: {', '.join(gone[:5])}{' …' if gone[5:] else ''}."] if gone else []
         if not seen:
             return Sight(text=" ".join(texts), exact="", done=True, count=0)
         return Sight(
             text=" ".join(texts),
-            exact="; ".join(sight.exact for sight in seen),
+            exact=";\n".join(sight.exact for sight in seen),
             values={**_together([sight.values for sight in seen]), "looked_us": seen[0].values["looked_us"]},
             count=len(seen),
             rows=tuple(row for sight in seen for row in sight.rows),
@@ -275,6 +277,18 @@ def _told(name: str | None, database: str, shown: Mapping[str, Any]) -> str:
     multi = shown.get("mxid_age") or 0
     ages = f"{age}, multixact {human_count(multi)} back" if multi > (shown["xid_age"] or 0) else age
     return f"Vacuum {what}: {human_bytes(shown['bytes'])}{rows}{ages}."
+
+
+def _many(seen: Sequence[Sight]) -> str:
+    """What more than a few come to, in one sentence."""
+    figures, keys = _together([sight.values for sight in seen]), [sight.rows[0] for sight in seen]
+    databases = list(dict.fromkeys(key["database"] for key in keys))
+    where = ", ".join(databases[:5]) + (f" and {len(databases) - 5} more" if databases[5:] else "")
+    what = f"{len(seen)} tables, one after the other, in" if keys[0]["table"] else "every table of"
+    noun = "database" if len(databases) == 1 else "databases"
+    size = "" if figures["bytes"] is None else f": {human_bytes(figures['bytes'])}"
+    age = "" if figures["xid_age"] is None else f", oldest transaction id {human_count(figures['xid_age'])} back"
+    return f"Vacuum {what} {noun} {where}{size}{age}. The first is {_name(keys[0])}."
 
 
 def _summary(told: Sequence[str], failed: Sequence[str], last: str = "") -> str:

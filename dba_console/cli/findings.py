@@ -23,7 +23,7 @@ from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import names_server, resolve_target
 from dba_console.config import Config
-from dba_console.errors import ConnectError, UsageError
+from dba_console.errors import ConnectError, PermissionDenied, UsageError
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels.cells import plain
 from dba_console.panels.findings import UNJUDGED, full, lasting, ordered
@@ -190,8 +190,11 @@ def _target(dsn: str | None) -> tuple[Target, Config]:
     """The server named; where none is, and no agent watches libpq's default, that of the only agent that runs."""
     loaded = load_config()
     target = resolve_target(dsn, loaded)
-    if dsn is None and not names_server(loaded) and find_agent(target) is None:
-        agents = list_agents()
+    if dsn is None and not names_server(loaded):
+        try:
+            agents = list_agents() if find_agent(target) is None else []
+        except PermissionDenied:
+            agents = []  # who reads says so, and goes on without an agent
         if len(agents) == 1 and agents[0].conninfo:
             say(f"note: no server is named; the only agent that runs watches {agents[0].target}")
             return Target(agents[0].target, agents[0].key, agents[0].conninfo), loaded.config

@@ -71,7 +71,8 @@ def _extensions(plan: Plan) -> tuple[str, ...]:
 
 
 def problems_of(path: Path, plan: Plan) -> tuple[str, ...]:
-    """What the plan names and the archive does not have, and what is there of another dump. Raises OSError."""
+    """What the plan names and the archive does not have, and what is there of another dump. Raises
+    ArchiveError, OSError."""
     if plan.format == "directory":
         return stored_files(path, plan).problems
     if plan.format == "custom":

@@ -82,9 +82,11 @@ def count_rows(pieces: Iterable[bytes]) -> Counted:
     return count.counted()
 
 
-def read_to_end(path: Path) -> Iterator[bytes]:
-    """The decompressed content of a data file, by its suffix. Raises Damaged, OSError, or Unsupported (no lz4 here)."""
-    reader = {".gz": _gzip, ".zst": _zstd, ".lz4": _lz4}.get(path.suffix, _plain)
+def read_to_end(path: Path, compression: str | None = None) -> Iterator[bytes]:
+    """The decompressed content of a data file, by its suffix where its compression is not given: of a script that
+    somebody has packed the name tells nothing. Raises Damaged, OSError, or Unsupported (no lz4 here)."""
+    by_suffix = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}.get(path.suffix)
+    reader = {"gzip": _gzip, "zstd": _zstd, "lz4": _lz4}.get(compression or by_suffix or "", _plain)
     yield from reader(path)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from dba_console.archives.entries import Entry, Plan
+from dba_console.archives.toc import ArchiveError
 from dba_console.harmless import clean
 
 SUFFIXES = ("", ".gz", ".lz4", ".zst")
@@ -58,7 +59,19 @@ class _Files:
 
 
 def stored_files(path: Path, plan: Plan) -> Stored:
-    """Compare the directory at `path` with its plan. Raises OSError where it cannot be read."""
+    """Compare the directory at `path` with its plan. Raises ArchiveError where it cannot be read, or a file goes while
+    it is; PermissionError."""
+    try:
+        return _compared(path, plan)
+    except PermissionError:
+        raise
+    except OSError as error:
+        hint = "is this dump being removed or replaced?" if isinstance(error, FileNotFoundError) else None
+        where = clean(str(error.filename or path))
+        raise ArchiveError(f"{where} cannot be read: {error.strerror or error}", hint=hint) from None
+
+
+def _compared(path: Path, plan: Plan) -> Stored:
     files, problems = _Files(path), list[str]()
     data, lists, unlisted = list[tuple[Entry, Path]](), list[tuple[Entry, Path]](), False
     for entry in plan.entries:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -79,16 +80,15 @@ def verify(
     stored = stored_files(path, plan) if plan.format == "directory" else None
     problems = list(problems_of(path, plan) if stored is None else stored.problems)
     unknown, read = list[str](), _Read()
-    with ThreadPoolExecutor(1) as beside:  # both read the same files: the second one from the page cache
-        restore = _restore_program(plan, bindir, unknown)
-        said = None if restore is None else beside.submit(_run, restore, path)
+    restore = _restore_program(plan, bindir, unknown)
+    with _beside(restore, path) as said:  # both read the same files: the second one from the page cache
         if stored is not None:
             problems += _files(stored, read, told)
             unknown += [f"{name}: pg_dump writes no file of that name" for name in stored.strangers]
         if said is not None:
             told("pg_restore reads all of it")
             read.unread.clear()
-            problems += said.result()
+            problems += said()
         elif stored is None:
             read.unread.append("its data were not read: there is no pg_restore here that can")
     if plan.compression != "gzip":
@@ -185,12 +185,12 @@ def _plain(path: Path, plan: Plan) -> Verdict:
     """A script: it reads to its end, and its last words are those of a whole one."""
     size, tail, problems = 0, b"", []
     try:
-        for piece in read_to_end(path):
+        for piece in read_to_end(path, plan.compression):
             size, tail = size + len(piece), (tail + piece)[-4096:]
         if _PLAIN_END not in tail and b"PostgreSQL database cluster dump complete" not in tail:
             problems.append("its last words are missing: it was cut short")
-    except Damaged as error:
-        problems.append(str(error))
+    except (Damaged, OSError) as error:
+        problems.append(f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
     return Verdict(
         path=str(path), format="plain", entries=0, files=1, bytes=size, problems=tuple(problems),
         unknown=("a plain dump has no table of contents: only that it reads to its end was looked at",),
@@ -206,14 +206,32 @@ def _restore_program(plan: Plan, bindir: str | None, unknown: list[str]) -> Prog
         return None
 
 
-def _run(program: Program, path: Path) -> list[str]:
-    """Have pg_restore read the archive to its end; what it says is wrong."""
-    try:
-        for _ in output_of([program.path, "-f", "/dev/null", str(path)], ENVIRONMENT):
-            pass
-    except Damaged as error:
-        return [f"pg_restore says: {clean(str(error))}"]
-    return []
+@contextmanager
+def _beside(program: Program | None, path: Path) -> Iterator[Callable[[], list[str]] | None]:
+    """pg_restore reads the archive to its end meanwhile: gives what waits for it and tells what it says is wrong. Where
+    that is not waited for, it is ended."""
+    if program is None:
+        yield None
+        return
+    command = [program.path, "-f", "/dev/null", str(path)]
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, env=ENVIRONMENT
+        ) as process,
+    ):
+
+        def said() -> list[str]:
+            if process.wait() == 0:
+                return []
+            errors.seek(0)
+            words = errors.read(4096).decode("utf-8", "replace").strip() or f"it ended with exit {process.returncode}"
+            return [f"pg_restore says: {clean(words.splitlines()[0])}"]
+
+        try:
+            yield said
+        finally:
+            process.terminate()
 
 
 def _by_restore(program: Program, path: Path, entry: Entry) -> Counted | None:

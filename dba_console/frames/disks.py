@@ -22,6 +22,7 @@ def derive_disks(facts: Facts) -> Disks:
     mounts = picture.now("host.mounts", host.Mounts)
     if mounts is not None:
         panel.mounts = sorted((_mount(row, facts) for row in mounts.mounts), key=_order)
+        panel.wal_available_bytes = next((row.available_bytes for row in panel.mounts if "wal" in row.holds), None)
         panel.warnings = mount_warnings(panel.mounts)
     panel.databases = _databases(facts)
     return panel

@@ -350,6 +350,8 @@ class DatabaseRow(Struct, kw_only=True):
 
 class Disks(PanelFrame, kw_only=True):
     mounts: list[MountRow] = []
+    wal_available_bytes: int | None = None
+    """Free for an ordinary user on the file system of pg_wal."""
     databases: list[DatabaseRow] = []
     warnings: list[str] = []
 

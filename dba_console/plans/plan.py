@@ -171,6 +171,15 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         raise KeyError(step_id)
 
 
+def tag_of(plan: Plan) -> str:
+    """Of the run's lines in session.log.
+
+    >>> tag_of(Plan(id="cache-drop", title="")), tag_of(Plan(id="x", title="", tag="MINE"))
+    ('CACHEDROP', 'MINE')
+    """
+    return plan.tag or "".join(sign for sign in plan.id.upper() if sign.isalnum()) or "RUNBOOK"
+
+
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 

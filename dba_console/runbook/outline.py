@@ -106,6 +106,8 @@ def block_line(block: Block) -> str:
     for word, test in (("only if", block.when), ("unless", block.done)):
         if test is not None:
             marks.append(f"{word} {' '.join(test.text.split())}")
+    if column := block.settings.get("chosen") if block.kind == "preview" else None:
+        marks.append(f"rows whose {column} is true are chosen at first")
     if block.timeout_s is not None and block.kind != "wait":
         marks.append(f"at most {human_duration(block.timeout_s)}")
     if block.usual_s is not None:

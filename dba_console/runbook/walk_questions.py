@@ -34,7 +34,8 @@ def chosen(options: Iterable[Option], text: str) -> tuple[Option, str]:
     known = {option.key: option for option in options}
     option = known.get(key)
     if option is None:
-        raise NotAnAnswer(f"{key or 'nothing'!r} is none of {', '.join(known)}")
+        of = f"not {next(iter(known))!r}" if len(known) == 1 else f"none of {', '.join(known)}"
+        raise NotAnAnswer(f"{key or 'nothing'!r} is {of}")
     reason = reason.strip()
     if option.needs_reason and not reason:
         raise NotAnAnswer(f"{key} needs a reason: {key} REASON")

@@ -15,6 +15,7 @@ from dba_console.runbook.bound import as_shown, bound_preview
 from dba_console.runbook.fold_state import FINISHED, RunState
 from dba_console.runbook.requests import Seen
 from dba_console.runbook.rows import extent, left_out_at_first, unfit
+from dba_console.runbook.viewing import counted
 from dba_console.runbook.walk_course import Course, Purpose, Turn
 from dba_console.runbook.walk_give_up import end
 from dba_console.runbook.walk_looks import MOST_ROWS
@@ -146,12 +147,8 @@ def _note(block: Block, seen: Seen) -> str:
         word = {True: "holds", False: "does not hold", None: "it cannot be told whether it holds"}[seen.holds]
         return f"{word}: {seen.text}" if seen.text else word
     if block.kind == "preview":
-        return _counted(len(seen.rows))
+        return counted(len(seen.rows))
     return seen.text or "measured"
-
-
-def _counted(rows: int) -> str:
-    return f"{rows} row{'s' if rows != 1 else ''}"
 
 
 def _seen(course: Course, block: Block, state: str, note: str, seen: Seen, **fields: Any) -> Turn[None]:
@@ -193,7 +190,7 @@ def _act(course: Course, block: Block) -> Turn[None]:
         return
     preview = bound_preview(course.plan, block)
     known = course.state.blocks[preview.id] if preview is not None else None
-    on = f" on {extent(known) or _counted(len(known.rows))}" if known is not None and known.rows is not None else ""
+    on = f" on {extent(known) or counted(len(known.rows))}" if known is not None and known.rows is not None else ""
     exact = as_shown(course.state, block)
     # Within a sentence a statement is no longer known as one, and its literals would not be masked.
     yield from _told(course, block, f"would run{on}: {redact(exact)}", exact=exact)

@@ -19,45 +19,64 @@ from dba_console.tui.runs import TOLD, WORD, KnownRun
 if TYPE_CHECKING:
     from dba_console.plans.plan import Plan
     from dba_console.plans.record import Record
+    from dba_console.runbook.fold_state import RunState
 
 NOT_HERE = "this is a recording: nothing is answered here"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class RecordedRun:
-    """One run: its plan, its records, what its commands printed."""
+    """One run: its plan, its records, what its commands printed. Used by the screen's thread alone once it is read."""
 
     directory: Path
     plan: Plan
     records: tuple[Record, ...]
     output: tuple[OutputLine, ...]
     """In order of time, with the records that say what was done."""
+    _count: int = -1
+    """Records before the moment it was shown at last; with them goes what follows."""
+    _state: RunState | None = None
+    _known: KnownRun | None = None
 
     def at(self, wall_us: int) -> KnownRun | None:
         """The run as it stood then; None where it was not there yet, or its records are not understood."""
-        from dba_console.plans.view import Question
-        from dba_console.records import convert
-        from dba_console.runbook.fold import fold
-        from dba_console.runbook.viewing import Live, view
-
-        before = self.records[: bisect_right(self.records, wall_us, key=lambda record: record.wall_us)]
+        count = bisect_right(self.records, wall_us, key=lambda record: record.wall_us)
         try:
-            state = fold(self.plan, before)
-            if not state.run:
+            if count != self._count:
+                self._count, self._state, self._known = count, None, None
+                self._state = self._fold(count)
+            if self._state is None:
                 return None
-            asked = state.asked
-            question = None
-            if asked is not None:
-                told_then = {"id": 0, "kind": asked.kind, "text": asked.text, "step": asked.step, "block": asked.block}
-                question = convert({**told_then, "since_us": asked.since_us}, Question)
-            live = Live(now_us=wall_us, directory=str(self.directory), question=question, driver=state.who)
-            shown = view(self.plan, state, live)
+            # Of one that has ended nothing changes with the time alone.
+            if self._known is None or not self._known.ended:
+                self._known = self._shown(self._state, wall_us)
         except Exception:  # of another version, or a defect: the others are shown
             return None
+        self._known.output = list(self.output[: bisect_right(self.output, wall_us, key=lambda line: line.wall_us)])
+        return self._known
+
+    def _fold(self, count: int) -> RunState | None:
+        from dba_console.runbook.fold import fold
+
+        state = fold(self.plan, self.records[:count])
+        return state if state.run else None
+
+    def _shown(self, state: RunState, wall_us: int) -> KnownRun:
+        from dba_console.plans.view import Question
+        from dba_console.records import convert
+        from dba_console.runbook.viewing import Live, view
+
+        asked = state.asked
+        question = None
+        if asked is not None:
+            told_then = {"id": 0, "kind": asked.kind, "text": asked.text, "step": asked.step, "block": asked.block}
+            question = convert({**told_then, "since_us": asked.since_us}, Question)
+        now_us = self.records[self._count - 1].wall_us if state.ended else wall_us
+        live = Live(now_us=now_us, directory=str(self.directory), question=question, driver=state.who)
+        shown = view(self.plan, state, live)
         told = OpenRun(run=shown.run, runbook=shown.runbook, title=shown.title, state=shown.state, asks=bool(asked))
         known = KnownRun(told)
         known.view, known.why_not = shown, NOT_HERE
-        known.output = list(self.output[: bisect_right(self.output, wall_us, key=lambda line: line.wall_us)])
         return known
 
 
@@ -82,6 +101,7 @@ def read_runs(session: Path, put: Callable[[RunsRecorded], None]) -> None:
 
 def _read(directory: Path) -> RecordedRun | None:
     from dba_console.errors import SessionError
+    from dba_console.plans.plan import tag_of
     from dba_console.session.runread import read_run
 
     try:
@@ -90,7 +110,7 @@ def _read(directory: Path) -> RecordedRun | None:
         return None
     if papers.plan is None:
         return None
-    tag = papers.plan.tag or "".join(sign for sign in papers.plan.id.upper() if sign.isalnum())  # as when it ran
+    tag = tag_of(papers.plan)
     done = [OutputLine(one.wall_us, WORD, tag, one.text) for one in papers.records if one.kind.startswith(TOLD)]
     output = sorted([*done, *_printed(directory, tag)], key=lambda line: line.wall_us)
     return RecordedRun(directory, papers.plan, papers.records, tuple(output))

@@ -123,14 +123,15 @@ def _place(view: RunView) -> str:
 
 
 def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
-    alone = showing.pane == "whole" or len(view.steps) < 2
+    deciding = _decides_on_rows(view) and width < _WIDE
+    alone = deciding or showing.pane == "whole" or len(view.steps) < 2
     left = 0 if alone else _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
     right = width - 1 if alone else width - left - 2
     asked = asked_lines(view, right, showing)
     few = MOST_ROWS if showing.pane == "whole" else FEW_ROWS
     parts = _body_parts(view, right, few, showing.row)
     told = [line for part in parts for line in part]
-    least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" else 0
+    least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" and not deciding else 0
     upper = max(3, min(room - least, max(len(told) + len(asked), len(view.steps))))
     asked = asked[: max(1, upper - 1)]
     cursor = next((at for at, one in enumerate(told) if one and one[0].style == "selected"), None)
@@ -148,6 +149,12 @@ def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: 
     if below > 0:
         lines += _tail(output, showing, width, below)
     return Laid(lines, body.top, body.most, body.page)
+
+
+def _decides_on_rows(view: RunView) -> bool:
+    """Whether somebody is to read rows now to choose among them, or one of several ways: a small screen is theirs."""
+    question = view.question
+    return question is not None and view.table is not None and (bool(question.rows) or question.kind == "choose")
 
 
 def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:

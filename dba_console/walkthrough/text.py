@@ -213,7 +213,7 @@ def _title(table: Table) -> Line:
     """What the rows are, and how many of them are acted on."""
     chosen = f"{sum(table.chosen)} of {len(table.chosen)} chosen {CHOSEN}" if table.chosen else ""
     gap = "  " if table.title and chosen else ""
-    return line(Span(clean(table.title), "head"), gap, Span(chosen, "changed"))
+    return line(Span(chosen, "changed"), gap, Span(clean(table.title), "head"))
 
 
 def _number(place: int, marks: Sequence[bool]) -> str:

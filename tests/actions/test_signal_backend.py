@@ -69,6 +69,18 @@ def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(link: 
     assert row["query"] == statement
 
 
+def test_literals_of_a_statement_that_is_shown_in_part_are_masked(link: Operator, cluster: Cluster) -> None:
+    """What makes one of them a secret stands behind the part that is shown where many sessions are named."""
+    statement = f"select 's3cret' as a, '{'x' * 200}' as password"
+    with session(cluster) as one:
+        one.execute(statement)
+        rows = named(link, one.info.backend_pid)
+        many = [*rows, *({**rows[0], "pid": 1_000_000 + number} for number in range(20))]
+        shown = [look(SIGNAL, link, verb="terminate", rows=each).rows[0]["query"] for each in (rows, many)]
+    assert shown[0].startswith("select '********' as a, '********' as password")
+    assert shown[1].startswith("select '********' as a, ") and "s3cret" not in shown[1]
+
+
 def test_a_number_given_out_again_hits_nobody_else(link: Operator, cluster: Cluster) -> None:
     with session(cluster) as later:
         pid = later.info.backend_pid

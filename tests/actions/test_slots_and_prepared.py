@@ -145,6 +145,7 @@ def forgotten(ready: Cluster) -> Iterator[str]:
 def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: Operator, forgotten: str) -> None:
     sight, done = perform(ROLL_BACK, link, gid=forgotten, min_age="0")
     assert "of postgres in database template1" in sight.text and sight.values["prepared"] == 1
+    assert sight.values["locks"] > 0 and f"holds {sight.values['locks']} locks on relations" in sight.text
     assert "ROLLBACK PREPARED 'it''s 100% forgotten' in database template1" in sight.exact
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
     assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "ok"

@@ -9,12 +9,15 @@ import pytest
 
 from dba_console.actions.action import PlainControl, World
 from dba_console.actions.gate import refuse_changed
-from dba_console.actions.link import Mark
+from dba_console.actions.link import Mark, StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.incidents.wraparound import STOP_BEFORE_WRAP, WRAP_AGE, age_to
 from tests.actions.acting import acting, look, perform, settled
 from tests.background import idle_in_transaction, wait_until
+from tests.clusters import FreshCluster
+from tests.requirements import lacking
 from tests.sql import query
 
 VACUUM = ACTIONS["vacuum"]
@@ -81,6 +84,14 @@ def test_one_table_that_fails_does_not_end_the_rest(one: Operator, cluster: Clus
         one.act("create table public.worn ()")
 
 
+def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: Operator) -> None:
+    names = ["pg_catalog.pg_class", "pg_catalog.pg_type", "pg_catalog.pg_proc", "public.worn"]
+    sight = look(VACUUM, one, rows=[{"datname": "postgres", "table": name} for name in names])
+    assert sight.text.startswith("Vacuum 4 tables, one after the other, in database postgres: ")
+    assert sight.text.endswith("The first is pg_catalog.pg_class in postgres.")
+    assert len(sight.exact.splitlines()) == sight.count == 4
+
+
 def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one: Operator) -> None:
     rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other")]
     one.act("create table public.other ()")
@@ -113,7 +124,7 @@ def test_each_row_says_whether_its_indexes_are_passed_over(one: Operator, cluste
         ]
         sight, done = perform(VACUUM, one, rows=rows)
         assert sight.exact == (
-            'VACUUM (INDEX_CLEANUP off) "public"."day ""1""" in database other Base; '
+            'VACUUM (INDEX_CLEANUP off) "public"."day ""1""" in database other Base;\n'
             'VACUUM "public"."worn" in database postgres'
         )
         assert done.state == "ok", done.text
@@ -123,6 +134,39 @@ def test_each_row_says_whether_its_indexes_are_passed_over(one: Operator, cluste
     finally:
         one.act('drop database "other Base" with (force)', transaction=False)
         one.act("drop tablespace elsewhere", transaction=False)
+
+
+def test_past_the_stop_only_what_keeps_the_empty_end_comes_through(fresh_cluster: FreshCluster) -> None:
+    """Cutting it off needs a transaction id (LogAccessExclusiveLockPrepare), and none is given out any more."""
+    cluster = fresh_cluster({"wal_level": "logical", "autovacuum": "off", "log_min_messages": "error"})
+    if not cluster.binaries.has("pg_resetwal"):
+        lacking("there is no pg_resetwal")
+    # It holds the catalogs back: a forced autovacuum frees a few ids more, and no longer all of them.
+    query(cluster, "select pg_create_logical_replication_slot('held', 'pgoutput')")
+    oldest = int(query(cluster, "select datfrozenxid from pg_database order by age(datfrozenxid) desc limit 1"))
+    cluster.stop()
+    age_to(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - 500)
+    cluster.start()
+    emptied = [f"public.emptied_{number}" for number in range(50)]
+    for name in emptied:
+        query(
+            cluster, f"create table {name} with (autovacuum_enabled = off) as select n from generate_series(1, 500) n"
+        )
+        query(cluster, f"delete from {name}")
+    with acting(cluster) as link:
+        left = iter(emptied)
+
+        def failed() -> tuple[str, str] | None:
+            name = next(left)
+            with pytest.raises(StatementFailed, match="not accepting commands"):
+                link.act("do $$ begin loop perform txid_current(); commit; end loop; end $$", transaction=False)
+            _, done = perform(VACUUM, link, table=name)
+            return (name, done.text) if done.state == "failed" else None
+
+        name, text = wait_until(failed, what="a VACUUM that gets no id")
+        assert "not accepting commands" in text
+        _, done = perform(VACUUM, link, rows=[{"datname": "postgres", "table": name}], truncate=False)
+        assert done.state == "ok", done.text
 
 
 @pytest.mark.pg(14, 18)

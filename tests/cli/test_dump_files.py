@@ -12,6 +12,7 @@ import pytest
 
 from dba_console.archives.place import open_archive
 from dba_console.demo.cluster import Cluster
+from dba_console.dumping.verify import verify
 from tests.cli.console import Console, Done
 from tests.clusters import binaries_of
 
@@ -117,3 +118,18 @@ def test_a_copied_dump_beside_which_somebody_keeps_checksums_is_whole(
     done = dumps(console, "verify", str(archive))
     assert done.code == 0, done.out
     assert "SHA256SUMS: pg_dump writes no file of that name" in done.out
+
+
+def test_pg_restore_that_reads_beside_is_ended_where_the_reading_breaks_off(
+    tmp_path: Path, dumped: tuple[Path, Path]
+) -> None:
+    archive = Path(shutil.copytree(dumped[0], tmp_path / "dump"))
+    held = data_of(archive, "two")
+    held.unlink()
+    os.mkfifo(held)  # pg_restore would wait there for ever
+
+    def gone(text: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        verify(archive, None, 0, None, bindir=str(dumped[1]), told=gone)

@@ -181,6 +181,18 @@ def test_queries_that_replay_cancels_are_counted_and_those_that_end_are_not(repl
     assert found.text.startswith("1 query was cancelled on this standby by replay within 10m")
 
 
+@pytest.mark.parametrize("major", [14, 18])
+def test_what_the_catalogs_say_is_read_on_a_standby_too(major: int, replicated: Replicated) -> None:
+    primary, standby = replicated(major)
+    query(primary, "create table numbered (id serial); select setval('numbered_id_seq', 2060000000)")
+    wait_for(primary, REPLAYED, what="a standby that has caught up")
+    with eyes(standby.dsn(), "sequence-full", "autovacuum-off", "autovacuum-behind", "subscription-failing") as seen:
+        assert [row.id for row in seen.rows] == ["sequence-full:postgres.public.numbered_id_seq"]
+        for part in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"):
+            assert (seen.picture.latest[part].part.status, seen.picture.latest[part].part.note) == ("ok", None)
+    query(primary, "drop table numbered")
+
+
 @contextmanager
 def conninfo(standby: Cluster, value: str) -> Iterator[None]:
     """The standby's primary_conninfo, as it was again after the block."""

@@ -9,7 +9,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.runbooks.dumping import Ground, programs, values_of
-from tests.runbooks.walking import Walk, watched
+from tests.runbooks.walking import Says, Walk, watched
 from tests.standbys import copied_standby
 
 BOOK, MOMENT, DUMP = "dump", "is-it-the-moment", "dump-it/run"
@@ -64,6 +64,27 @@ def test_a_role_that_may_read_all_of_it_dumps_it_with_the_roles_beside(here: Gro
     to.rename(here.place / "moved")
     again = here.headless(BOOK, database=SHOP, to=str(to), same_disk="yes", globals="yes")
     assert again.code == 7 and again.red() == [f"{MOMENT}/place"], again.text
+
+
+def test_a_name_that_is_taken_meanwhile_is_not_overwritten_and_what_lies_beside_goes_when_a_person_says_so(
+    here: Ground,
+) -> None:
+    to = here.place / "taken"
+    roles = to.with_name("taken.globals.sql")
+
+    def taken() -> str:
+        assert roles.exists()
+        to.write_text("of somebody else")
+        return "y"
+
+    answers: dict[str, Says] = {
+        "start": "yes", "roles-and-tablespaces/run": "y", DUMP: "y", "is-it-whole/run-2": taken,
+        "failed": "abort", "undo": "all", "yes": "yes",
+    }  # fmt: skip
+    walk = here.person(BOOK, answers, database=SHOP, to=str(to), format="custom", same_disk="yes", globals="yes")
+    assert walk.code == 7, walk.text
+    assert to.read_text() == "of somebody else"
+    assert sorted(here.place.glob("taken*")) == [to], "it was to be removed, and is there still"
 
 
 def test_over_tcp_the_disk_of_the_data_is_refused_too(here: Ground) -> None:

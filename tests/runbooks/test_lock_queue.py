@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.incidents.lock_queue import BEHIND, MIGRATION, TABLE
-from tests.background import wait_until
+from dba_console.demo.load import DATABASE
+from tests.background import idle_in_transaction, wait_until, waiting_for_lock
 from tests.runbooks.walking import SMALL, WAIT_S, Scene, assert_named, incident
 
 BOOK = "lock-queue"
 TOLD = "so-that-it-stays-away=told the owner, ticket 4711"
 CANCEL, ROOT = "cancel-the-statement-in-the-middle", "end-the-session-at-the-root"
+PREPARED = "roll-back-the-prepared-transaction"
 WEB = "select count(*) from pg_stat_activity where application_name = 'shop-web'"
 
 
@@ -78,7 +80,9 @@ def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Sce
         for asked, typed in (
             ("type yes >", "yes"),
             (r"what-to-stop|Which one gives way", "root"),
-            (rf"type {queue.target} >", queue.target),
+            ("type 1 >", "/x 1"),
+            ("none >", "/x 1"),
+            (r"none >[\s\S]*type 1 >", "1"),
             (r"whom you told, or the ticket", "ticket 4711"),
         ):
             screen = terminal.wait_for(asked, WAIT_S)
@@ -99,6 +103,33 @@ def test_nobody_is_stopped_where_that_is_chosen_or_another_number_confirmed(queu
     assert refused.code == 8, refused.text
     assert "does not fit" in refused.text
     assert left.done() == refused.done() == []
+    assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
+
+
+def test_the_root_of_another_queue_and_a_root_that_is_left_out_are_spared(queue: Scene) -> None:
+    """At first the dump alone is chosen, for the migration waits for it; nobody has to be asked where none is."""
+    with (
+        idle_in_transaction(queue.cluster, "lock table pgbench_history in share mode", name="by-hand", dbname=DATABASE),
+        waiting_for_lock(queue.cluster, "insert into pgbench_history values (1)", name="late", dbname=DATABASE),
+    ):
+        spared = queue.headless(
+            BOOK, "what-to-stop=root", f"{ROOT}=1", rows=[f"--leave-out={ROOT}=application=pg_dump"]
+        )
+        assert "no row of end-the-session-at-the-root/preview is chosen" in spared.text
+        assert spared.done() == [] and there(queue, "pg_dump") == there(queue, "by-hand") == 1
+        wrong = queue.headless(BOOK, "what-to-stop=root", f"{ROOT}=1", rows=[f"--leave-out={ROOT}=application=pgdump"])
+        assert wrong.code == 8 and "no row has application pgdump" in wrong.text and wrong.done() == []
+        other = [f"--choose={ROOT}=application=by-hand"]
+        ended = queue.headless(BOOK, "what-to-stop=root", f"{ROOT}=1", TOLD, rows=other, yes=True)
+        assert ended.done() == [ROOT] and there(queue, "by-hand") == 0
+        assert there(queue, "pg_dump") == 1
+        (chosen,) = ended.records("rows.chosen")
+        assert "1 of 2 rows chosen by" in chosen.text and "application pg_dump" in chosen.text
+
+
+def test_a_prepared_transaction_is_not_looked_for_where_none_is_at_the_root(queue: Scene) -> None:
+    walk = queue.headless(BOOK, "what-to-stop=prepared", f"{PREPARED}=1", TOLD)
+    assert walk.done() == [] and walk.states()[PREPARED] == "ok", walk.text
     assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
 
 

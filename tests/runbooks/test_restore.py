@@ -23,7 +23,7 @@ from tests.runbooks.test_put_back import owed
 from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk
 
 BOOK = "restore"
-HERE = "can-it-be-restored-here"
+HERE, THERE = "can-it-be-restored-here", "what-is-there-already"
 RESTORE, SQL = "restore-it/run", "restore-it/sql"
 KEYS = "check-the-keys/run"
 ERRORS = "what-could-not-be-restored"
@@ -143,7 +143,7 @@ def test_how_its_programs_ended_is_in_the_history(here: Ground, archive: Path) -
         restoring = held("pg_restore", f"select pg_advisory_lock({HELD})", "remembered")
         analyzing = held("vacuumdb", "begin; lock items_1 in exclusive mode", "remembered")
         answers: dict[str, Says] = {
-            "start": "yes", RESTORE: then(restoring, "y"), "statistics/run": then(analyzing, "y"), "ack": "y",
+            "start": "yes", RESTORE: then(restoring, "y"), "statistics/confirm": then(analyzing, "y"), "ack": "y",
         }  # fmt: skip
         walk = here.person(BOOK, answers, database="remembered", archive=str(archive), jobs="2", speed="none")
         for thread in waiting:
@@ -178,22 +178,6 @@ def test_less_wal_is_written_between_two_restarts_that_a_person_makes(here: Grou
     assert walk.code == 0, walk.text
     assert counted == ["minimal", "replica"]
     assert here.cluster.psql("select count(*) from items_1", dbname="lean") == "5000"
-
-
-def test_what_is_there_is_dropped_only_by_its_name(here: Ground, archive: Path) -> None:
-    here.cluster.psql("create database old")
-    here.cluster.psql("create table precious (i int)", dbname="old")
-    inputs = {"database": "old", "archive": str(archive), "jobs": "2", "speed": "none", "statistics": "none"}
-    walk = here.headless(BOOK, "what-is-there-already=stop", **inputs)
-    assert walk.code == 0 and walk.red() == [], walk.text
-    drop: dict[str, Says] = {"start": "yes", "choose": "drop", "type": ASKED, "ack": "y"}
-    wrong = here.person(BOOK, {**drop, "input": DATABASE, "failed": "abort", "undo": "none"}, **inputs)
-    assert wrong.code == 7, wrong.text
-    assert here.cluster.psql("select count(*) from precious", dbname="old") == "0", "it was dropped by another's name"
-    right = here.person(BOOK, {**drop, "input": "old"}, **inputs)
-    assert right.code == 0, right.text
-    assert here.cluster.psql("select to_regclass('precious') is null and to_regclass('items_1') is not null",
-                             dbname="old") == "t"  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +220,21 @@ def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broke
     wandering = here.place / "wandering.sql"
     wandering.write_text("\\connect postgres\n-- PostgreSQL database dump complete\n")
     assert refused(here, archive=str(wandering)).red() == [f"{HERE}/elsewhere"]
-    with here.session(DATABASE):
-        assert refused(here, archive=str(broken), database=DATABASE).red() == [f"{HERE}/slots"]
     here.cluster.psql("select pg_create_physical_replication_slot('unread', true)")
     assert refused(here, archive=str(broken)).red() == [f"{HERE}/wal"]
     here.cluster.psql("select pg_drop_replication_slot('unread')")
+
+
+def test_it_is_not_begun_in_an_empty_database_where_somebody_works(here: Ground, broken: Path) -> None:
+    here.cluster.psql('create database "some one\'s"')
+    with here.session("some one's"):
+        walk = here.headless(BOOK, database="some one's", archive=str(broken), speed="none")
+    assert walk.code == 7 and walk.red() == [f"{THERE}/busy"] and "restore-it" not in walk.done(), walk.text
+
+
+def test_minimal_wal_is_refused_where_it_would_change_nothing(here: Ground, broken: Path) -> None:
+    walk = here.headless(BOOK, database="never", archive=str(broken), jobs="1", speed="none", minimal_wal="yes")
+    assert walk.code == 7 and walk.red() == [f"{THERE}/lean"] and "make-it" not in walk.done(), walk.text
 
 
 def release_when_seen(here: Ground, kind: str, holder: Session) -> None:

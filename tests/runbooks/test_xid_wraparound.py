@@ -57,8 +57,11 @@ def made_old(cluster: Cluster) -> Session:
     cart = session(cluster, dbname=SHOP, name="cart")
     cart.execute('create table public."by Day" (d int) partition by range (d)')
     cart.execute('create table public."1 Day" partition of public."by Day" for values from (0) to (9)')
-    cart.execute("create temporary table cart (n int)")
+    cart.execute("create temporary table cart (note text)")
     cart.execute(f"{AS_OLD_AS_IT} and relname in ('1 Day', 'cart')".encode())
+    # Before 16 the number of a session shows while it is in a transaction.
+    cart.execute("begin")
+    cart.execute("select 1")
     return cart
 
 

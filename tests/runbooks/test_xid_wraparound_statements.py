@@ -5,7 +5,9 @@ Ages are those of a young cluster here: the limits in the statements are put dow
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -15,17 +17,18 @@ import pytest
 from dba_console.actions.operator import Operator
 from dba_console.actions.registry import ACTIONS
 from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConsoleError
 from dba_console.plans.plan import Block
-from dba_console.runbook.compile import compile_text
 from dba_console.runbook.library import find
 from dba_console.runbook.values import for_sql, statement
 from tests.actions.acting import acting
 from tests.background import Session, session, wait_until
+from tests.clusters import FreshCluster
 from tests.sql import query
 
-BOOK = "xid-wraparound"
+BOOK, IDLE = "xid-wraparound", "idle-in-transaction"
 VALUES: dict[str, Any] = {
-    "old": None, "forgotten": "10m", "open_for": "1h", "limits": {"ids": 1000, "open_s": 3600},
+    "old": None, "forgotten": "10m", "limits": {"ids": 1000, "open_s": 3600},
     "databases": [{"datname": "postgres", "xid_age": 7, "mxid_age": 0}],
 }  # fmt: skip
 LIMIT = re.compile(r"current_setting\('autovacuum_(multixact_)?freeze_max_age'\)::int8")
@@ -33,9 +36,17 @@ LIMIT = re.compile(r"current_setting\('autovacuum_(multixact_)?freeze_max_age'\)
 
 @pytest.fixture(scope="module")
 def blocks() -> dict[str, Block]:
-    found = find(BOOK)
-    plan = compile_text(found.text, str(found.path), ACTIONS)
+    plan = find(BOOK).plan(ACTIONS)
     return {block.name or block.id: block for _, block in plan.blocks() if block.language == "sql"}
+
+
+@pytest.fixture(scope="module")
+def idle() -> list[str]:
+    plan = find(IDLE).plan(ACTIONS)
+    until = [block.settings["until"]["text"] for _, block in plan.blocks() if block.kind == "wait" and block.body == ""]
+    return [block.body for _, block in plan.blocks() if block.language == "sql"] + [
+        one for one in until if "from" in one
+    ]
 
 
 @pytest.fixture
@@ -58,6 +69,13 @@ def test_every_statement_is_understood_by_every_version(link: Operator, blocks: 
     assert limits["xids_below"] == 250_000_000 and limits["mxids_below"] == 500_000_000 and limits["members"] == 52_352
     assert [row["datname"] for row in answers["since"]] == ["postgres"]
     assert answers["homes"] == answers["oldest"] == answers["temporary"] == answers["orphans"] == []
+
+
+def test_what_idle_in_transaction_asks_is_understood_by_every_version(link: Operator, idle: list[str]) -> None:
+    assert len(idle) == 4
+    for text in idle:
+        sql, params = statement(text, {"age": 60.0})
+        assert not link.rows(sql, params) or "select count(*)" in text
 
 
 def test_a_role_that_is_no_superuser_is_told_what_it_can_see(server: Cluster, blocks: dict[str, Block]) -> None:
@@ -104,7 +122,7 @@ def test_the_session_of_a_temporary_table_is_named_and_only_where_it_is_certain_
 
         gone, _, owner = connected("gone"), connected("idle"), connected("owner")
         link = stack.enter_context(acting(server))
-        owner.execute("create temporary table cart (n int)")
+        owner.execute("create temporary table cart (note text)")
         assert owners(link, blocks) == {"owner": True}, "each number up to that of the one who asks is taken"
         pid = gone.info.backend_pid
         gone.close()
@@ -116,3 +134,30 @@ def test_the_session_of_a_temporary_table_is_named_and_only_where_it_is_certain_
             owner.execute("select 1")
         assert owners(link, blocks) == {"owner": True}, "at work, a session shows its number"
         assert asked(link, blocks["orphans"], young=True) == []
+
+
+@pytest.mark.parametrize("major", [None, 18], ids=["installed", "pg18"])
+def test_tables_of_nobody_are_named_and_autovacuum_drops_them(
+    fresh_cluster: FreshCluster, blocks: dict[str, Block], major: int | None
+) -> None:
+    cluster = fresh_cluster({"autovacuum": "off", "autovacuum_naptime": "1s"}, major=major)
+    with closing(session(cluster, name="killed")) as killed:
+        killed.execute("set synchronous_commit = local")  # what is not written when it crashes would never have been
+        killed.execute("create temporary table cart (note text)")
+        os.kill(killed.info.backend_pid, signal.SIGKILL)
+        wait_until(lambda: answers(cluster), what="the server after its crash")
+    with closing(session(cluster, name="newcomer")), acting(cluster) as link:
+        [orphan] = asked(link, blocks["orphans"], young=True)
+        assert orphan["schema"].startswith("pg_temp_") and orphan["tables"] == 1
+        assert True not in owners(link, blocks).values(), "who has taken the number since is not the owner"
+        query(cluster, "alter system set autovacuum = on")
+        query(cluster, "select pg_reload_conf()")
+        wait_until(lambda: not asked(link, blocks["orphans"], young=True), what="autovacuum among tables of nobody")
+
+
+def answers(cluster: Cluster) -> bool:
+    try:
+        started = "select count(*) from pg_stat_activity where application_name = 'killed'"
+        return query(cluster, started) == "0"
+    except ConsoleError:
+        return False

@@ -20,7 +20,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,10 +205,12 @@ class Scene:
         """Wait until it is no longer found."""
         return self.frame(lambda frame: frame.judged and rule not in open_rules(frame), f"the end of {rule}")
 
-    def headless(self, book: str, *confirmed: str, verb: str = "run", yes: bool = True, **inputs: str) -> Walk:
-        """Walked with answers given beforehand, as STEP=TEXT."""
+    def headless(
+        self, book: str, *confirmed: str, verb: str = "run", yes: bool = True, rows: Sequence[str] = (), **inputs: str
+    ) -> Walk:
+        """Walked with answers given beforehand, as STEP=TEXT; `rows` are `--choose=…` and `--leave-out=…`."""
         done = self.console.run(
-            *self._words(verb, book, inputs), *(word for one in confirmed for word in ("--confirm", one)),
+            *self._words(verb, book, inputs), *(word for one in confirmed for word in ("--confirm", one)), *rows,
             *(["--yes"] if yes and verb == "run" else []), "--json", timeout=WAIT_S,
         )  # fmt: skip
         return Walk(done.code, objects(done.out), done.err)

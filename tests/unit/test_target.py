@@ -59,11 +59,22 @@ def test_spellings_of_one_place_have_one_key_and_other_places_another() -> None:
     assert len({make_target(text, environ=environ).key for text in [same[0], *others]}) == 5
 
 
-@pytest.mark.parametrize("dsn", ["dbname=app", "dbname=app host=/run/postgresql", "postgresql:///app"])
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "dbname=app", "dbname=app host=/run/postgresql", "postgresql:///app", "dbname=app host=@abstract",
+        "dbname=app host=localhost", "dbname=app hostaddr=127.0.0.1", "dbname=app host=127.0.1.1",
+        "postgresql://[::1]/app",
+    ],
+)  # fmt: skip
 def test_a_server_of_this_host_is_called_by_the_host_too_where_it_has_no_name(dsn: str) -> None:
     assert make_target(dsn, environ={}).name == f"app:5432@{os.uname().nodename}"
     assert make_target(dsn, name="shop", environ={}).name == "shop"
-    assert make_target("dbname=app host=127.0.0.1 port=54711", environ={}).name == "app@127.0.0.1:54711"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "localhost.example", "127.example", "db2,localhost"])
+def test_a_server_of_another_host_is_called_by_that_host(host: str) -> None:
+    assert make_target(f"dbname=app host={host} port=54711", environ={}).name == f"app@{host}:54711"
 
 
 def test_a_password_is_neither_in_the_name_nor_in_the_key_nor_in_the_repr() -> None:

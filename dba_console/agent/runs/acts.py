@@ -116,9 +116,7 @@ class Acts:
     def settle(self, wanted: Settle, stop_by: str = "") -> Outcome:
         """What became of an execution whose end nobody saw; `stop_by` has it stopped. Never raises."""
         begun_us = self._around.clock.mono_us()
-        self._controls.begin()
-        if stop_by:
-            self._controls.stop(stop_by)
+        self._controls.begin(stop_by)
         try:
             outcome = self._settle(wanted)
         except (ConsoleError, KeyError, OSError) as error:

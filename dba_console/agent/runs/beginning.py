@@ -12,14 +12,14 @@ import msgspec
 from dba_console import __version__
 from dba_console.actions.gate import Planned
 from dba_console.actions.identity import Identity, host_identity
-from dba_console.agent.runs.conduct import RESTART, Audience, Conduct, tag_of
+from dba_console.agent.runs.conduct import RESTART, Audience, Conduct
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.environment import secrets_of
 from dba_console.agent.runs.preparing import Order, require, uses_server
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConnectError, ConsoleError, Unsupported, UsageError
-from dba_console.plans.plan import Plan
+from dba_console.plans.plan import Plan, tag_of
 from dba_console.plans.record import Record
 from dba_console.records import convert
 from dba_console.redact import redact

@@ -25,7 +25,7 @@ from dba_console.agent.runs.pen import Pen
 from dba_console.agent.runs.preparing import Order
 from dba_console.agent.runs.servers import Servers
 from dba_console.agent.runs.surroundings import Surroundings
-from dba_console.plans.plan import Block, Plan
+from dba_console.plans.plan import Block, tag_of
 from dba_console.plans.record import Record
 from dba_console.plans.view import OutputLine
 from dba_console.records import convert
@@ -313,15 +313,6 @@ def _mask_shown(secrets: Sequence[str], target: str) -> Callable[[str], str] | N
     """None where no secret is known. A password that is a part of the target's name is no secret on a screen."""
     known = [secret for secret in secrets if secret not in target]
     return text_mask(known) if known else None
-
-
-def tag_of(plan: Plan) -> str:
-    """Of the run's lines in session.log.
-
-    >>> tag_of(Plan(id="cache-drop", title="")), tag_of(Plan(id="x", title="", tag="MINE"))
-    ('CACHEDROP', 'MINE')
-    """
-    return plan.tag or "".join(sign for sign in plan.id.upper() if sign.isalnum()) or "RUNBOOK"
 
 
 def _met_before(records: Sequence[Record]) -> dict[str, Identity]:

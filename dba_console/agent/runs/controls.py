@@ -25,11 +25,11 @@ class Controls:
         """An act that can be stopped is under way."""
         self.progress = ""
 
-    def begin(self) -> None:
-        """An act begins; what was asked of the one before does not concern it."""
+    def begin(self, stopped_by: str = "") -> None:
+        """An act begins; what was asked of the one before does not concern it. `stopped_by`: who wants it stopped."""
         with self._condition:
-            self._stopped = self._paused = False
-            self.stopped_by, self.progress, self.active = "", "", True
+            self._stopped, self._paused = bool(stopped_by), False
+            self.stopped_by, self.progress, self.active = stopped_by, "", True
         self._told()
 
     def end(self) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dba_console.agent.protocol import OpenRun, RunLines
-from dba_console.agent.runs.conduct import tag_of
 from dba_console.agent.runs.output import newest_of
 from dba_console.clock import Clock
 from dba_console.keeping.look import look, wait
+from dba_console.plans.plan import tag_of
 from dba_console.plans.view import RunView
 from dba_console.runbook.fold import fold
 from dba_console.runbook.fold_state import RunState

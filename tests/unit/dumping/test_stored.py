@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dba_console.archives.place import open_archive
+from dba_console.archives.toc import ArchiveError
 from dba_console.dumping.stored import stored_files
 from tests.unit.archives.making import archive, entry
 
@@ -40,3 +43,13 @@ def test_a_list_of_another_dump_names_what_it_has_too_many_and_too_few(tmp_path:
     assert "large object 12: blobs_7.toc does not list it" in told
     assert "large object 13: blobs_7.toc lists it and toc.dat does not" in told
     assert "blob_12.dat.zst: nothing in the dump names this file" in told
+
+
+def test_a_directory_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> None:
+    plan = open_archive(dump(tmp_path))
+    (tmp_path / "turning").symlink_to("turning")
+    with pytest.raises(ArchiveError, match="turning cannot be read: Too many levels of symbolic links"):
+        stored_files(tmp_path, plan)
+    with pytest.raises(ArchiveError, match="cannot be read: No such file") as gone:
+        stored_files(tmp_path / "rotated", plan)
+    assert gone.value.hint == "is this dump being removed or replaced?"

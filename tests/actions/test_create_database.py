@@ -1,0 +1,189 @@
+"""create-database: a database made like another one, in everything that is not in its dump."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from dba_console.actions.action import PlainControl, World
+from dba_console.actions.database_sql import database
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from tests.actions.acting import acting, look, perform, settled, undone
+from tests.attacks.hostility import VICTIM, besiege, calls
+from tests.clusters import binaries_of
+from tests.sql import query
+from tests.standbys import copied_standby
+
+MAKE = ACTIONS["create-database"]
+OLD = "the \"old\" 'one'; drop"
+NEW = "the \"new\" 'one'"
+SECRET = "hush-hush-4712"
+_ROLES = """
+create role "the owner" login;
+create role "app; user" login;
+create role makes login createdb;
+create role plain login;
+"""
+_GIVEN = [
+    "alter database {} owner to \"the owner\"", "alter database {} connection limit 7",
+    "alter database {} is_template true", "comment on database {} is 'it''s the shop'",
+    "revoke all on database {} from public", "grant connect on database {} to \"app; user\" with grant option",
+    "grant temporary on database {} to public", "revoke create on database {} from \"the owner\"",
+    "alter database {} set search_path = \"$user\", \"odd, schema\", public",
+    f"alter database {{}} set app.jwt_secret = '{SECRET}'", "alter database {} set work_mem = '77MB'",
+    "alter role \"app; user\" in database {} set statement_timeout = '12s'",
+]  # fmt: skip
+_LOOKS = """
+select pg_encoding_to_char(encoding), datcollate, datctype, to_jsonb(d) - 'oid' - 'datname' - 'datacl' - 'datfrozenxid'
+  - 'datminmxid' - 'datlastsysoid' - 'dathasloginevt', shobj_description(oid, 'pg_database'),
+  (select array_agg(x order by x) from (select grantee::regrole::text || privilege_type || is_grantable x
+                                        from aclexplode(datacl)) a),
+  (select array_agg(x order by x) from (select setrole::regrole::text || c x
+                                        from pg_db_role_setting, unnest(setconfig) c where setdatabase = d.oid) s)
+from pg_database d where datname = %s
+"""
+
+
+def looks(cluster: Cluster, name: str) -> tuple[object, ...]:
+    """All that belongs to the database itself."""
+    with psycopg.connect(cluster.dsn()) as session:
+        found = session.execute(_LOOKS, [name]).fetchone()
+    assert found is not None
+    return found
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def old_one(cluster: Cluster, *how: str) -> None:
+    """The database that is to be made once more."""
+    with psycopg.connect(cluster.dsn(), autocommit=True) as session:
+        session.execute(f"create database {quoted(OLD)} template template0 {' '.join(how)}".encode())
+        for text in _GIVEN:
+            session.execute(text.format(quoted(OLD)).encode())
+
+
+@pytest.fixture(scope="module")
+def ready() -> Iterator[Cluster]:
+    """A cluster with the old database in another tablespace; nothing of a hostile owner is called."""
+    with Cluster(binaries_of(None), durable=False) as cluster:
+        besiege(cluster)
+        space = cluster.base / "space"
+        space.mkdir()
+        owner = cluster.data_directory.stat()
+        os.chown(space, owner.st_uid, owner.st_gid)
+        with psycopg.connect(cluster.dsn(), autocommit=True) as session:
+            session.execute(_ROLES)
+            session.execute(f"create tablespace \"an other\" location '{space}'".encode())
+        old_one(cluster, "encoding 'LATIN1' locale 'C' tablespace \"an other\"")
+        yield cluster
+        assert calls(cluster) == []
+
+
+@pytest.fixture
+def link(ready: Cluster) -> Iterator[Operator]:
+    with acting(ready, user=VICTIM) as link:
+        yield link
+        link.act(f"drop database if exists {quoted(NEW)}", transaction=False)
+
+
+def test_it_is_like_the_other_one_in_everything_a_dump_of_its_contents_does_not_hold(
+    ready: Cluster, link: Operator
+) -> None:
+    link.act(f"alter database {quoted(OLD)} is_template false")
+    sight, done = perform(MAKE, link, database=NEW, like=OLD)
+    assert done.state == "ok", done.text
+    assert looks(ready, NEW) == looks(ready, OLD)
+    assert SECRET not in sight.exact and "work_mem" in sight.exact and "TEMPLATE template0" in sight.exact
+    assert look(MAKE, link, database=NEW, like=OLD).done
+    assert settled(MAKE, link, sight, database=NEW, like=OLD).state == "ok"
+
+
+def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, link: Operator) -> None:
+    _, done = perform(MAKE, link, database=NEW, like=OLD, closed=True)
+    assert done.state == "ok", done.text
+    with pytest.raises(psycopg.OperationalError, match="too many connections"):
+        psycopg.connect(ready.dsn(user="the owner", dbname=NEW))
+    psycopg.connect(ready.dsn(dbname=NEW)).close()
+    sight, done = perform(MAKE, link, database=NEW, like=OLD)
+    assert sight.exact.endswith("CONNECTION LIMIT 7") and sight.count == 1 and done.state == "ok"
+
+
+def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: Operator, ready: Cluster) -> None:
+    asked = settings_of(MAKE.name, {"database": NEW, "like": OLD})
+    sight = MAKE.look(asked, World(link=link))
+    done = MAKE.act(asked, sight, World(link=link), PlainControl(stop=lambda: True))
+    assert done.state == "stopped" and done.undo is not None, done.text
+    found = settled(MAKE, link, sight, database=NEW, like=OLD)
+    assert found.state == "failed" and found.again, found.text
+    again, done = perform(MAKE, link, database=NEW, like=OLD)
+    assert "CREATE DATABASE" not in again.exact and done.state == "ok", done.text
+    assert looks(ready, NEW) == looks(ready, OLD)
+
+
+def test_its_undo_drops_what_was_made_and_no_other_of_that_name(link: Operator, ready: Cluster) -> None:
+    _, done = perform(MAKE, link, database=NEW, like=OLD)
+    link.act(f"alter database {quoted(NEW)} rename to elsewhere")
+    link.act(f"create database {quoted(NEW)}", transaction=False)
+    assert undone(MAKE, link, done, database=NEW, like=OLD).state == "failed"
+    link.act(f"drop database {quoted(NEW)}", transaction=False)
+    link.act(f"alter database elsewhere rename to {quoted(NEW)}")
+    assert undone(MAKE, link, done, database=NEW, like=OLD).state == "ok"
+    assert query(ready, "select count(*) from pg_database where datname ~ 'new'") == "0"
+
+
+def test_what_cannot_be_changed_any_more_is_refused(link: Operator, ready: Cluster) -> None:
+    link.act(f"create database {quoted(NEW)} template template0 encoding 'UTF8'", transaction=False)
+    told = look(MAKE, link, database=NEW, like=OLD).refusal
+    assert told is not None and "encoding, tablespace cannot be changed" in told, told
+    assert look(MAKE, link, database=NEW).done, "nothing it is to be like: it is there"
+    assert "there is no database gone" in str(look(MAKE, link, database="x", like="gone").refusal)
+
+
+def test_a_role_that_may_not_make_databases_is_refused_and_one_that_may_gets_its_own(ready: Cluster) -> None:
+    with acting(ready, user="plain") as link:
+        assert "may not make databases" in str(look(MAKE, link, database=NEW).refusal)
+    with acting(ready, user="makes") as link:
+        _, done = perform(MAKE, link, database="mine", dumped=" ENCODING = 'UTF8' LOCALE = 'C'", closed=True)
+        assert done.state == "ok", done.text
+        made = database(link, "mine")
+        assert made is not None and (made.encoding, made.lc_collate, made.owner) == ("UTF8", "C", "makes")
+        assert made.connection_limit == -1, "it could not get in itself"
+        assert undone(MAKE, link, done, database="mine").state == "ok"
+        told = MAKE.act(settings := settings_of(MAKE.name, {"database": NEW, "like": OLD}),
+                        MAKE.look(settings, World(link=link)), World(link=link), PlainControl())  # fmt: skip
+        assert told.state == "failed" and "CREATE DATABASE" in told.text, told.text
+
+
+def test_on_a_standby_nothing_is_made() -> None:
+    primary = Cluster(binaries_of(None), durable=False)
+    with primary, copied_standby(primary) as standby, acting(standby) as link:
+        assert "standby" in str(look(MAKE, link, database=NEW).refusal)
+
+
+def test_locale_and_provider_are_those_of_the_other_one_on_each_version(server: Cluster) -> None:
+    """ICU from 15 on with its rules from 16 on, builtin from 17 on; where the build has them."""
+    ways = ["locale 'C'"]
+    if server.binaries.major >= 15:
+        ways.append("locale 'C' locale_provider icu icu_locale 'de-AT'")
+    if server.binaries.major >= 16:
+        ways.append("locale 'C' locale_provider icu icu_locale 'en' icu_rules '&a < g'")
+    if server.binaries.major >= 17:
+        ways.append("locale 'C' locale_provider builtin builtin_locale 'C.UTF-8'")
+    for how in ways:
+        with acting(server) as link:
+            link.act(f"create database looked_at template template0 encoding 'UTF8' {how}", transaction=False)
+            link.act("alter database looked_at set work_mem = '9MB'")
+            try:
+                _, done = perform(MAKE, link, database="like_it", like="looked_at")
+                assert done.state == "ok", done.text
+                assert looks(server, "like_it") == looks(server, "looked_at")
+            finally:
+                link.act("drop database if exists like_it", transaction=False)
+                link.act("drop database looked_at", transaction=False)

@@ -1,0 +1,397 @@
+"""Every act of the registry in one table: where it must refuse, and that it does its work where a server is difficult.
+
+Difficult is: a role that is not superuser and has time limits of its own, a database, schema, table and role whose
+names have to be quoted, partitions, another default tablespace; and a standby. What an act cannot meet there stands in
+its row as a reason.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dba_console.actions.action import Done, PlainControl, Sight, World
+from dba_console.actions.operator import Operator
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.demo.cluster import Cluster
+from dba_console.session.runplaces import LOCK
+from tests.actions.acting import acting
+from tests.actions.owing import Books
+from tests.actions.shrinking import alone, big_file
+from tests.background import session
+from tests.clusters import binaries_of
+from tests.sql import query, wait_for
+from tests.standbys import copied_standby
+
+DATABASE, ROLE, TABLE = 'The "Shop"', "Half Admin", '"Odd, schema"."Big Table"'
+RIGHTS = (
+    f'create role "{ROLE}" login replication in role pg_signal_backend, pg_read_all_stats',
+    f"alter role \"{ROLE}\" set statement_timeout = '2s'",
+    f"alter role \"{ROLE}\" set lock_timeout = '2s'",
+    f'grant alter system on parameter work_mem to "{ROLE}"',
+)
+MEMORY = ("MemTotal", "MemFree", "Buffers", "Cached", "Dirty", "Writeback", "Shmem", "SReclaimable")
+READS_FILES = (
+    f'grant execute on function pg_reload_conf(), pg_show_all_file_settings() to "{ROLE}"',
+    f'grant select on pg_file_settings to "{ROLE}"',
+)
+"""Rights on functions and views are those of one database."""
+SHOP = (
+    'create schema "Odd, schema"',
+    f"create table {TABLE} (n int) partition by range (n)",
+    f'create table "Odd, schema"."part 1" partition of {TABLE} for values from (0) to (1000) tablespace pg_default',
+    f'create table "Odd, schema"."part 2" partition of {TABLE} for values from (1000) to (9999)',
+    f"insert into {TABLE} select generate_series(0, 5000)",
+    f"delete from {TABLE}",
+)
+
+
+@dataclass
+class Scene:
+    """A difficult primary, its standby, and a directory of the test's own."""
+
+    primary: Cluster
+    standby: Cluster
+    place: Path
+
+    @contextmanager
+    def books(self, cluster: Cluster | None = None) -> Iterator[Books]:
+        """What acts on the primary, or on `cluster`, as the role that is not superuser, in the odd database."""
+        with acting(cluster or self.primary, user=ROLE, dbname=DATABASE) as link:
+            yield Books(link, self.place / "debts")
+
+    def psql(self, sql: str, dbname: str = DATABASE) -> str:
+        return query(self.primary, sql, dbname=dbname)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Cluster, Cluster]]:
+    with Cluster(binaries_of(18), settings={"wal_level": "logical"}, durable=False) as primary:
+        for name, value in (("max_prepared_transactions", "4"), ("allow_in_place_tablespaces", "on")):
+            query(primary, f"alter system set {name} = {value}")  # in a file that the standby will have too
+        primary.restart()
+        for sql in RIGHTS:
+            query(primary, sql)
+        quoted = DATABASE.replace('"', '""')
+        # Below the data directory, so that the standby, a copy of it, has one of its own.
+        query(primary, "create tablespace \"Fast Disk\" location ''")
+        query(primary, f'grant create on tablespace "Fast Disk", pg_default to "{ROLE}"')
+        query(primary, f'create database "{quoted}" owner "{ROLE}" tablespace "Fast Disk"')
+        for sql in READS_FILES:
+            query(primary, sql, dbname=DATABASE)
+        for sql in SHOP:
+            query(primary, sql, user=ROLE, dbname=DATABASE)
+        with copied_standby(primary) as standby:
+            yield primary, standby
+
+
+@pytest.fixture
+def scene(servers: tuple[Cluster, Cluster], tmp_path: Path) -> Scene:
+    return Scene(*servers, tmp_path)
+
+
+# -- what each act does ----------------------------------------------------------------------------------------------
+
+
+def seen(name: str, world: World, **asked: Any) -> Sight:
+    return ACTIONS[name].look(settings_of(name, asked), world)
+
+
+def done(name: str, world: World, **asked: Any) -> Done:
+    """Looked at and done; it must be allowed."""
+    sight = seen(name, world, **asked)
+    assert sight.refusal is None and not sight.done, sight
+    return ACTIONS[name].act(settings_of(name, asked), sight, world, PlainControl())
+
+
+def kernel(scene: Scene) -> World:
+    """Directories that look like /proc and /sys, so that this host is left as it is."""
+    world = alone(scene.place)
+    (Path(world.proc) / "sys" / "vm").mkdir(parents=True)
+    for name, text in (
+        ("sys/vm/drop_caches", "0\n"),
+        ("sys/vm/zone_reclaim_mode", "1\n"),
+        ("vmstat", "drop_pagecache 0\n"),
+    ):
+        (Path(world.proc) / name).write_text(text)
+    (Path(world.proc) / "meminfo").write_text("".join(f"{name}: 900 kB\n" for name in MEMORY))
+    return world
+
+
+def prepared(scene: Scene) -> str:
+    gid = 'it\'s 100 % "left"'
+    with session(scene.primary, user=ROLE, dbname=DATABASE) as connection:
+        connection.execute(f"begin; insert into {TABLE} values (1)".encode())
+        connection.execute(f"prepare transaction '{gid.replace(chr(39), chr(39) * 2)}'".encode())
+    return gid
+
+
+def drops_a_slot(scene: Scene, cluster: Cluster | None = None) -> Done:
+    query(cluster or scene.primary, "select pg_create_physical_replication_slot('left_behind', true)")
+    with scene.books(cluster) as books:
+        return done("drop-slot", books.world, slot="left_behind")
+
+
+def rolls_back(scene: Scene) -> Done:
+    gid = prepared(scene)
+    with scene.books() as books:
+        return done("rollback-prepared", books.world, gid=gid, min_age="0")
+
+
+def sets(scene: Scene) -> Done:
+    with scene.books() as books:
+        place = {"scope": "role", "role": ROLE, "database": DATABASE}
+        asked = {"parameter": "application_name", "value": 'it\'s "odd"', **place}
+        came = done("set-parameter", books.world, **asked)
+        stored = "select setconfig[1] from pg_db_role_setting where setdatabase <> 0"
+        assert scene.psql(stored) == 'application_name=it\'s "odd"'
+        assert books.undo("set-parameter", came, **asked).state == "ok"
+        return came
+
+
+def sets_for_a_time(scene: Scene, cluster: Cluster | None = None) -> Done:
+    with scene.books(cluster) as books:
+        return done("set-parameters", books.world, settings={"work_mem": "7MB"}, temporary=True)
+
+
+def puts_back(scene: Scene, cluster: Cluster | None = None) -> Done:
+    sets_for_a_time(scene, cluster)
+    with scene.books(cluster) as books:
+        came = done("put-back", books.later.world)
+        assert books.owed == {}
+    wait_for(cluster or scene.primary, "select current_setting('work_mem') <> '7MB'", what="it put back")
+    return came
+
+
+def signals(scene: Scene, cluster: Cluster | None = None) -> Done:
+    where = cluster or scene.primary
+    with session(where, user=ROLE, dbname=DATABASE, name='the "victim"') as one, scene.books(cluster) as books:
+        sql = "select pid, backend_start::text as backend_start from pg_stat_activity where pid = %(pid)s"
+        rows = books.link.rows(sql, {"pid": one.info.backend_pid})
+        return done("signal-backend", books.world, verb="terminate", rows=rows, wait="60s")
+
+
+def vacuums(scene: Scene) -> Done:
+    with scene.books() as books:
+        came = done("vacuum", books.world, rows=[{"datname": DATABASE, "table": TABLE}], truncate=False, analyze=True)
+    rows = scene.psql("select count(*) from pg_stat_all_tables where vacuum_count > 0 and relname like 'part %'")
+    assert rows == "2", "each partition, in whichever tablespace"
+    return came
+
+
+def shrinks(scene: Scene) -> Done:
+    path = big_file(scene.place, 2, name='it\'s "the" oldest.dump')
+    came = done("shrink-file", alone(scene.place), path=str(path))
+    assert not path.exists()
+    return came
+
+
+def drops_caches(scene: Scene) -> Done:
+    return done("drop-caches", kernel(scene))
+
+
+def writes(scene: Scene) -> Done:
+    return done("sysctl", kernel(scene), key="vm.zone_reclaim_mode", value=0)
+
+
+# -- what each act refuses -------------------------------------------------------------------------------------------
+
+
+def in_use(scene: Scene) -> Sight:
+    """The slot of a standby that streams."""
+    name = (
+        "select pg_create_physical_replication_slot('mine', true) where not exists (select from pg_replication_slots)"
+    )
+    scene.psql(name)
+    before = query(scene.standby, "show primary_slot_name")
+    scene.standby.reload({"primary_slot_name": "mine"})
+    try:
+        wait_for(scene.primary, "select active from pg_replication_slots where slot_name = 'mine'", what="a reader")
+        with scene.books() as books:
+            return seen("drop-slot", books.world, slot="mine")
+    finally:
+        scene.standby.reload({"primary_slot_name": before})
+        wait_for(scene.primary, "select not active from pg_replication_slots where slot_name = 'mine'")
+        scene.psql("select pg_drop_replication_slot('mine')")
+
+
+def young(scene: Scene) -> Sight:
+    gid = prepared(scene)
+    try:
+        with scene.books() as books:
+            return seen("rollback-prepared", books.world, gid=gid)
+    finally:
+        scene.psql(f"rollback prepared '{gid.replace(chr(39), chr(39) * 2)}'")
+
+
+def lent(scene: Scene) -> Sight:
+    """The run that has set it is under way: its journal is open."""
+    with scene.books() as books:
+        lock = Path(books.world.run_directory) / LOCK
+        lock.parent.mkdir(parents=True)
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            done("set-parameters", books.world, settings={"work_mem": "7MB"}, temporary=True)
+            sight = seen("put-back", books.later.world)
+        done("put-back", books.later.world)
+        return sight
+
+
+@contextmanager
+def closed(scene: Scene) -> Iterator[None]:
+    """No ALTER SYSTEM is taken, as where an operator or Patroni keeps the configuration."""
+    scene.primary.reload({"allow_alter_system": "off"})
+    wait_for(scene.primary, "select current_setting('allow_alter_system') = 'off'")
+    try:
+        yield
+    finally:
+        scene.primary.reload({"allow_alter_system": "on"})
+        wait_for(scene.primary, "select current_setting('allow_alter_system') = 'on'")
+
+
+def not_to_be_set(scene: Scene) -> Sight:
+    with closed(scene), scene.books() as books:
+        return seen("set-parameter", books.world, parameter="work_mem", value="9MB")
+
+
+def none_to_be_set(scene: Scene) -> Sight:
+    with closed(scene), scene.books() as books:
+        return seen("set-parameters", books.world, settings={"work_mem": "9MB"})
+
+
+def in_a_tablespace(scene: Scene) -> Sight:
+    oid = scene.psql("select oid from pg_tablespace where spcname = 'Fast Disk'")
+    path = big_file(scene.primary.data_directory / "pg_tblspc" / oid, 1)
+    try:
+        return seen("shrink-file", World(), path=str(path))
+    finally:
+        path.unlink()
+
+
+def itself(scene: Scene) -> Sight:
+    with scene.books() as books:
+        sql = "select pid, backend_start::text as backend_start from pg_stat_activity where pid = pg_backend_pid()"
+        return seen("signal-backend", books.world, verb="terminate", rows=books.link.rows(sql))
+
+
+def a_view(scene: Scene) -> Sight:
+    with scene.books() as books:
+        return seen("vacuum", books.world, table="pg_catalog.pg_stat_activity")
+
+
+def elsewhere(scene: Scene) -> Sight:
+    """The server runs on another host, so it is another cache."""
+    return seen("drop-caches", replace(kernel(scene), here=False))
+
+
+def not_in_the_list(scene: Scene) -> Sight:
+    return seen("sysctl", kernel(scene), key="kernel.core_pattern", value="core")
+
+
+# -- standbys --------------------------------------------------------------------------------------------------------
+
+
+def not_there(name: str, **asked: Any) -> Callable[[Scene], Sight]:
+    def refused(scene: Scene) -> Sight:
+        with scene.books(scene.standby) as books:
+            return seen(name, books.world, **asked)
+
+    return refused
+
+
+def prepared_there(scene: Scene) -> Sight:
+    gid = prepared(scene)
+    try:
+        wait_for(scene.primary, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
+        with scene.books(scene.standby) as books:
+            return seen("rollback-prepared", books.world, gid=gid, min_age="0")
+    finally:
+        scene.psql(f"rollback prepared '{gid.replace(chr(39), chr(39) * 2)}'")
+
+
+def beside_the_standby(scene: Scene) -> Sight:
+    path = big_file(scene.standby.data_directory / "pg_wal", 1)
+    try:
+        return seen("shrink-file", World(), path=str(path))
+    finally:
+        path.unlink()
+
+
+def on_the_standby(act: Callable[[Scene, Cluster], Done]) -> Callable[[Scene], Done]:
+    return lambda scene: act(scene, scene.standby)
+
+
+HOST = "acts on the host, whatever server runs there"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An act: where its precondition is false, what it does on a difficult server, and on a standby."""
+
+    act: str
+    refused: Callable[[Scene], Sight]
+    says: str
+    does: Callable[[Scene], Done]
+    on_a_standby: Callable[[Scene], Done | Sight] | str
+    """Text: why it cannot matter."""
+    standby_says: str = ""
+
+
+TABLE_OF_ACTS = (
+    Row("drop-caches", elsewhere, "host", drops_caches, HOST),
+    Row("drop-slot", in_use, "is connected", drops_a_slot, on_the_standby(drops_a_slot)),
+    Row("put-back", lent, "under way", puts_back, on_the_standby(puts_back)),
+    Row("rollback-prepared", young, "may be about to commit it", rolls_back, prepared_there, "this is a standby"),
+    Row("set-parameter", not_to_be_set, "allow_alter_system is off", sets,
+        not_there("set-parameter", parameter="work_mem", value="9MB", scope="role", role=ROLE), "standby"),
+    Row("set-parameters", none_to_be_set, "allow_alter_system is off", sets_for_a_time,
+        on_the_standby(sets_for_a_time)),
+    Row("shrink-file", in_a_tablespace, "lies in", shrinks, beside_the_standby, "lies in pg_wal"),
+    Row("signal-backend", itself, "this console's own", signals, on_the_standby(signals)),
+    Row("sysctl", not_in_the_list, "kernel.core_pattern", writes, HOST),
+    Row("vacuum", a_view, "is no table", vacuums, not_there("vacuum", table=TABLE), "this is a standby"),
+)  # fmt: skip
+
+
+def test_every_act_has_its_row() -> None:
+    assert [row.act for row in TABLE_OF_ACTS] == sorted(ACTIONS)
+
+
+@pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
+def test_it_refuses_where_its_precondition_is_false(row: Row, scene: Scene) -> None:
+    sight = row.refused(scene)
+    assert sight.refusal is not None and row.says in sight.refusal, sight
+
+
+@pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
+def test_it_does_its_work_for_a_modest_role_among_odd_names(row: Row, scene: Scene) -> None:
+    came = row.does(scene)
+    assert came.state == "ok", came.text
+
+
+@pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
+def test_on_a_standby_it_does_its_work_or_refuses(row: Row, scene: Scene) -> None:
+    if isinstance(row.on_a_standby, str):
+        assert not ACTIONS[row.act].needs_server, row.on_a_standby
+        return
+    came = row.on_a_standby(scene)
+    if isinstance(came, Done):
+        assert came.state == "ok", came.text
+    else:
+        assert came.refusal is not None and row.standby_says in came.refusal, came
+
+
+def test_time_limits_are_those_of_the_act_and_not_those_of_the_role(scene: Scene) -> None:
+    limits = "select current_setting('statement_timeout') as statement, current_setting('lock_timeout') as lock"
+    with acting(scene.primary, user=ROLE, dbname=DATABASE) as link:
+        assert isinstance(link, Operator)
+        assert link.rows(limits, timeout_s=77.0) == [{"statement": "77s", "lock": "2s"}]
+        assert link.act(limits).rows == ({"statement": "0", "lock": "2s"},)
+        asked = link.act(limits, timeout_s=600.0, lock_timeout_s=300.0, transaction=False)
+        assert asked.rows == ({"statement": "10min", "lock": "5min"},)

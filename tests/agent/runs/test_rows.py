@@ -1,0 +1,180 @@
+"""Rows that are left out before the confirmation, in the agent: what was chosen is what is done, whoever answers and
+whatever dies between the choice and the act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.client import ConnectionLost
+from dba_console.agent.protocol import RunControl
+from dba_console.demo.cluster import Cluster
+from dba_console.plans.view import RunView, Table
+from dba_console.runbook.chronicle import story
+from dba_console.session.runread import RunPapers, read_run
+from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.books import book
+from tests.agent.runs.mortal import DIES
+from tests.agent.runs.operator import Operator, answers
+from tests.agent.runs.test_killed import MORTAL
+
+PICKED = book(
+    "picked",
+    """## Pick
+
+```sql {preview as=picked chosen=old}
+select id, note, id < 4 as old from public.picked order by id
+```
+
+```sql {change each confirm=type:count undo=none}
+delete from public.picked where id = %(id)s
+```
+""",
+)
+WILLING = answers({"start": "yes", "*": "="})
+
+
+@pytest.fixture
+def picked(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.psql(
+        "create table picked(id int, note text); insert into picked select i, 'as it is' from generate_series(1, 5) i"
+    )
+    yield cluster
+    cluster.psql("drop table public.picked")
+
+
+def left(cluster: Cluster) -> list[int]:
+    return [int(one) for one in cluster.psql("select id from public.picked order by id").split()]
+
+
+def asked(operator: Operator) -> Table:
+    """The rows, once they are asked about."""
+    operator.question("type")
+    assert operator.view is not None and operator.view.table is not None
+    return operator.view.table
+
+
+def begin(running: RunningAgent) -> Operator:
+    operator = Operator.of(running)
+    operator.begin(PICKED)
+    operator.answer(operator.question("start"), "yes")
+    return operator
+
+
+def choose(operator: Operator, *places: int) -> None:
+    view = operator.view
+    assert view is not None and view.table is not None
+    table = view.table
+    operator.client.send(RunControl(run=view.run, verb="choose", block=table.block, look=table.look, rows=places))
+
+
+def chosen(operator: Operator, *places: int) -> Table:
+    """The rows, once the agent asks with these chosen."""
+
+    def there() -> bool:
+        view = operator.view
+        if view is None or view.table is None or view.question is None:
+            return False
+        return [place for place, one in enumerate(view.table.chosen) if one] == list(places)
+
+    view: RunView = operator.until(there, f"a question about the rows {places}")
+    assert view.table is not None
+    return view.table
+
+
+def papers_of(operator: Operator) -> RunPapers:
+    assert operator.view is not None
+    return read_run(Path(operator.view.directory))
+
+
+def test_only_the_rows_that_are_chosen_are_acted_on_and_the_story_says_who_chose_them(
+    running: RunningAgent, picked: Cluster
+) -> None:
+    operator = begin(running)
+    assert asked(operator).chosen == (True, True, True, False, False)
+    assert operator.question("type").expects == "3"
+    choose(operator, 0, 4)
+    chosen(operator, 0, 4)
+    assert operator.question("type").expects == "2"
+    assert "2 of 5 rows" in operator.question("type").text
+    assert operator.walk(WILLING).state == "done"
+    assert left(picked) == [2, 3, 4]
+    papers = papers_of(operator)
+    assert papers.plan is not None
+    told = "\n".join(story(papers.plan, papers.records, when=str))
+    assert "pick/preview: 5 rows, 3 chosen; not chosen: id 4, note as it is; id 5, note as it is" in told
+    assert "pick/preview: 2 of 5 rows chosen by" in told and "left out: id 2, note as it is; id 3" in told
+    (record,) = (one for one in papers.records if one.kind == "rows.chosen")
+    assert (record.fields["chosen"], record.fields["left_out"]) == ([0, 4], [1, 2, 3]) and record.who
+
+
+def test_with_no_row_chosen_nothing_is_done_and_the_run_goes_on(running: RunningAgent, picked: Cluster) -> None:
+    operator = begin(running)
+    asked(operator)
+    choose(operator)
+    assert [option.key for option in operator.question("choose").options] == ["none"]
+    assert operator.walk({"choose": "none"}).state == "done"
+    assert left(picked) == [1, 2, 3, 4, 5]
+    assert "no row of pick/preview is chosen" in "".join(one.text for one in papers_of(operator).records)
+
+
+def test_a_choice_and_the_answer_to_the_question_before_it_at_once_do_nothing_to_what_was_left_out(
+    running: RunningAgent, picked: Cluster
+) -> None:
+    operator = begin(running)
+    asked(operator)
+    before = operator.question("type")
+    choose(operator, 0)
+    operator.answer(before, "3")
+    assert operator.refusal().text
+    chosen(operator, 0)
+    assert operator.question("type").expects == "1"
+    assert left(picked) == [1, 2, 3, 4, 5]
+
+
+def test_a_console_that_only_watches_chooses_nothing_until_it_has_taken_over(
+    running: RunningAgent, picked: Cluster
+) -> None:
+    operator = begin(running)
+    table = asked(operator)
+    assert operator.view is not None
+    other = Operator.of(running)
+    other.watch(operator.view.run)
+    choose(other, 4)
+    assert "drives this run" in other.refusal().text
+    other.control("take")
+    other.until(lambda: other.yours, "the run taken over")
+    assert other.view is not None and other.view.table == table
+    choose(other, 4)
+    chosen(other, 4)
+    assert chosen(operator, 4).chosen == (False, False, False, False, True), "both see what is chosen"
+    choose(operator, 0)
+    assert "drives this run" in operator.refusal().text
+    assert other.walk(WILLING).state == "done"
+    assert left(picked) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("moment", ["after:rows.chosen", "after:block.answered"])
+def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_what_is_new_is_not_acted_on(
+    picked: Cluster, tmp_path: Path, moment: str
+) -> None:
+    with agent(picked.dsn(), tmp_path, extra={DIES: moment}, program=MORTAL) as running:
+        operator = begin(running)
+        asked(operator)
+        with pytest.raises(ConnectionLost):
+            choose(operator, 0, 4)
+            chosen(operator, 0, 4)
+            operator.walk(WILLING)
+    assert left(picked) == [1, 2, 3, 4, 5]
+    picked.psql("insert into public.picked values (0, 'new'), (6, 'new')")
+    with agent(picked.dsn(), tmp_path) as running:
+        operator = Operator.of(running)
+        view = operator.until(lambda: operator.view is not None, "the interrupted run")
+        operator.resume(view.run)
+        assert asked(operator).chosen == (False, True, False, False, False, True, False)
+        assert operator.question("type").expects == "2"
+        assert operator.walk(WILLING).state == "done"
+    assert left(picked) == [0, 2, 3, 4, 6]

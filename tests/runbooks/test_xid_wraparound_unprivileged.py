@@ -1,0 +1,115 @@
+"""`xid-wraparound` and `idle-in-transaction` on PostgreSQL 18, walked by a role that is no superuser.
+
+`pg_resetwal` is not at hand for 18: so autovacuum is forced at the lowest age there is, and comes once a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from dba_console.demo.cluster import Cluster, Settings
+from tests.background import Session, session, wait_until
+from tests.clusters import binaries_of
+from tests.runbooks.walking import ASKED, Scene, watched
+from tests.sql import query
+
+XIDS, IDLE = "xid-wraparound", "idle-in-transaction"
+VACUUM, TEMPORARY, END = "vacuum-the-oldest-tables", "temporary-tables-of-other-sessions", "end-them"
+KEEPER = 'shift "1"'
+SHOP = "the Shop"
+SETTINGS: Settings = {
+    "autovacuum_freeze_max_age": 100_000, "autovacuum_naptime": "1d", "synchronous_commit": "off",
+    "max_prepared_transactions": 4,
+}  # fmt: skip
+USE_UP = "do $$ begin for i in 1..130000 loop perform txid_current(); commit; end loop; end $$"
+"""A quarter beyond the age at which autovacuum is forced, and a little more."""
+OLDEST = "select max(age(datfrozenxid)) from pg_database"
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[Cluster]:
+    """A cluster whose ids are old, with a table in a partition of another tablespace that only its owner may vacuum."""
+    with Cluster(binaries_of(18), settings=SETTINGS, durable=False) as cluster:
+        quoted = KEEPER.replace('"', '""')
+        query(cluster, f'create role "{quoted}" login in role pg_maintain, pg_signal_backend, pg_read_all_stats')
+        for name in ("statement_timeout", "lock_timeout", "transaction_timeout"):
+            query(cluster, f"alter role \"{quoted}\" set {name} = '2s'")
+        query(cluster, "create role app login")
+        query(cluster, f'create database "{SHOP}"')
+        query(cluster, "alter database template0 allow_connections true")
+        place = cluster.data_directory.parent / "elsewhere"
+        place.mkdir()
+        cluster.account.own(place)
+        query(cluster, f"create tablespace elsewhere location '{place}'")
+        query(cluster, 'create table public."by Day" (d int) partition by range (d)', dbname=SHOP)
+        query(
+            cluster,
+            'create table public."1 Day" partition of public."by Day" for values from (0) to (9) tablespace elsewhere',
+            dbname=SHOP,
+        )
+        query(cluster, "grant create, temporary on database postgres to app")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def scene(old: Cluster) -> Iterator[Scene]:
+    with watched(old.dsn(user=KEEPER)) as made:
+        yield made
+
+
+def test_who_maintains_the_server_vacuums_the_oldest_tables_and_ends_what_only_its_session_can(
+    old: Cluster, scene: Scene
+) -> None:
+    with ExitStack() as stack:
+
+        def app(name: str) -> Session:
+            return stack.enter_context(closing(session(old, user="app", dbname=SHOP, name=name)))
+
+        cart, young = app("cart"), app("young")
+        cart.execute("create temporary table cart (n int)")
+        cart.execute("insert into cart values (1)")
+        query(old, USE_UP)
+        young.execute("create temporary table cart (n int)")
+        assert int(query(old, OLDEST)) > 125_000
+        walk = scene.headless(
+            XIDS, f"{TEMPORARY}=1", f"{VACUUM}/action=yes", f"{VACUUM}/repeat=on", "so-that-it-stays-away=a ticket"
+        )
+        assert walk.code == 0, walk.text
+        assert walk.done() == [TEMPORARY, VACUUM]
+        vacuumed = walk.records("block.intent", VACUUM)[0].fields["sight"]
+        assert f'VACUUM (TRUNCATE off) "public"."1 Day" in database {SHOP}' in vacuumed["exact"]
+        assert {row["database"] for row in vacuumed["rows"]} == {"template0", "template1", "postgres", SHOP}
+        assert int(query(old, OLDEST)) < 100_000
+        assert young.execute("select count(*) from cart").fetchone() == (0,)
+        assert cart.closed or query(old, "select count(*) from pg_stat_activity where application_name = 'cart'") == "0"
+    again = scene.headless(XIDS, f"{VACUUM}/action=yes")
+    assert again.code == 7 and again.red() == ["how-bad-is-it/check-2"], again.text
+
+
+def test_the_leader_of_a_dump_is_not_ended_with_those_who_left_a_transaction_open(old: Cluster, scene: Scene) -> None:
+    with ExitStack() as stack:
+        idle = {
+            name: stack.enter_context(closing(session(old, user="app", name=name))) for name in ("editor", "pg_dump")
+        }
+        for one in idle.values():
+            one.execute("begin")
+            one.execute("select txid_current()")
+        since = "state_change < clock_timestamp() - interval '1.1 s'"
+        left = f"select count(*) from pg_stat_activity where state = 'idle in transaction' and {since}"
+        wait_until(lambda: query(old, left) == "2", what="two idle transactions")
+        walk = scene.person(
+            IDLE,
+            {"start": "yes", "ask-its-owner/manual": "nobody", "ask-its-owner/choose": "end", f"{END}/action": ASKED,
+             "manual": "a ticket"},
+            age="1s",
+        )  # fmt: skip
+        assert walk.code == 0, walk.text
+        shown = walk.records("block.seen", END)[0].fields["rows"]
+        assert {row["application_name"]: row["proposed"] for row in shown} == {"editor": True, "pg_dump": False}
+        assert idle["pg_dump"].execute("select 1").fetchone() == (1,)
+        assert query(old, "select count(*) from pg_stat_activity where application_name = 'editor'") == "0"
+        alone = scene.headless(IDLE, "ask-its-owner=nobody", "ask-its-owner=end", f"{END}=1", age="1s")
+        assert alone.code == 7 and alone.done() == [], "a dump at work is nothing left open"
