@@ -53,6 +53,8 @@ def values_of(plan: Plan) -> dict[str, Any]:
             values[block.name] = {"exit": 0, "first_line": "2"}
         elif block.kind == "measure" and block.name:
             values[block.name] = dict.fromkeys(parts_of(plan, block.name), 5)
+        elif block.kind == "preview" and block.name:
+            values[block.name] = []
     return values
 
 
