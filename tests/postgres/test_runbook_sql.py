@@ -12,7 +12,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.plans.plan import Plan
 from dba_console.runbook.library import listed
-from dba_console.runbook.values import for_sql, statement
+from dba_console.runbook.values import REFERENCE, for_sql, statement
 from tests.clusters import FreshCluster
 from tests.requirements import lacking
 from tests.sql import query
@@ -52,8 +52,16 @@ def values_of(plan: Plan) -> dict[str, Any]:
         elif block.kind == "run" and block.name:
             values[block.name] = {"exit": 0, "first_line": "2"}
         elif block.kind == "measure" and block.name:
-            values[block.name] = {}
+            values[block.name] = dict.fromkeys(parts_of(plan, block.name), 5)
+        elif block.kind == "preview" and block.name:
+            values[block.name] = []
     return values
+
+
+def parts_of(plan: Plan, name: str) -> set[str]:
+    """The parts of that result which its SQL names."""
+    named = {match[1].partition(".") for _, block in plan.blocks() for match in REFERENCE.finditer(block.body)}
+    return {part for result, _, part in named if result == name and part}
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.id for plan in PLANS])

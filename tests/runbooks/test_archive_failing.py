@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.archive_failing import archive_of, taken_away
 from dba_console.demo.load import LoadPlan
-from tests.background import wait_until
-from tests.runbooks.walking import WAIT_S, Scene, assert_named, incident
+from dba_console.runbook.compile import compile_text
+from dba_console.runbook.values import statement
+from tests.background import session, wait_until
+from tests.clusters import binaries_of
+from tests.runbooks.walking import WAIT_S, Scene, Walk, assert_named, incident
 
 BOOK = "archive-failing"
+DOCUMENT = Path(__file__).parents[2] / "runbooks" / f"{BOOK}.md"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
-SAID = "what-does-the-command-say=cp: no such directory"
+SAID = "what-does-the-command-say/manual=cp: no such directory"
+CAN = "what-does-the-command-say/choose"
+PLACE, OWN = "archive-into-a-directory", "archive-by-your-own-command"
+WHOLE = "is-the-archive-whole"
 TOLD = "so-that-it-is-noticed-earlier=ticket 4711"
 COMMAND = "select setting from pg_settings where name = 'archive_command'"
 
@@ -55,7 +64,7 @@ def without_gap(names: list[str]) -> bool:
 
 
 def test_an_archive_that_works_is_left_alone(scene: Scene) -> None:
-    walk = scene.headless(BOOK, SAID, "what-does-the-command-say=mend", TOLD)
+    walk = scene.headless(BOOK, SAID, f"{CAN}=mend", TOLD)
     assert walk.code == 7, walk.text
     assert walk.red() == ["what-waits-and-since-when/check"] and walk.done() == []
 
@@ -74,35 +83,78 @@ def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Sce
         BOOK,
         {
             "start": "yes", "what-does-the-command-say/manual": "no such directory",
-            "what-does-the-command-say/choose": "mend", "mend-the-place": mended, "is-the-archive-whole": "whole",
+            "what-does-the-command-say/choose": "mend", "mend-the-place": mended,
+            f"{WHOLE}/input": str(archive_of(undone.cluster)), f"{WHOLE}/choose": "whole",
             "so-that-it-is-noticed-earlier": "ticket 4711",
         },
     )  # fmt: skip
     assert walk.code == 0, walk.text
     assert walk.done() == []
+    [[looked, first, last]] = gaps(walk)
+    assert looked.endswith(" files looked at") and first < last
     assert undone.cluster.psql(COMMAND) == command
     undone.cleared(BOOK)
     archived = segments(archive_of(undone.cluster))
     assert without_gap(archived) and len(archived) > there + 2
 
 
-def test_it_is_archived_elsewhere_and_a_gap_asks_for_a_new_base_backup(failing: Scene) -> None:
+def test_it_is_archived_into_a_directory_for_a_time_and_put_back(failing: Scene, disk_directory: Path) -> None:
+    cluster, command = failing.cluster, failing.cluster.psql(COMMAND)
+    disk_directory.chmod(0o755)
+    other = disk_directory / "elsewhere"
+    other.mkdir(mode=0o700)
+    begun = (SAID, f"{CAN}=directory")
+    # Not where pg_wal is itself, and not where the server may not write.
+    for place in (str(cluster.base), str(other)):
+        refused = failing.headless(BOOK, *begun, f"{PLACE}/input={place}", f"{PLACE}/action={failing.target}")
+        assert refused.code == 7 and refused.red() == [f"{PLACE}/check-2"], refused.text
+    assert cluster.psql(COMMAND) == command
+    cluster.account.own(other)
+    walk = failing.headless(
+        BOOK, *begun, f"{PLACE}/input={other}", f"{PLACE}/action={failing.target}", f"{WHOLE}/input={other}",
+        f"{WHOLE}/choose=whole", TOLD,
+    )  # fmt: skip
+    assert walk.code == 0, walk.text
+    assert walk.done() == [PLACE] and walk.red() == []
+    assert without_gap(segments(taken_away(cluster), other))
+    failing.raised("settings-left")
+    back = failing.headless("put-back")
+    assert back.code == 0, back.text
+    assert cluster.psql(COMMAND) == command
+    failing.cleared("settings-left")
+
+
+def test_a_command_of_ones_own_is_looked_after_and_a_gap_asks_for_a_new_base_backup(failing: Scene) -> None:
     cluster = failing.cluster
     other = cluster.base / "elsewhere"
     other.mkdir(mode=0o700)
     cluster.account.own(other)
-    walk = failing.headless(
-        BOOK, SAID, "what-does-the-command-say=elsewhere",
-        f"archive-elsewhere=test ! -f {other}/%f && cp %p {other}/%f", f"archive-elsewhere={failing.target}",
-        "is-the-archive-whole=gap", "close-the-gap=taken, and told them", TOLD,
+
+    def lost() -> str:
+        """Two files are gone from the archive, and a third was cut."""
+        wait_until(lambda: len(segments(other)) > 3, WAIT_S, what="four files there")
+        files = [other / name for name in segments(other)]
+        files[1].unlink()
+        files[2].write_bytes(b"cut")
+        return str(other)
+
+    walk = failing.person(
+        BOOK,
+        {
+            "start": "yes", "what-does-the-command-say/manual": "gone", CAN: "command", "type": "=",
+            f"{OWN}/input": f"test ! -f {other}/%f && cp %p {other}/%f", f"{OWN}/manual": "looked, 16 MB",
+            f"{WHOLE}/input": lost, f"{WHOLE}/choose": "gap", "close-the-gap": "taken, and told them",
+            "so-that-it-is-noticed-earlier": "ticket 4711",
+        },
     )  # fmt: skip
     assert walk.code == 0, walk.text
-    assert walk.done() == ["archive-elsewhere"]
-    assert str(other) in cluster.psql(COMMAND)
-    assert without_gap(segments(taken_away(cluster), other))
+    assert walk.done() == [OWN] and str(other) in cluster.psql(COMMAND)
+    names = segments(other)
+    assert gaps(walk)[1:] == [["1 missing, too short", names[0], names[1]]]
+    assert failing.headless("put-back").code == 0
 
 
-def test_a_command_is_not_set_where_a_library_archives(failing: Scene) -> None:
+def test_a_command_is_not_offered_where_a_library_archives(failing: Scene) -> None:
     cluster = failing.cluster
     if cluster.major < 15:
         pytest.skip("archive_library came with 15")
@@ -111,13 +163,41 @@ def test_a_command_is_not_set_where_a_library_archives(failing: Scene) -> None:
     cluster.psql("select pg_reload_conf()")
     try:
         wait_until(lambda: cluster.psql("show archive_library") == "basic_archive", WAIT_S)
-        walk = failing.headless(
-            BOOK, SAID, "what-does-the-command-say=elsewhere", "archive-elsewhere=cp %p /nowhere/%f",
-            f"archive-elsewhere={failing.target}", TOLD,
-        )  # fmt: skip
-        assert walk.code == 7, walk.text
-        assert walk.red() == ["archive-elsewhere/check"] and walk.done() == []
+        asked = {"start": "yes", "manual": "looked", "choose": "/abort not tonight", "undo": "none"}
+        walk = failing.person(BOOK, asked)
+        [question] = [one for one in walk.questions if one["kind"] == "choose"]
+        assert [option["key"] for option in question["options"]] == ["mend", "library"]
+        assert walk.done() == []
         assert cluster.psql(COMMAND) == command
     finally:
         cluster.psql("alter system reset archive_library")
         cluster.psql("select pg_reload_conf()")
+
+
+def test_the_command_it_makes_never_overwrites_and_says_yes_to_an_equal_file(tmp_path: Path) -> None:
+    plan = compile_text(DOCUMENT.read_text(encoding="utf-8"), DOCUMENT.name)
+    _, block = plan.block(f"{PLACE}/measure")
+    place, file = tmp_path / "place", tmp_path / "00000001000000000000002A"
+    place.mkdir()
+    file.write_bytes(b"x" * 4096)
+
+    def archived(made: str) -> int:
+        return subprocess.run(["sh", "-c", made.replace("%p", str(file)).replace("%f", file.name)]).returncode
+
+    with Cluster(binaries_of(None), durable=False) as cluster:
+        text, params = statement(block.body, {"directory": f"{place}/"})
+        with session(cluster) as asking:
+            [(made,)] = asking.execute(text.encode(), params).fetchall()
+    assert isinstance(made, str)
+    (place / f"{file.name}.part").write_bytes(b"of a copy that broke off")
+    assert archived(made) == 0 and (place / file.name).read_bytes() == file.read_bytes()
+    assert archived(made) == 0, "the same file once more, as after a crash"
+    assert [path.name for path in place.iterdir()] == [file.name]
+    file.write_bytes(b"y" * 4096)
+    assert archived(made) != 0 and (place / file.name).read_bytes() == b"x" * 4096
+
+
+def gaps(walk: Walk) -> list[list[str]]:
+    """What the archive lacks, as it was shown."""
+    tables = [event["table"] for event in walk.events if event["event"] == "table"]
+    return [row for one in tables if one["columns"][0] == "what" for row in one["rows"]]

@@ -182,7 +182,9 @@ def test_less_wal_is_written_between_two_restarts_that_a_person_makes(here: Grou
 
 @pytest.fixture(scope="module")
 def plain(here: Ground) -> bytes:
-    return here.dumped("all.sql").read_bytes()
+    """A script, before it a line of data that would make a database if it were a statement."""
+    line = b"CREATE TABLE public.lines (x text);\nCOPY public.lines (x) FROM stdin;\nCREATE DATABASE x;\n\\.\n"
+    return line + here.dumped("all.sql").read_bytes()
 
 
 @pytest.mark.parametrize(("packer", "statistics"), [("gzip", "stages"), ("lz4", "none"), ("zstd", "none")])

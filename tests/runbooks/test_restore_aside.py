@@ -13,6 +13,8 @@ import pytest
 from tests.actions.test_create_database import looks, quoted
 from tests.attacks.hostility import VICTIM
 from tests.background import session, wait_until
+from tests.disks import loop_mounted
+from tests.faults.test_restore_faults import give, leave
 from tests.runbooks.dumping import DATABASE, Ground, ground
 from tests.runbooks.test_restore import ERRORS, THERE, settings
 from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk, watched
@@ -92,6 +94,12 @@ def aside(here: Ground) -> list[str]:
     return here.cluster.psql("select datname from pg_database where datname ~ '_before_'").splitlines()
 
 
+def refused(here: Ground) -> str:
+    """The answer to a failed check of the name: while it stood, nothing was dropped."""
+    assert len(aside(here)) == 1
+    return "input"
+
+
 def touched(walk: Walk) -> bool:
     """Whether it did more than read."""
     return not {"set-it-aside", "make-it", "restore-it"}.isdisjoint(walk.done())
@@ -118,19 +126,18 @@ def test_it_is_renamed_and_made_again_like_it_was_and_dropped_last_by_its_name(h
         analyzed = "select count(distinct tablename) from pg_stats where inherited"
         assert here.cluster.psql(analyzed, dbname=OLD) == "2", "partitioned tables have statistics"
         here.cluster.psql(f"drop database {quoted(name)}")
-        wrong = here.person(BOOK, {**ANSWERS, "open-it/old": "drop", "input": OLD, "failed": "abort", "undo": "none"},
-                            **inputs(archive))  # fmt: skip
-        assert wrong.code == 7 and len(aside(here)) == 1, "it was dropped by another's name"
-        here.cluster.psql(f"drop database {quoted(aside(here)[0])}")
-        right = here.person(
-            BOOK, {**ANSWERS, "open-it/old": "drop", "input": lambda: aside(here)[0]}, **inputs(archive)
-        )
-        assert right.code == 0 and aside(here) == [], right.text
+        named = iter([lambda: OLD, lambda: aside(here)[0]])
+        drops: dict[str, Says] = {
+            **ANSWERS, "open-it/old": "drop", "input": lambda: next(named)(), "failed": lambda: refused(here)
+        }  # fmt: skip
+        gone = here.person(BOOK, drops, **inputs(archive))
+        assert gone.code == 0 and aside(here) == [], gone.text
+        assert gone.red() == ["drop-the-old-one/check"], "another's name"
     assert settings(here) == before
 
 
 def test_what_was_made_goes_and_the_old_one_comes_back_when_it_is_taken_back(here: Ground, archive: Path) -> None:
-    """Here the dump does not fit: a role it names has gone since it was looked at."""
+    """A key of the dump does not hold."""
     broken = here.place / "broken"
     here.cluster.psql("create table orphans (id int references items_2)", dbname=DATABASE)
     here.cluster.psql("set session_replication_role = replica; insert into orphans values (-1)", dbname=DATABASE)
@@ -154,10 +161,10 @@ def test_what_keeps_it_from_being_renamed_is_named_before_anybody_is_thrown_out(
         here.cluster.psql(made, dbname=OLD)
         walk = here.headless(BOOK, f"{THERE}=aside", "set-it-aside=yes", **inputs(archive))
         assert walk.code == 7 and walk.red() == ["set-it-aside/free"] and not touched(walk), walk.text
+        mine = here.headless(BOOK, f"{THERE}=aside", **inputs(archive, database="postgres"))
+        assert mine.red() == ["set-it-aside/free"] and "this_console_is_in_it true" in mine.text, mine.text
         here.cluster.psql("alter subscription sub set (slot_name = none)", dbname=OLD)
         here.cluster.psql("drop subscription sub", dbname=OLD)
-    own = here.headless(BOOK, f"{THERE}=aside", archive=str(archive), database="postgres", speed="none")
-    assert own.red()[-1] in ("set-it-aside/free", f"{HERE}/dump") or own.code == 0, own.text
 
 
 def test_a_cut_dump_is_found_before_the_old_database_is_closed(here: Ground, archive: Path) -> None:
@@ -204,21 +211,52 @@ def test_a_slot_that_would_be_cut_off_is_named(here: Ground, archive: Path) -> N
     assert walk.code == 7 and walk.red() == [f"{THERE}/cut"] and not touched(walk), walk.text
 
 
+@pytest.mark.root
+def test_where_there_is_no_room_for_both_the_old_one_goes_first_by_its_name_and_is_made_again(here: Ground) -> None:
+    here.cluster.psql("create database large")
+    here.cluster.psql("create table wide as select i, md5(i::text) t from generate_series(1, 150000) i", dbname="large")
+    large = here.place / "large"
+    dump = [f"{here.bin}/pg_dump", "--format=directory", "-f", str(large), "-d", here.cluster.dsn(dbname="large")]
+    subprocess.run(dump, check=True, capture_output=True)
+    here.cluster.psql("drop database large")
+    needed = 6 * sum(file.stat().st_size for file in large.iterdir())
+    beside = here.cluster.base
+    with loop_mounted(beside / "image", beside / "small", "160M") as place:
+        give(here.cluster, place)
+        here.cluster.psql(f"create tablespace small location '{place}/space'")
+        here.cluster.psql("create database large tablespace small connection limit 3")
+        here.cluster.psql("create table old as select repeat(md5(i::text), 30) from generate_series(1, 70000) i",
+                          dbname="large")  # fmt: skip
+        leave(place, needed - 1_000_000)
+        was = looks(here.cluster, "large")
+        answers: dict[str, Says] = {**ANSWERS, "make-it/room": "drop", "drop-it-before/input": lambda: aside(here)[0]}
+        given = {"database": "large", "archive": str(large), "jobs": "2", "speed": "none"}
+        walk = here.person(BOOK, answers, **given)
+        assert walk.code == 0, walk.text
+        shown = [
+            event for event in walk.events if event["event"] == "table" and "the_dump" in event["table"]["columns"]
+        ]
+        assert "read to its end" in str(shown), "how the dump was read stands beside what goes"
+        assert aside(here) == [] and looks(here.cluster, "large") == was
+        assert here.cluster.psql("select count(*) from wide", dbname="large") == "150000"
+        (place / "filler").unlink()
+        here.cluster.psql("drop database large")
+        here.cluster.psql("drop tablespace small")
+
+
 def test_a_role_that_is_not_superuser_restores_over_its_own_database(here: Ground, archive: Path) -> None:
     here.cluster.psql("create role restores login createdb in role pg_monitor")
     here.cluster.psql("create database its_own owner restores")
     here.cluster.psql("create table precious as select 1 as i", dbname="its_own")
     dsn = here.cluster.dsn(user="restores")
-    answers: dict[str, Says] = {**ANSWERS, "open-it/old": "keep"}
     with watched(dsn) as scene:
-        walk = scene.person(BOOK, answers, programs=here.bin, database="its_own", archive=str(archive), jobs="2",
+        walk = scene.person(BOOK, ANSWERS, programs=here.bin, database="its_own", archive=str(archive), jobs="2",
                             speed="none", owners="no")  # fmt: skip
     assert walk.code == 0, walk.text
     assert here.cluster.psql("select count(*) from plain", dbname="its_own") == "100"
     assert here.cluster.psql("select pg_get_userbyid(datdba) from pg_database where datname = 'its_own'") == "restores"
     here.cluster.psql("drop database its_own")
     here.cluster.psql(f"drop database {aside(here)[0]}")
-    assert isinstance(walk, Walk)
 
 
 def test_it_is_not_begun_while_the_archive_takes_nothing(here: Ground, archive: Path) -> None:

@@ -194,6 +194,32 @@ def test_a_slot_that_another_program_keeps_or_that_was_read_lately_is_shown_and_
     assert rows["gone"]["made_by"] is None and rows["gone"]["long_unread"], rows
 
 
+def test_a_role_that_only_monitors_can_wait_for_a_reader_and_neither_drops_nor_makes_a_checkpoint(
+    cluster: Cluster,
+) -> None:
+    cluster.psql('create role "Night\'s" login in role pg_monitor')
+    cluster.psql(
+        "alter role \"Night's\" set lock_timeout = '50ms'; alter role \"Night's\" set statement_timeout = '9s'"
+    )
+    reserve(cluster, "left")
+    write(cluster, 100)
+
+    def comes_back() -> str:
+        cluster.psql("select pg_replication_slot_advance('left', pg_current_wal_lsn())")
+        cluster.psql("checkpoint")
+        return "it reads again"
+
+    with watched(cluster.dsn(user="Night's")) as modest:
+        seen_unread(modest, "left")
+        refused = modest.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=left", TOLD, unread_for="0s")
+        assert refused.code == 7 and "the server refused" in refused.text, refused.text
+        assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "left"
+        walk = modest.person(
+            BOOK, {"start": "yes", "choose": "back", "let-it-catch-up": comes_back, "manual": "told"}
+        )  # fmt: skip
+        assert (walk.code, walk.done()) == (0, []), walk.text
+
+
 def test_where_no_slot_keeps_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "fresh")
     walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=fresh", TOLD)

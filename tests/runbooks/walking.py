@@ -117,6 +117,10 @@ class Walk:
         """What was looked at and did not hold, could not be told, or was refused."""
         return [one.block for one in self.records("block.seen") if one.state == "failed"]
 
+    def failed(self) -> list[str]:
+        """What was acted on and failed."""
+        return [one.block for one in self.records("block.result") if one.state == "failed"]
+
     def states(self) -> dict[str, str]:
         """How each step ended."""
         return {one.step: one.state for one in self.records("step.ended")}

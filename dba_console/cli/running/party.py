@@ -123,7 +123,8 @@ class Party:
     def typed(self, text: str) -> list[Out]:
         """What follows from a line that somebody typed."""
         said = text.strip()
-        if said.startswith("/") and not said.startswith("//"):
+        # A path is an answer: no command has a second slash.
+        if said.startswith("/") and "/" not in said.partition(" ")[0][1:]:
             return self._command(said)
         said = said.removeprefix("/") if said.startswith("//") else text.rstrip("\n")
         question = self.question

@@ -20,6 +20,11 @@ def test_rows_are_counted_whatever_the_compression(tmp_path: Path, suffix: str) 
     assert found.bytes == len(ROWS)
 
 
+def test_what_a_file_is_packed_by_goes_before_what_its_name_says(tmp_path: Path) -> None:
+    misnamed = written(tmp_path, ".gz").rename(tmp_path / "dump.sql")
+    assert count_rows(read_to_end(misnamed, "gzip")).rows == 5000
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_a_file_that_was_cut_short_is_told_of(tmp_path: Path, suffix: str, share: float) -> None:

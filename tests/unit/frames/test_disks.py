@@ -36,6 +36,14 @@ def test_used_is_told_as_df_tells_it() -> None:
     assert (row.used_pct, row.inodes_pct) == (50.0, 10.0)
 
 
+def test_what_is_free_beside_the_wal_is_told_apart_and_unknown_where_that_does_not_answer() -> None:
+    data = mount(path="/data", holds=["data"], size=10 * GB, used=GB, available=9 * GB)
+    wal = mount(path="/wal", holds=["wal"], size=10 * GB, used=8 * GB, available=2 * GB)
+    silent = mount(path="/wal", holds=["wal"], status="timeout")
+    found = [disks(*mounts).wal_available_bytes for mounts in ([data, wal], [data], [data, silent])]
+    assert found == [2 * GB, None, None]
+
+
 def test_a_file_system_that_does_not_answer_has_no_figures() -> None:
     result = disks(mount(holds=["archive"], status="timeout", note="statvfs did not answer"))
     row = result.mounts[0]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dba_console.errors import UsageError
-from dba_console.plans.plan import Input, Plan
+from dba_console.plans.plan import Block, Input, Plan, Step
 from dba_console.runbook.compile import compile_text
 from dba_console.runbook.requests import Look, Pause, Record, Reply, Request, Seen
 from dba_console.runbook.values import bound, typed, value_of
@@ -81,10 +81,11 @@ def ways(plan: Plan) -> Iterator[dict[str, list[Any]]]:
         for asked in run(plan, server(plan, answers))[2].asked:
             if asked.kind != "choose" or asked.block in met:
                 continue
-            met.add(asked.block)
-            _, block = plan.block(asked.block)
-            said = [[option["key"]] * 9 for option in block.settings.get("options", ())] or [["again", "enough"]]
-            found += [{**answers, f"{block.id}:choose": one} for one in said]
+            step, block = plan.block(asked.block)
+            for case in cases(step) if block.when is not None else [block]:
+                met.add(case.id)
+                said = [[option["key"]] * 9 for option in case.settings.get("options", ())] or [["again", "enough"]]
+                found += [{**answers, f"{case.id}:choose": one} for one in said]
 
 
 def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
@@ -94,7 +95,20 @@ def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
             given.setdefault(f"{block.id}:input", [sample(declared(block))] * 9)
         if block.kind == "repeat" and block.settings.get("ask"):
             given.setdefault(f"{block.id}:choose", ["enough"] * 9)
-    return Server(answers=given)
+    looks = {f"{one}:when": [Seen(holds=False, text="another case")] for one in other_cases(plan, answers)}
+    return Server(answers=given, looks=looks)
+
+
+def cases(step: Step) -> list[Block]:
+    """The decisions of a step that are for one case each."""
+    return [one for one in step.blocks if one.kind == "choose" and one.when is not None]
+
+
+def other_cases(plan: Plan, answers: dict[str, list[Any]]) -> Iterator[str]:
+    """Those that come before the one which is answered, in the same step."""
+    for known in map(cases, plan.steps):
+        asked = next((at for at, one in enumerate(known) if f"{one.id}:choose" in answers), 0)
+        yield from (one.id for one in known[:asked])
 
 
 def sample(one: Input) -> str:

@@ -132,6 +132,8 @@ def test_commands_say_what_they_need() -> None:
     party.hear(said(DROP, structs.replace(TYPED, id=8)))
     answer = RunAnswer(run=DROP.run, question=8, text="/etc/hosts was read")
     assert sent(party.typed("//etc/hosts was read")) == [answer]
+    party.hear(said(DROP, structs.replace(TYPED, id=9)))
+    assert sent(party.typed("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
 
 
 def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
