@@ -19,8 +19,8 @@ from tests.standbys import copied_standby
 DATABASE, ROLE, TABLE = 'The "Shop"', "Half Admin", '"Odd, schema"."Big Table"'
 RIGHTS = (
     f'create role "{ROLE}" login replication createdb in role pg_signal_backend, pg_read_all_stats',
-    f"alter role \"{ROLE}\" set statement_timeout = '2s'",
-    f"alter role \"{ROLE}\" set lock_timeout = '2s'",
+    f"alter role \"{ROLE}\" set statement_timeout = '19s'",
+    f"alter role \"{ROLE}\" set lock_timeout = '21s'",
     f'grant alter system on parameter work_mem to "{ROLE}"',
 )
 MEMORY = ("MemTotal", "MemFree", "Buffers", "Cached", "Dirty", "Writeback", "Shmem", "SReclaimable")

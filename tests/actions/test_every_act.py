@@ -250,16 +250,6 @@ def not_there(name: str, **asked: Any) -> Callable[[Scene], Sight]:
     return refused
 
 
-def prepared_there(scene: Scene) -> Sight:
-    gid = prepared(scene)
-    try:
-        wait_for(scene.primary, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
-        with scene.books(scene.standby) as books:
-            return seen("rollback-prepared", books.world, gid=gid, min_age="0")
-    finally:
-        scene.psql(f"rollback prepared '{gid.replace(chr(39), chr(39) * 2)}'")
-
-
 def beside_the_standby(scene: Scene) -> Sight:
     path = big_file(scene.standby.data_directory / "pg_wal", 1)
     try:
@@ -294,7 +284,8 @@ TABLE_OF_ACTS = (
     Row("drop-caches", elsewhere, "host", drops_caches, HOST),
     Row("drop-slot", in_use, "is connected", drops_a_slot, on_the_standby(drops_a_slot)),
     Row("put-back", lent, "under way", puts_back, on_the_standby(puts_back)),
-    Row("rollback-prepared", young, "may be about to commit it", rolls_back, prepared_there, "this is a standby"),
+    Row("rollback-prepared", young, "may be about to commit it", rolls_back, not_there("rollback-prepared", gid="x"),
+        "this is a standby"),
     Row("set-parameter", not_to_be_set, "allow_alter_system is off", sets,
         not_there("set-parameter", parameter="work_mem", value="9MB", scope="role", role=ROLE), "standby"),
     Row("set-parameters", none_to_be_set, "allow_alter_system is off", sets_for_a_time,
