@@ -128,7 +128,8 @@ def test_it_is_renamed_and_made_again_like_it_was_and_dropped_last_by_its_name(h
         here.cluster.psql(f"drop database {quoted(name)}")
         first = [OLD]
         drops: dict[str, Says] = {
-            **ANSWERS, "open-it/old": "drop", "input": lambda: first.pop() if first else aside(here)[0], "failed": lambda: refused(here)
+            **ANSWERS, "open-it/old": "drop", "input": lambda: first.pop() if first else aside(here)[0],
+            "failed": lambda: refused(here),
         }  # fmt: skip
         gone = here.person(BOOK, drops, **inputs(archive))
         assert gone.code == 0 and aside(here) == [], gone.text
