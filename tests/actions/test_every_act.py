@@ -22,78 +22,21 @@ from dba_console.actions.registry import ACTIONS, settings_of
 from dba_console.demo.cluster import Cluster
 from dba_console.session.runplaces import LOCK
 from tests.actions.acting import acting
-from tests.actions.owing import Books
+from tests.actions.difficult import DATABASE, ROLE, TABLE, Scene, kernel, servers
 from tests.actions.shrinking import alone, big_file
 from tests.background import session
-from tests.clusters import binaries_of
 from tests.sql import query, wait_for
-from tests.standbys import copied_standby
-
-DATABASE, ROLE, TABLE = 'The "Shop"', "Half Admin", '"Odd, schema"."Big Table"'
-RIGHTS = (
-    f'create role "{ROLE}" login replication in role pg_signal_backend, pg_read_all_stats',
-    f"alter role \"{ROLE}\" set statement_timeout = '2s'",
-    f"alter role \"{ROLE}\" set lock_timeout = '2s'",
-    f'grant alter system on parameter work_mem to "{ROLE}"',
-)
-MEMORY = ("MemTotal", "MemFree", "Buffers", "Cached", "Dirty", "Writeback", "Shmem", "SReclaimable")
-READS_FILES = (
-    f'grant execute on function pg_reload_conf(), pg_show_all_file_settings() to "{ROLE}"',
-    f'grant select on pg_file_settings to "{ROLE}"',
-)
-"""Rights on functions and views are those of one database."""
-SHOP = (
-    'create schema "Odd, schema"',
-    f"create table {TABLE} (n int) partition by range (n)",
-    f'create table "Odd, schema"."part 1" partition of {TABLE} for values from (0) to (1000) tablespace pg_default',
-    f'create table "Odd, schema"."part 2" partition of {TABLE} for values from (1000) to (9999)',
-    f"insert into {TABLE} select generate_series(0, 5000)",
-    f"delete from {TABLE}",
-)
-
-
-@dataclass
-class Scene:
-    """A difficult primary, its standby, and a directory of the test's own."""
-
-    primary: Cluster
-    standby: Cluster
-    place: Path
-
-    @contextmanager
-    def books(self, cluster: Cluster | None = None) -> Iterator[Books]:
-        """What acts on the primary, or on `cluster`, as the role that is not superuser, in the odd database."""
-        with acting(cluster or self.primary, user=ROLE, dbname=DATABASE) as link:
-            yield Books(link, self.place / "debts")
-
-    def psql(self, sql: str, dbname: str = DATABASE) -> str:
-        return query(self.primary, sql, dbname=dbname)
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[Cluster, Cluster]]:
-    with Cluster(binaries_of(18), settings={"wal_level": "logical"}, durable=False) as primary:
-        for name, value in (("max_prepared_transactions", "4"), ("allow_in_place_tablespaces", "on")):
-            query(primary, f"alter system set {name} = {value}")  # in a file that the standby will have too
-        primary.restart()
-        for sql in RIGHTS:
-            query(primary, sql)
-        quoted = DATABASE.replace('"', '""')
-        # Below the data directory, so that the standby, a copy of it, has one of its own.
-        query(primary, "create tablespace \"Fast Disk\" location ''")
-        query(primary, f'grant create on tablespace "Fast Disk", pg_default to "{ROLE}"')
-        query(primary, f'create database "{quoted}" owner "{ROLE}" tablespace "Fast Disk"')
-        for sql in READS_FILES:
-            query(primary, sql, dbname=DATABASE)
-        for sql in SHOP:
-            query(primary, sql, user=ROLE, dbname=DATABASE)
-        with copied_standby(primary) as standby:
-            yield primary, standby
+def pair() -> Iterator[tuple[Cluster, Cluster]]:
+    with servers() as made:
+        yield made
 
 
 @pytest.fixture
-def scene(servers: tuple[Cluster, Cluster], tmp_path: Path) -> Scene:
-    return Scene(*servers, tmp_path)
+def scene(pair: tuple[Cluster, Cluster], tmp_path: Path) -> Scene:
+    return Scene(*pair, tmp_path)
 
 
 # -- what each act does ----------------------------------------------------------------------------------------------
@@ -110,26 +53,22 @@ def done(name: str, world: World, **asked: Any) -> Done:
     return ACTIONS[name].act(settings_of(name, asked), sight, world, PlainControl())
 
 
-def kernel(scene: Scene) -> World:
-    """Directories that look like /proc and /sys, so that this host is left as it is."""
-    world = alone(scene.place)
-    (Path(world.proc) / "sys" / "vm").mkdir(parents=True)
-    for name, text in (
-        ("sys/vm/drop_caches", "0\n"),
-        ("sys/vm/zone_reclaim_mode", "1\n"),
-        ("vmstat", "drop_pagecache 0\n"),
-    ):
-        (Path(world.proc) / name).write_text(text)
-    (Path(world.proc) / "meminfo").write_text("".join(f"{name}: 900 kB\n" for name in MEMORY))
-    return world
-
-
 def prepared(scene: Scene) -> str:
     gid = 'it\'s 100 % "left"'
     with session(scene.primary, user=ROLE, dbname=DATABASE) as connection:
         connection.execute(f"begin; insert into {TABLE} values (1)".encode())
         connection.execute(f"prepare transaction '{gid.replace(chr(39), chr(39) * 2)}'".encode())
     return gid
+
+
+def makes_a_database(scene: Scene) -> Done:
+    asked = {"database": 'A "copy"', "like": DATABASE}
+    with scene.books() as books:
+        came = done("create-database", books.world, **asked)
+        spaces = "select count(distinct dattablespace) from pg_database where dattablespace <> 1663 and datallowconn"
+        assert scene.psql(spaces) == "1", "both in the tablespace of the first"
+        assert books.undo("create-database", came, **asked).state == "ok"
+        return came
 
 
 def drops_a_slot(scene: Scene, cluster: Cluster | None = None) -> Done:
@@ -201,6 +140,12 @@ def writes(scene: Scene) -> Done:
 
 
 # -- what each act refuses -------------------------------------------------------------------------------------------
+
+
+def made_otherwise(scene: Scene) -> Sight:
+    """One of the name is there, and lies in another tablespace."""
+    with scene.books() as books:
+        return seen("create-database", books.world, database="postgres", like=DATABASE)
 
 
 def in_use(scene: Scene) -> Sight:
@@ -344,6 +289,8 @@ class Row:
 
 
 TABLE_OF_ACTS = (
+    Row("create-database", made_otherwise, "its tablespace cannot be changed", makes_a_database,
+        not_there("create-database", database="copied", like=DATABASE), "this is a standby"),
     Row("drop-caches", elsewhere, "host", drops_caches, HOST),
     Row("drop-slot", in_use, "is connected", drops_a_slot, on_the_standby(drops_a_slot)),
     Row("put-back", lent, "under way", puts_back, on_the_standby(puts_back)),
