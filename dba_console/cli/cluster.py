@@ -12,16 +12,19 @@ import typer
 from dba_console.cli.config_file import load_config
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.output import columns, put_json
+from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.clock import SYSTEM
 from dba_console.clusters.checks import Check, position
+from dba_console.clusters.history import after, load, save, since_us
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.pooler import PoolerState
 from dba_console.clusters.readiness import readiness, ready
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig
-from dba_console.errors import ExitCode, UsageError
+from dba_console.errors import ConsoleError, ExitCode, UsageError
 from dba_console.harmless import clean
+from dba_console.panels.times import moment, rfc3339
 from dba_console.units import UNKNOWN, human_bytes, human_duration
 
 app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")
@@ -51,12 +54,26 @@ def check(
     found = survey(name, _cluster(name), SYSTEM)
     checks = readiness(found, to)
     good = ready(checks)
+    begun_us = _remembered(name, to, checks, good)
     if json:
-        put_json({"cluster": name, "to": to, "ready": good, "took_s": found.took_s,
+        since = None if begun_us is None else rfc3339(begun_us)
+        put_json({"cluster": name, "to": to, "ready": good, "since": since, "took_s": found.took_s,
                   "checks": [msgspec.to_builtins(one) for one in checks]})  # fmt: skip
     else:
-        put("\n".join(_checks(name, to, checks, good)))
+        put("\n".join(_checks(name, to, checks, good, begun_us)))
     return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
+
+
+def _remembered(name: str, to: str, checks: Sequence[Check], good: bool) -> int | None:
+    """Since when it has been so, as far as it was looked at; the answer is kept for the next look."""
+    if any(one.id == "target" for one in checks):
+        return None
+    known = after(load(name, to), checks, good, SYSTEM.wall_us())
+    try:
+        save(known)
+    except (ConsoleError, OSError) as error:
+        say(f"warning: that it was looked at is not remembered: {error}")
+    return since_us(known)
 
 
 def _cluster(name: str) -> ClusterConfig:
@@ -113,7 +130,7 @@ def _poolers(poolers: Sequence[PoolerState]) -> list[str]:
     return lines + [f"! {pooler.name}: {pooler.error}" for pooler in poolers if pooler.error]
 
 
-def _checks(name: str, to: str, checks: Sequence[Check], good: bool) -> list[str]:
+def _checks(name: str, to: str, checks: Sequence[Check], good: bool, since: int | None) -> list[str]:
     failed = sum(one.state == "failed" for one in checks)
     unseen = sum(one.state == "unknown" for one in checks)
     warned = sum(one.state == "warning" for one in checks)
@@ -124,6 +141,8 @@ def _checks(name: str, to: str, checks: Sequence[Check], good: bool) -> list[str
     )
     verdict = "READY" if good else "NOT READY"
     lines = [f"{verdict} for a cutover of {name} to {to}{': ' + ', '.join(parts) if parts else ''}"]
+    if since is not None and (lasted := SYSTEM.wall_us() - since) >= 1_000_000:
+        lines.append(f"so at every look since {moment(since)} ({human_duration(lasted / 1e6)})")
     for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):
         lines.append(f"{_SIGNS[one.state]:<8}{clean(one.text)}")
         lines += [f"        breaks: {clean(one.breaks)}"] * bool(one.breaks and one.state != "ok")

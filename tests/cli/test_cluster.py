@@ -151,8 +151,7 @@ def test_two_primaries_are_named_with_their_positions(told: Console, pair: Pair,
 
 def test_a_role_that_may_not_look_makes_unknown_and_never_ready(told: Console, pair: Pair) -> None:
     query(pair.primary, "create role bare login")
-    lsn = query(pair.primary, "select pg_current_wal_lsn()")
-    wait_until(lambda: query(pair.standby, f"select pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn") == "t")
+    wait_until(lambda: query(pair.standby, "select 1 from pg_roles where rolname = 'bare'"))
     told.write_config(pair.configured().replace("user=postgres", "user=bare"))
     found = checks(told, ready=False)
     assert {found["work"]["state"], found["streaming"]["state"]} == {"unknown"}
@@ -170,6 +169,30 @@ def test_a_pooler_is_shown_and_one_in_session_mode_cannot_be_drained(told: Conso
             shown = told.run("cluster", "show", "shop")
     assert (found["state"], mode in found["text"]) == ("warning" if mode == "session" else "ok", True)
     assert "main" in shown.out and mode in shown.out
+
+
+def test_since_when_it_is_ready_is_remembered_and_begins_anew_when_it_was_not(told: Console, pair: Pair) -> None:
+    [first] = told.run(*TO_DB2, "--json").objects()
+    [again] = told.run(*TO_DB2, "--json").objects()
+    assert first["since"] == again["since"], "a look that finds the same"
+    query(pair.standby, "select pg_wal_replay_pause()")
+    try:
+        [paused] = told.run(*TO_DB2, "--json").objects()
+    finally:
+        query(pair.standby, "select pg_wal_replay_resume()")
+    [resumed] = told.run(*TO_DB2, "--json").objects()
+    assert first["since"] < paused["since"] < resumed["since"]
+
+
+def test_a_history_that_cannot_be_read_or_written_costs_the_time_and_not_the_answer(told: Console, pair: Pair) -> None:
+    told.run(*TO_DB2)
+    [kept] = (told.home / "state" / "dba-console" / "clusters").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.write_text('{"cluster": "shop", "spells": [')
+    assert told.run(*TO_DB2).code == 0
+    kept.parent.chmod(0o777)
+    done = told.run(*TO_DB2)
+    assert done.code == 0 and "is not remembered" in done.err, done
 
 
 def test_no_password_of_a_node_or_pooler_is_shown(told: Console, pair: Pair) -> None:
