@@ -102,6 +102,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("record", "DSN", "--for", "4s"),
     ("dumps", "estimate", "DSN"),
     ("dumps", "sweep", "DSN", "-j", "1", "--to", "PLACE"),
+    ("cluster", "show", "theirs"),
 )
 
 
@@ -111,6 +112,7 @@ def test_no_command_calls_the_owner(
 ) -> None:
     before = len(calls(hostile))
     given = {"DSN": hostile.dsn(dbname=DATABASE), "PLACE": str(tmp_path)}
+    console.write_config(f'[clusters.theirs.nodes.db1]\ndsn = "{given["DSN"]}"\n')
     done = console.run(*(given.get(word, word) for word in command), timeout=LIMIT_S)
     assert "Traceback" not in done.err and done.code in (0, 1, 2), done
     assert calls(hostile)[before:] == []
@@ -128,7 +130,10 @@ def test_no_shipped_runbook_calls_the_owner_in_a_rehearsal(book: str, hostile: C
 def test_through_a_pooler_nothing_of_the_owners_is_called_either(mode: str, hostile: Cluster, console: Console) -> None:
     with bouncer(hostile, mode, admin=False, dbname=DATABASE) as dsn:
         before = len(calls(hostile))
-        for command in (("show", dsn, "--json"), ("doctor", dsn), ("dumps", "estimate", dsn)):
+        console.write_config(f'[clusters.theirs.nodes.db1]\ndsn = "{dsn}"\n')
+        for command in (
+            ("show", dsn, "--json"), ("doctor", dsn), ("dumps", "estimate", dsn), ("cluster", "show", "theirs")
+        ):  # fmt: skip
             done = console.run(*command, timeout=LIMIT_S)
             assert done.code == 0, done
         with closing(Operator(dsn)) as link:
