@@ -58,7 +58,11 @@ class Joining:
             self._by_name([rows[pid] for pid in sorted(candidates - taken) if pid in rows], programs, joined)
         for mine in joined.sessions.values():
             taken.update(row.pid for row in mine)
-        joined.alone = [rows[pid] for pid in sorted(candidates - taken) if pid in rows]
+        # The sessions were read before the programs: one whose program has ended since is no job of its own.
+        running = {key_of(one) for one in programs}
+        over = {session for session, key in self._known.items() if key not in running}
+        alone = [rows[pid] for pid in sorted(candidates - taken) if pid in rows]
+        joined.alone = [row for row in alone if _identity(row) not in over]
         self._known = {(row.pid, row.backend_start): key for key, mine in joined.sessions.items() for row in mine}
         return joined
 

@@ -11,7 +11,7 @@ import pytest
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.config_schema import dotted, leaves
 from dba_console.cli.manual import manual
-from dba_console.config import Config
+from dba_console.config import Config, NodeConfig, PoolerConfig
 from dba_console.errors import ExitCode
 from dba_console.findings.document import shown
 
@@ -38,6 +38,8 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
         "targets.NAME.dsn",
         "targets.NAME.host_panels",
         "targets.NAME.read_only",
+        *(f"clusters.NAME.nodes.NODE.{field}" for field in NodeConfig.__struct_fields__),
+        *(f"clusters.NAME.poolers.POOLER.{field}" for field in PoolerConfig.__struct_fields__),
         "findings.FAMILY.NAME",
     }
     known = {dotted(path) for path, _ in leaves()} | examples
