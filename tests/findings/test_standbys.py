@@ -185,7 +185,8 @@ def test_queries_that_replay_cancels_are_counted_and_those_that_end_are_not(repl
 def test_what_the_catalogs_say_is_read_on_a_standby_too(major: int, replicated: Replicated) -> None:
     primary, standby = replicated(major)
     query(primary, "create table numbered (id serial); select setval('numbered_id_seq', 2060000000)")
-    wait_for(primary, REPLAYED, what="a standby that has caught up")
+    there = "select count(*) = 1 from pg_sequences where sequencename = 'numbered_id_seq' and last_value = 2060000000"
+    wait_for(standby, there, what="a standby that has caught up")
     with eyes(standby.dsn(), "sequence-full", "autovacuum-off", "autovacuum-behind", "subscription-failing") as seen:
         assert [row.id for row in seen.rows] == ["sequence-full:postgres.public.numbered_id_seq"]
         for part in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"):

@@ -81,8 +81,8 @@ def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Sce
             ("type yes >", "yes"),
             (r"what-to-stop|Which one gives way", "root"),
             ("type 1 >", "/x 1"),
-            ("none >", "/x 1"),
-            (r"none >[\s\S]*type 1 >", "1"),
+            (r"(?m)^none >", "/x 1"),
+            (r"(?m)^none >[\s\S]*type 1 >", "1"),
             (r"whom you told, or the ticket", "ticket 4711"),
         ):
             screen = terminal.wait_for(asked, WAIT_S)
