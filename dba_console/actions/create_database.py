@@ -58,9 +58,9 @@ class CreateDatabase:
         link = server(world)
         [me] = link.rows(_MAY)
         now, wanted = database(link, settings.database), _wanted(settings, link, superuser=me["superuser"])
-        told, hint = _refusal(settings, now, wanted, me)
-        if told is not None or wanted is None:
-            return Sight(text=f"Database {settings.database} is to be made.", exact="", refusal=told, hint=hint)
+        refusal, hint = _refusal(settings, now, wanted, me)
+        if refusal is not None or wanted is None:
+            return Sight(text=f"Database {settings.database} is to be made.", exact="", refusal=refusal, hint=hint)
         texts = [redact(text) for text in _statements(settings, link, now, wanted)]
         return Sight(
             text=_told(settings, now, wanted, len(texts)),
@@ -86,8 +86,8 @@ class CreateDatabase:
             try:
                 link.act(text, transaction=not new, timeout_s=CREATE_S if new else STATEMENT_S)
             except StatementFailed as error:
-                told = f"{count} of {len(texts)} statements executed, then {shown[count]}: {error.message}"
-                return _end(settings, link, made, "failed", told)
+                text = f"{count} of {len(texts)} statements executed, then {shown[count]}: {error.message}"
+                return _end(settings, link, made, "failed", text)
             except Lost as error:
                 return Done(state="unknown", text=f"{shown[count]}: {error.message}")
             made = made or new

@@ -134,17 +134,18 @@ def _checks(name: str, to: str, checks: Sequence[Check], good: bool, since: int 
     failed = sum(one.state == "failed" for one in checks)
     unseen = sum(one.state == "unknown" for one in checks)
     warned = sum(one.state == "warning" for one in checks)
-    parts = (
-        [f"{failed} failed"] * bool(failed)
-        + [f"{unseen} unknown"] * bool(unseen)
-        + [f"{warned} warnings"] * bool(warned)
-    )
+    counts = {"failed": failed, "unknown": unseen, "warnings": warned}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
     verdict = "READY" if good else "NOT READY"
     lines = [f"{verdict} for a cutover of {name} to {to}{': ' + ', '.join(parts) if parts else ''}"]
     if since is not None and (lasted := SYSTEM.wall_us() - since) >= 1_000_000:
         lines.append(f"so at every look since {moment(since)} ({human_duration(lasted / 1e6)})")
     for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):
         lines.append(f"{_SIGNS[one.state]:<8}{clean(one.text)}")
-        lines += [f"        breaks: {clean(one.breaks)}"] * bool(one.breaks and one.state != "ok")
-        lines += [f"        fix:    {clean(one.fix)}"] * bool(one.fix and one.state != "ok")
+        if one.state == "ok":
+            continue
+        if one.breaks:
+            lines.append(f"        breaks: {clean(one.breaks)}")
+        if one.fix:
+            lines.append(f"        fix:    {clean(one.fix)}")
     return lines

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dba_console import paths
 from dba_console.clusters.checks import Check
+from dba_console.keeping.files import write_whole
 from dba_console.records import from_json
 
 FORMAT = 1
@@ -79,13 +80,7 @@ def save(known: History) -> None:
     """Keep it in place of what was. Raises OSError or ConsoleError; what was is then as it was."""
     path = _file(known.cluster, known.to)
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
-    new = path.with_suffix(f".{os.getpid()}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(known))
-        file.flush()
-        os.fsync(descriptor)
-    os.replace(new, path)
+    write_whole(str(path.parent), path.name, msgspec.json.encode(known))
 
 
 def _file(cluster: str, to: str) -> Path:

@@ -1,57 +1,43 @@
 """One server of a cluster, as it says of itself over one short connection that only reads.
 
-Each question is a transaction of its own: one the role may not ask costs its answer and no other. What is not known is
-None, never 0.
+A question the role may not ask costs its answer and no other. What is not known is None, never 0.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any, Literal
+from typing import Any
 
-import psycopg
 from msgspec import Struct
 
-from dba_console.actions.bounded import Bounded, Late, connect
+from dba_console.actions.link import StatementFailed
+from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.config import NodeConfig
+from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
-from dba_console.probes.postgres.failures import ConnectFailed
 from dba_console.redact import redact
 
 CONNECT_S = 3.0
+APPLICATION = "dba-console"
 ANSWER_S = 3.0
 """For each question; the server's own limits are the same."""
 LOCK_S = 0.1
-_LIMITS = """
-SELECT pg_catalog.set_config('statement_timeout', %(answer)s, true),
-       pg_catalog.set_config('lock_timeout', %(lock)s, true)
-"""
-# Timeline of a primary by its WAL file: pg_control lags behind a promotion until the next checkpoint.
 _SELF = """
-SELECT current_setting('server_version_num')::int4 AS version_num,
-       split_part(current_setting('server_version'), ' ', 1) AS version,
-       pg_is_in_recovery() AS in_recovery, pg_postmaster_start_time() AS started,
+SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
        extract(epoch FROM clock_timestamp())::float8 AS clock_s,
        CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END::text AS lsn,
        CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() END::text AS replayed_lsn,
        CASE WHEN pg_is_in_recovery() THEN pg_is_wal_replay_paused() END AS replay_paused,
        CASE WHEN pg_is_in_recovery()
             THEN extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 END AS replayed_ago_s,
-       CASE WHEN NOT pg_is_in_recovery()
-            THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int4 END AS timeline,
        (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared,
        (SELECT count(*)::int4 FROM pg_replication_slots) AS slots_used,
        (SELECT count(*)::int4 FROM pg_stat_replication) AS walsenders_used,
-       current_setting('data_checksums') = 'on' AS checksums, r.rolsuper AS superuser,
-       pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all
+       current_setting('data_checksums') = 'on' AS checksums,
+       r.rolsuper OR pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all
   FROM pg_roles r WHERE r.rolname = current_user
-"""
-_CONTROL = """
-SELECT (s.system_identifier::numeric % 18446744073709551616)::text AS system_identifier, c.timeline_id
-  FROM pg_control_system() s, pg_control_checkpoint() c
 """
 _RECEIVER = """
 SELECT status, sender_host, sender_port, slot_name::text, received_tli, latest_end_lsn::text
@@ -109,18 +95,16 @@ _QUESTIONS = {
     "work": _WORK, "available": _EXTENSIONS, "used": _USED,
 }  # fmt: skip
 
-Role = Literal["primary", "standby"]
-
 
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one node was when it was asked. Where `error` is set nobody answered, and nothing else is known."""
 
     name: str
     error: str = ""
-    hint: str = ""
     asked_us: int = 0
     """Our wall clock when it was asked: the age of every number here."""
-    role: Role | None = None
+    role: str | None = None
+    """primary or standby."""
     version: str = ""
     version_num: int | None = None
     system_identifier: str | None = None
@@ -137,7 +121,6 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots_used: int | None = None
     walsenders_used: int | None = None
     checksums: bool | None = None
-    superuser: bool | None = None
     sees_all: bool | None = None
     """Whether the role sees other users' sessions: without it long transactions are not known."""
     receiver: dict[str, Any] | None = None
@@ -161,52 +144,37 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_node(name: str, config: NodeConfig, clock: Clock) -> NodeState:
     """Ask one node everything. Never raises: who does not answer is a state with an `error`."""
     asked_us = clock.wall_us()
-    try:
-        opened = connect(config.dsn, application="dba-console", database=None, timeout_s=CONNECT_S, clock=clock)
-    except ConnectFailed as error:
-        return NodeState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
-    with closing(opened) as connection:
+    link = Operator(
+        config.dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, lock_timeout_s=LOCK_S, clock=clock
+    )
+    with closing(link):
         try:
-            return _read(name, connection, asked_us, clock)
-        except (psycopg.Error, Late, OSError) as error:
-            return NodeState(name=name, error=_said(error), asked_us=asked_us)
+            return _read(name, link, asked_us, clock)
+        except ConsoleError as error:
+            return NodeState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
 
 
-def _read(name: str, connection: Bounded, asked_us: int, clock: Clock) -> NodeState:
-    [own] = _ask(connection, _SELF, clock)
+def _read(name: str, link: Operator, asked_us: int, clock: Clock) -> NodeState:
+    who = link.identity()
+    [own] = link.rows(_SELF, timeout_s=ANSWER_S)
+    clock_apart_s = own.pop("clock_s") - clock.wall_us() / 1e6
     known: dict[str, list[dict[str, Any]]] = {}
     unknown: dict[str, str] = {}
-    for what, question in {"control": _CONTROL, **_QUESTIONS}.items():
+    for what, question in _QUESTIONS.items():
         try:
-            known[what] = _ask(connection, question, clock)
-        except psycopg.Error as error:
-            if connection.closed:
-                raise
-            unknown[what] = _said(error)
-    control = next(iter(known.get("control", [])), {})
-    receiver = next(iter(known.get("receiver", [])), None)
-    standby = bool(own["in_recovery"])
+            known[what] = link.rows(question, timeout_s=ANSWER_S)
+        except StatementFailed as error:
+            unknown[what] = error.message
     archive = next(iter(known.get("archive", [])), None)
     return NodeState(
         name=name,
         asked_us=asked_us,
-        role="standby" if standby else "primary",
-        version=own["version"],
-        version_num=own["version_num"],
-        system_identifier=control.get("system_identifier"),
-        timeline=own["timeline"] or (receiver or {}).get("received_tli") or control.get("timeline_id"),
-        lsn=own["lsn"],
-        replayed_lsn=own["replayed_lsn"],
-        replay_paused=own["replay_paused"],
-        replayed_ago_s=own["replayed_ago_s"],
-        clock_apart_s=own["clock_s"] - clock.wall_us() / 1e6,
-        prepared=own["prepared"],
-        slots_used=own["slots_used"],
-        walsenders_used=own["walsenders_used"],
-        checksums=own["checksums"],
-        superuser=own["superuser"],
-        sees_all=own["superuser"] or own["sees_all"],
-        receiver=receiver,
+        role=who.role,
+        version_num=who.version_num,
+        system_identifier=who.system_identifier,
+        timeline=who.timeline,
+        clock_apart_s=clock_apart_s,
+        receiver=next(iter(known.get("receiver", [])), None),
         standbys=_rows(known, "standbys"),
         slots=_rows(known, "slots"),
         settings={row["name"]: row["setting"] for row in known.get("settings", [])},
@@ -215,19 +183,8 @@ def _read(name: str, connection: Bounded, asked_us: int, clock: Clock) -> NodeSt
         available=_names(known, "available"),
         used=_names(known, "used"),
         unknown=unknown,
+        **own,
     )
-
-
-def _ask(connection: Bounded, question: str, clock: Clock) -> list[dict[str, Any]]:
-    """Rows of one question. Raises psycopg.Error, Late."""
-    connection.until_us = clock.mono_us() + int(2 * ANSWER_S * 1e6)
-    connection.begin("BEGIN READ ONLY")
-    try:
-        connection.execute(_LIMITS, {"answer": f"{ANSWER_S * 1000:.0f}", "lock": f"{LOCK_S * 1000:.0f}"})
-        return [dict(row) for row in connection.execute(question.encode()).fetchall()]
-    finally:
-        if not connection.closed:
-            connection.execute("ROLLBACK")
 
 
 def _rows(known: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[dict[str, Any], ...] | None:
@@ -242,11 +199,3 @@ def _count(xml: str | None) -> int | None:
     """The number in what `query_to_xml` gives for one count."""
     _, found, rest = (xml or "").partition("<n>")
     return int(rest.partition("<")[0]) if found else None
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, Late):
-        return f"no answer within {2 * ANSWER_S:g} s"
-    if isinstance(error, OSError):
-        return os.strerror(error.errno or 0)
-    return clean(redact(str(error).strip().partition("\n")[0]))

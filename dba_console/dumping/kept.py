@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dba_console import paths
+from dba_console.keeping.files import write_whole
 from dba_console.records import from_json
 
 FORMAT = 1
@@ -89,13 +90,7 @@ def save(target_key: str, kept: Kept) -> Path:
     path = file_of(target_key)
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
     _make_room(path)
-    new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(kept))
-        file.flush()
-        os.fsync(descriptor)
-    os.replace(new, path)
+    write_whole(str(path.parent), path.name, msgspec.json.encode(kept))
     return path
 
 

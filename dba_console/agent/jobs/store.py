@@ -82,13 +82,9 @@ def save(path: Path, history: KeptHistory) -> None:
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
     if not path.exists():
         _make_room(path.parent)
-    new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(history))
-        file.flush()
-        os.fsync(descriptor)
-    os.replace(new, path)
+    from dba_console.keeping.files import write_whole  # not needed where nothing is written
+
+    write_whole(str(path.parent), path.name, msgspec.json.encode(history))
 
 
 def _make_room(directory: Path) -> None:
