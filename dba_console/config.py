@@ -87,6 +87,14 @@ class NodeConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Unset: as the server says."""
     ssh: str | None = None
     """The host for the system's ssh; unset: this one."""
+    bin_directory: str | None = None
+    """Where the server's programs are; unset: beside the one that runs."""
+    stop: list[str] = []
+    """A command that stops the server, in place of what `control` means."""
+    start: list[str] = []
+    """A command that starts it."""
+    replication_dsn: str | None = None
+    """How other nodes connect to it for replication, without a password; unset: host and port of `dsn`."""
 
     def __repr__(self) -> str:
         return f"NodeConfig(control={self.control!r}, ssh={self.ssh!r})"
@@ -101,9 +109,26 @@ class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """Those that lead to the cluster; empty: all."""
     config: str | None = None
     """Its configuration file, where the host of a database is changed."""
+    ssh: str | None = None
+    """The host of that file, for the system's ssh; unset: this one."""
 
     def __repr__(self) -> str:
         return f"PoolerConfig(databases={self.databases!r})"
+
+
+class CommandConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A command of a cutover and the one that reverts it: `[clusters.NAME.addresses.…]`, `[clusters.NAME.hooks.…]`.
+
+    In an argument `{cluster}`, `{from}` and `{to}` are the names of the cluster, the old and the new primary.
+    """
+
+    run: list[str]
+    """Program and arguments: of an address what makes it lead to the new primary, of a hook what holds a scheduler."""
+    undo: list[str] = []
+    """What reverts it; empty: nothing does."""
+    ssh: str | None = None
+    """The host for the system's ssh; unset: this one."""
+    timeout_s: float = 30.0
 
 
 class ClusterConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -111,6 +136,13 @@ class ClusterConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
     nodes: dict[str, NodeConfig]
     poolers: dict[str, PoolerConfig] = {}
+    addresses: dict[str, CommandConfig] = {}
+    """Virtual address, DNS or load balancer: run after the promotion."""
+    hooks: dict[str, CommandConfig] = {}
+    """Schedulers and other writers: `run` before clients are held, `undo` when they are let in again."""
+    clients: str | None = None
+    """How clients connect, for the heartbeat that measures the outage; unset: through the first pooler's first
+    database, else to the primary."""
 
 
 class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from dba_console.clock import SYSTEM, Clock
 
 if TYPE_CHECKING:
+    from dba_console.config import Config
     from dba_console.frames.model import Frame
 
 
@@ -64,6 +65,8 @@ class World:
     target_key: str = ""
     debts: str | None = None
     """Where debts lie; None: in the state directory."""
+    config: Config | None = None
+    """The configuration of the agent: its clusters."""
 
 
 class Control(Protocol):

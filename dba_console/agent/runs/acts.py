@@ -304,6 +304,7 @@ class Acts:
             who=self._confirmed_by(block),
             target=self._around.target.name,
             target_key=self._around.target.key,
+            config=self._around.config,
         )
 
     @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dba_console.agent.runs.environment import server_environment
-from dba_console.agent.runs.shell import DEFAULT_S, Ended, environment, run_short, script
+from dba_console.agent.runs.shell import DEFAULT_S, environment, script
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError, Refused, UsageError
 from dba_console.plans.plan import Block
@@ -31,6 +31,7 @@ from dba_console.runbook.requests import Look, Seen
 from dba_console.runbook.values import environment as values_environment
 from dba_console.runbook.values import for_sql, shown, statement
 from dba_console.runbook.viewing import counted
+from dba_console.short_command import Ended, run_short
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.servers import Servers

@@ -8,9 +8,10 @@ from pathlib import Path
 from dba_console.agent.runs.commands import Attendance, outcome_of
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.environment import secrets_of, server_environment, variables
-from dba_console.agent.runs.shell import OUTPUT_LIMIT, environment, program, run_short, script
+from dba_console.agent.runs.shell import environment, program, script
 from dba_console.clock import SYSTEM
 from dba_console.keeping.look import Exit, Line
+from dba_console.short_command import OUTPUT_LIMIT, run_short
 
 
 def short(body: str, timeout_s: float = 60.0) -> tuple[int | None, str, str]:
