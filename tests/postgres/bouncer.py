@@ -28,7 +28,7 @@ def bouncer(
     (directory / "bouncer.ini").write_text(
         f"[databases]\n* = host={cluster.socket_directory} port={cluster.port} user=postgres\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
-        f"auth_file = {directory}/users.txt\npool_mode = {mode}\ndefault_pool_size = 2\n"
+        f"auth_file = {directory}/users.txt\npool_mode = {mode}\ndefault_pool_size = 2\nserver_login_retry = 1\n"
         f"max_client_conn = {max_clients}\n" + ("admin_users = postgres\n" if admin else "")
     )
     for path in (directory, *directory.iterdir()):
