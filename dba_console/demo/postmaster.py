@@ -146,13 +146,15 @@ class Daemon:
         send_all([pid], number)
         send_all([pid, *everyone], signal.SIGCONT)
         send_all(_left_of([pid], timeout_s), signal.SIGKILL)
-        send_all(_left_of([pid, *everyone], 10.0), signal.SIGKILL)
+        send_all(_left_of(everyone, 10.0), signal.SIGKILL)
+        # Reaped as well, by the process of number 1: until then the lock file it left keeps a new server away.
+        _left_of([pid], 10.0, "")
 
 
-def _left_of(pids: Iterable[int], timeout_s: float) -> list[int]:
-    """Wait for the end of processes; those that have not ended in time."""
+def _left_of(pids: Iterable[int], timeout_s: float, entry: str = "exe") -> list[int]:
+    """Wait for the end of processes, which takes their program from them; those that have not ended in time."""
     until = time.monotonic() + timeout_s
-    while (left := [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]) and time.monotonic() < until:
+    while (left := [pid for pid in pids if os.path.exists(f"/proc/{pid}/{entry}")]) and time.monotonic() < until:
         time.sleep(0.01)
     return left
 

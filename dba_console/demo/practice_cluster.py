@@ -97,6 +97,7 @@ class PracticeCluster:
         users = (SUPERUSER, APPLICATION_ROLE)
         self.pooler = None if program is None else Pooler(program, self.site / "pooler", account, users)
         self.clients = Clients(self.first, "incident.log")
+        self.standby_clients = Clients(self.nodes["db2"], "incident.log")
         self._load: subprocess.Popen[bytes] | None = None
         pid_files = [node.data_directory / PID_FILE for node in self.nodes.values()]
         pid_files += [] if self.pooler is None else [self.pooler.pid_file]
@@ -163,6 +164,7 @@ class PracticeCluster:
                 steps.callback(self.pooler.stop)
             steps.callback(self.stop_load)
             steps.callback(self.clients.stop)
+            steps.callback(self.standby_clients.stop)
             if incident is not None and self.keep:
                 incident.end(self)
 
@@ -184,6 +186,12 @@ class PracticeCluster:
     def verdict(self) -> LedgerVerdict:
         """Compare what the load saw acknowledged with what the primary has. Raises ConnectError where there is none."""
         return verdict(self.ledger, self._writable(SUPERUSER))
+
+    def start_again(self) -> str:
+        """A command that starts the first server of a cluster that was kept."""
+        pg_ctl = f"{self.first.binaries.program('pg_ctl')} -D {self.first.data_directory} start"
+        account = self.first.account
+        return f"runuser -u {account.name} -- {pg_ctl}" if account.switched else pg_ctl
 
     # -- inside --------------------------------------------------------------------------------------------------
 
