@@ -36,6 +36,7 @@ _PLACES = {
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",
     "put-back": "put_back:PutBack",
+    "failover-fence": "dba_console.clusters.steps.dead:KeepDown",
     "rollback-prepared": "rollback_prepared:RollbackPrepared",
     "set-parameter": "set_parameter:SetParameter",
     "set-parameters": "set_parameters:SetParameters",

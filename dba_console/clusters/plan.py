@@ -55,6 +55,8 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """CONNECTION LIMIT of each database before clients were kept out."""
     shutdown_lsn: str = ""
     """Checkpoint with which the old primary was shut down."""
+    lost_bytes: int | None = None
+    """In a failover: WAL that the old primary had and the new one has not, at least; None: unknown."""
     new_timeline: int = 0
     """Of the new primary; 0: not promoted yet."""
 

@@ -16,7 +16,17 @@ from dba_console.actions.operator import Operator
 from dba_console.clusters.commands import run_command
 from dba_console.clusters.plan import save_plan
 from dba_console.clusters.pooling import PauseExpired
-from dba_console.clusters.steps.step import APPLICATION, POLL_S, Cutover, Step, StepSettings, Timed, again, bounded, cutover
+from dba_console.clusters.steps.step import (
+    APPLICATION,
+    POLL_S,
+    Cutover,
+    Step,
+    StepSettings,
+    Timed,
+    again,
+    bounded,
+    cutover,
+)
 from dba_console.harmless import clean
 
 FLAT_READINGS = 3
@@ -92,7 +102,9 @@ def _run_hooks(at: Cutover, *, release: bool) -> Done:
         )
         if ended.code != 0:
             how = "did not end in time" if ended.code is None else f"failed with exit code {ended.code}"
-            return Done(state="failed", text=clean(f"hook {name} {how}: {ended.errors.strip() or ended.output.strip()}"))
+            return Done(
+                state="failed", text=clean(f"hook {name} {how}: {ended.errors.strip() or ended.output.strip()}")
+            )
     return Done(state="ok", text=f"{len(at.config.hooks)} hooks", undo={})
 
 
@@ -114,15 +126,13 @@ class Pause(Step):
                          done=True)  # fmt: skip
         named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
         exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
-        return Sight(
-            text=f"Clients of {', '.join(named)} wait from now on.", exact=exact, done=_all_paused(at)
-        )
+        return Sight(text=f"Clients of {', '.join(named)} wait from now on.", exact=exact, done=_all_paused(at))
 
     def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         held = []
-        for admin, databases in at.poolers():
-            control.tell(f"PAUSE on {admin.name}")
+        for name, admin, databases in at.poolers():
+            control.tell(f"PAUSE on {name}")
             try:
                 admin.pause(databases, settings.timeout_s, control.stop_asked)
             except PauseExpired as error:
@@ -138,13 +148,13 @@ class Pause(Step):
         return again("not every database is paused")
 
     def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        for admin, databases in cutover(settings, world).poolers():
+        for _, admin, databases in cutover(settings, world).poolers():
             admin.resume(databases)
         return Done(state="ok", text="clients of the poolers go on")
 
 
 def _all_paused(at: Cutover) -> bool:
-    return all(all(admin.paused(databases).values()) for admin, databases in at.poolers())
+    return all(all(admin.paused(databases).values()) for _, admin, databases in at.poolers())
 
 
 class KeepOut(Step):
@@ -165,7 +175,8 @@ class KeepOut(Step):
             [row] = link.rows(_SESSIONS)
         return Sight(
             text=f"{len(limits)} databases of {at.plan.old} take no new connections, and the sessions there are ended.",
-            exact="; ".join(f"{one['statement']}0" for one in limits) + "; pg_terminate_backend of every client session",
+            exact="; ".join(f"{one['statement']}0" for one in limits)
+            + "; pg_terminate_backend of every client session",
             values={"sessions": row["sessions"]},
             done=bool(at.plan.limits) and row["sessions"] == 0 and all(one["connections"] == 0 for one in limits),
         )
@@ -197,7 +208,9 @@ class KeepOut(Step):
 def let_in(link: Operator, limits: Mapping[str, int]) -> str:
     """Set the connection limits again that were there before. Says what was done."""
     link.keep("synchronous_commit", "local")  # the standby it would wait for may not follow yet
-    changed = [one for one in link.rows(_LIMITS) if limits.get(one["database"], one["connections"]) != one["connections"]]
+    changed = [
+        one for one in link.rows(_LIMITS) if limits.get(one["database"], one["connections"]) != one["connections"]
+    ]
     for one in changed:
         link.execute(f"{one['statement']}{limits[one['database']]}")
     return f"connection limits of {len(changed)} databases are as before"
@@ -229,7 +242,9 @@ class Drain(Step):
                 if len(readings) == FLAT_READINGS and len(set(readings)) == 1:
                     return Done(state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]})
                 if quiet and row["autovacuum"] and len(readings) == FLAT_READINGS:
-                    text = f"no client is connected; autovacuum alone writes, and ends with the server (at {row['lsn']})"
+                    text = (
+                        f"no client is connected; autovacuum alone writes, and ends with the server (at {row['lsn']})"
+                    )
                     return Done(state="ok", text=text, values={"lsn": row["lsn"]})
                 if control.wait(POLL_S):
                     return Done(state="stopped", text="it was stopped before the primary was quiet")

@@ -59,7 +59,9 @@ class Heartbeat(Step):
 def _ended(directory: Path) -> Done:
     stop_heartbeat(directory)
     found = outage(directory)
-    text = f"clients could not write for {human_duration(found.write_s)}, and not read for {human_duration(found.read_s)}"
+    text = (
+        f"clients could not write for {human_duration(found.write_s)}, and not read for {human_duration(found.read_s)}"
+    )
     return Done(
         state="ok", text=f"{text} ({found.writes} writes, {found.reads} reads)",
         values={"write_outage_s": found.write_s, "read_outage_s": found.read_s},

@@ -44,16 +44,26 @@ class Promote(Step):
         refusal = _not_yet(at)
         with at.link(plan.to) as (link, now):
             if now.role == "primary" and now.timeline is not None and now.timeline > plan.timeline:
-                return Sight(text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0)
+                return Sight(
+                    text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
+                )
             if now.role != "standby" or now.timeline != plan.timeline:
                 refusal = refusal or f"{plan.to} is a {now.role} on timeline {now.timeline}"
             else:
                 refusal = refusal or _behind(link, plan)
+        text = f"{plan.to} becomes the primary of {plan.cluster}. There is no way back but another cutover."
+        name = plan.to
+        if plan.kind == "failover":
+            name = "unknown" if plan.lost_bytes is None else str(plan.lost_bytes)
+            lost = (
+                "how much is lost is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
+            )
+            text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
         return Sight(
-            text=f"{plan.to} becomes the primary of {plan.cluster}. There is no way back but another cutover.",
+            text=text,
             exact=f"on {plan.to}: SELECT pg_promote()",
-            values={"shutdown_lsn": plan.shutdown_lsn},
-            name=plan.to,
+            values={"shutdown_lsn": plan.shutdown_lsn, "lost_bytes": plan.lost_bytes},
+            name=name,
             grave=True,
             refusal=refusal,
             hint=None if refusal is None else f"abort: {plan.old} is started again and clients go on there",
@@ -112,7 +122,9 @@ def _promoted(at: Cutover, link: Operator, timeline: int | None) -> Done:
     """Write the new timeline down, and make slots before a checkpoint can remove the WAL they need."""
     plan = at.plan
     if timeline is None or timeline <= plan.timeline:
-        return Done(state="failed", text=f"{plan.to} takes writes on timeline {timeline}; {plan.old} was on {plan.timeline}")
+        return Done(
+            state="failed", text=f"{plan.to} takes writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
+        )
     save_plan(at.world, replace(plan, new_timeline=timeline))
     link.keep("synchronous_commit", "local")  # no standby follows yet
     there = {row["name"] for row in link.rows(_SLOTS)}
@@ -125,8 +137,4 @@ def _promoted(at: Cutover, link: Operator, timeline: int | None) -> Done:
             except StatementFailed as error:
                 missing.append(f"no slot for {name}: {error.message}")
     told = "".join(f"; {one}" for one in missing)
-    return Done(
-        state="ok", text=f"{plan.to} is primary on timeline {timeline}{told}", values={"timeline": timeline}
-    )
-
-
+    return Done(state="ok", text=f"{plan.to} is primary on timeline {timeline}{told}", values={"timeline": timeline})

@@ -41,16 +41,14 @@ class Repoint(Step):
         exact = [f"{at.config.poolers[name].config}: host={host} port={port}; RELOAD"
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
-        return Sight(
-            text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean("; ".join(exact)), done=not exact
-        )
+        return Sight(text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean("; ".join(exact)), done=not exact)
 
     def act(self, settings: StepSettings, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         host, port = _address(at)
         count = 0
-        for admin, databases in at.poolers():
-            pooler = at.config.poolers[admin.name]
+        for name, admin, databases in at.poolers():
+            pooler = at.config.poolers[name]
             if pooler.config is None:
                 continue
             control.tell(f"{pooler.config}: host={host}")
@@ -58,7 +56,7 @@ class Repoint(Step):
             try:
                 content = files.read(pooler.config)
                 if content is None:
-                    raise ConfigError(f"{pooler.config} is not there", hint=f"config of the pooler {admin.name}")
+                    raise ConfigError(f"{pooler.config} is not there", hint=f"config of the pooler {name}")
                 before = content.decode("utf-8", "surrogateescape")
                 after = repointed(before, databases, host, port)
                 if after != before:
@@ -118,7 +116,7 @@ class Release(Step):
             limits = let_in(link, at.plan.limits)
             if (hangs := _would_hang(at, link, settings.timeout_s, control)) is not None:
                 return Done(state="failed", text=hangs)
-        for admin, databases in at.poolers():
+        for _, admin, databases in at.poolers():
             admin.resume(databases)
         return Done(state="ok", text=f"{limits}; clients write on {at.plan.to}")
 

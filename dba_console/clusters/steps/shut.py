@@ -45,9 +45,7 @@ class Stop(Step):
     def look(self, settings: StopSettings, world: World) -> Sight:
         at = cutover(settings, world)
         control = at.control(at.plan.old)
-        return Sight(
-            text=f"{at.plan.old} is stopped.", exact=shlex.join(control.stop_command()), done=_is_down(at)
-        )
+        return Sight(text=f"{at.plan.old} is stopped.", exact=shlex.join(control.stop_command()), done=_is_down(at))
 
     def act(self, settings: StopSettings, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -62,7 +60,11 @@ class Stop(Step):
         if _is_down(at):
             return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
         state = at.control(at.plan.old).control_file().state
-        said = clean((ended.errors.strip() or ended.output.strip()).splitlines()[-1]) if ended.errors + ended.output else ""
+        said = (
+            clean((ended.errors.strip() or ended.output.strip()).splitlines()[-1])
+            if ended.errors + ended.output
+            else ""
+        )
         text = f"{at.plan.old} is not shut down after {settings.timeout}: pg_control says {state}"
         return Done(state="failed", text=f"{text}; {said}" if said else text, undo={})
 
@@ -108,7 +110,9 @@ class Gate(Step):
 
     def look(self, settings: Timed, world: World) -> Sight:
         plan = cutover(settings, world).plan
-        return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact="pg_control; pg_last_wal_replay_lsn()")
+        return Sight(
+            text=f"Has {plan.to} everything that {plan.old} wrote?", exact="pg_control; pg_last_wal_replay_lsn()"
+        )
 
     def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)

@@ -164,7 +164,9 @@ class Rewind(Step):
     def settle(self, settings: RewindSettings, sight: Sight, world: World) -> Done:
         if settings.dry_run:
             return again("a dry run writes nothing")
-        return Done(state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now")
+        return Done(
+            state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
+        )
 
     def undo(self, settings: RewindSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return Done(state="failed", text="pg_rewind cannot be reverted")
@@ -242,5 +244,3 @@ def _drop_stale(at: Cutover) -> list[str]:
                 except StatementFailed:
                     pass  # something uses it again: then it is not stale
     return dropped
-
-

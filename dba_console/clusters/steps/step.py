@@ -69,16 +69,14 @@ class Cutover(NamedTuple):
 
     def control(self, name: str) -> ServerControl:
         planned = self.plan.nodes[name]
-        return ServerControl(
-            name, self.node(name), planned.data_directory, planned.bin_directory, self.world.clock
-        )
+        return ServerControl(name, self.node(name), planned.data_directory, planned.bin_directory, self.world.clock)
 
-    def poolers(self) -> Iterator[tuple[PoolerAdmin, tuple[str, ...]]]:
+    def poolers(self) -> Iterator[tuple[str, PoolerAdmin, tuple[str, ...]]]:
         """Each pooler with its databases that are held."""
         for name, databases in self.plan.databases.items():
             if name not in self.config.poolers:
                 raise Refused(f"the pooler {name} is not in the configuration of {self.plan.cluster} any more")
-            yield PoolerAdmin(name, self.config.poolers[name], self.world.clock), databases
+            yield name, PoolerAdmin(name, self.config.poolers[name], self.world.clock), databases
 
     @contextmanager
     def link(self, name: str) -> Iterator[tuple[Operator, Identity]]:
@@ -86,7 +84,9 @@ class Cutover(NamedTuple):
         with open_node(self.node(name).dsn, self.world) as link:
             now = link.identity()
             if now.system_identifier is None:
-                raise Refused(f"{name} does not let this role read its system identifier", hint="connect as a superuser")
+                raise Refused(
+                    f"{name} does not let this role read its system identifier", hint="connect as a superuser"
+                )
             if now.system_identifier != self.plan.system_identifier:
                 raise Refused(
                     f"{name} is another server: its system identifier is {now.system_identifier}, that of "
@@ -97,9 +97,7 @@ class Cutover(NamedTuple):
 
 @contextmanager
 def open_node(dsn: str, world: World) -> Iterator[Operator]:
-    with closing(
-        Operator(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)
-    ) as link:
+    with closing(Operator(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)) as link:
         yield link
 
 
