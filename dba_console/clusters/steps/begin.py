@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from msgspec import Struct
+
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import Check
 from dba_console.clusters.control import ServerControl, discover
@@ -33,10 +35,10 @@ class Begin(Step):
 
     name: ClassVar[str] = "cutover-begin"
     summary: ClassVar[str] = (
-        "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and writes down "
-        "what the cutover acts on: nodes, data directories, databases of the poolers. Then a CHECKPOINT on the primary, "
-        "so that the one at its stop is short. Refuses where the cluster is not ready. With `kind = failover` it checks "
-        "instead that the primary is dead, and what is lost by promoting the node."
+        "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and writes "
+        "down what the cutover acts on: nodes, data directories, databases of the poolers. Then a CHECKPOINT on the "
+        "primary, so that the one at its stop is short. Refuses where the cluster is not ready. With "
+        "`kind = failover` it checks instead that the primary is dead, and what is lost by promoting the node."
     )
     Settings: ClassVar[type[Struct]] = BeginSettings
     row_key: ClassVar[tuple[str, ...]] = ("id",)

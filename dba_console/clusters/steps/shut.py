@@ -12,7 +12,16 @@ from msgspec.structs import replace
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import conninfo_to, save_plan
-from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, again, bounded, cutover
+from dba_console.clusters.steps.step import (
+    POLL_S,
+    Cutover,
+    Step,
+    StepSettings,
+    Timed,
+    again,
+    bounded,
+    cutover,
+)
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
 
@@ -36,8 +45,8 @@ class Stop(Step):
 
     name: ClassVar[str] = "cutover-stop"
     summary: ClassVar[str] = (
-        "CHECKPOINT on the old primary, then a fast stop, never an immediate one. The server waits for its archiver and "
-        "for its standbys."
+        "CHECKPOINT on the old primary, then a fast stop, never an immediate one. The server waits for its archiver "
+        "and for its standbys."
     )
     Settings: ClassVar[type[Struct]] = StopSettings
     undoable: ClassVar[bool] = True
@@ -45,7 +54,7 @@ class Stop(Step):
     def look(self, settings: StopSettings, world: World) -> Sight:
         at = cutover(settings, world)
         control = at.control(at.plan.old)
-        return Sight(text=f"{at.plan.old} is stopped.", exact=shlex.join(control.stop_command()), done=_is_down(at))
+        return Sight(text=f"{at.plan.old} is stopped.", exact=shlex.join(control.stop_command(settings.timeout_s)), done=_is_down(at))
 
     def act(self, settings: StopSettings, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -110,9 +119,8 @@ class Gate(Step):
 
     def look(self, settings: Timed, world: World) -> Sight:
         plan = cutover(settings, world).plan
-        return Sight(
-            text=f"Has {plan.to} everything that {plan.old} wrote?", exact="pg_control; pg_last_wal_replay_lsn()"
-        )
+        exact = "pg_control; pg_last_wal_replay_lsn()"
+        return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
 
     def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -131,8 +139,8 @@ class Gate(Step):
                     save_plan(world, replace(at.plan, shutdown_lsn=wanted))
                     return Done(
                         state="ok",
-                        text=f"{at.plan.old} was shut down at {wanted}; {at.plan.to} has received {row['received']} and "
-                        f"replayed {row['replayed']}",
+                        text=f"{at.plan.old} was shut down at {wanted}; {at.plan.to} has received {row['received']} "
+                        f"and replayed {row['replayed']}",
                         values={"shutdown_lsn": wanted, **row},
                     )
                 if control.wait(POLL_S):
@@ -166,8 +174,8 @@ class Fence(Step):
 
     name: ClassVar[str] = "cutover-fence"
     summary: ClassVar[str] = (
-        "Writes standby.signal and primary_conninfo into the data directory of the stopped old primary: whatever starts "
-        "it, a supervisor or a reboot, it comes up as a standby of the new one."
+        "Writes standby.signal and primary_conninfo into the data directory of the stopped old primary: whatever "
+        "starts it, a supervisor or a reboot, it comes up as a standby of the new one."
     )
     undoable: ClassVar[bool] = True
 

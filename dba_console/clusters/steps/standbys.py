@@ -11,7 +11,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clusters.plan import conninfo_to
-from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, again, bounded, cutover
+from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, again, bounded, cutover, last_line
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
 
@@ -57,7 +57,7 @@ class Rejoin(Step):
             make_standby(at)
             ended = server.start(settings.timeout_s)
             if ended.code != 0 and not server.running():
-                text = clean(f"{at.plan.old} does not start: {ended.errors.strip() or ended.output.strip()}")
+                text = ": ".join([f"{at.plan.old} does not start", *last_line(ended)])
                 return Done(state="failed", text=text, values={"streams": False})
         why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
         if why is not None:
@@ -80,8 +80,8 @@ class Follow(Step):
 
     name: ClassVar[str] = "cutover-follow"
     summary: ClassVar[str] = (
-        "Makes every other node follow the new primary (primary_conninfo and a reload), and waits until each streams on "
-        "the new timeline."
+        "Makes every other node follow the new primary (primary_conninfo and a reload), and waits until each streams "
+        "on the new timeline."
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
 
@@ -154,7 +154,7 @@ class Rewind(Step):
             # Without it pg_rewind reads the timeline of before from pg_control and finds nothing to do.
             link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
-        said = clean((ended.errors.strip() or ended.output.strip() or "it printed nothing").splitlines()[-1])
+        said = "".join(last_line(ended)) or "it printed nothing"
         if ended.code != 0:
             return Done(state="failed", text=f"pg_rewind of {at.plan.old}: {said}")
         if not settings.dry_run:

@@ -18,9 +18,10 @@ from dba_console.clusters.control import ServerControl
 from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.errors import ConsoleError, Refused
+from dba_console.errors import Refused
 from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.short_command import Ended
 from dba_console.units import parse_duration
 
 APPLICATION = "dba-console:cutover"
@@ -80,7 +81,7 @@ class Cutover(NamedTuple):
 
     @contextmanager
     def link(self, name: str) -> Iterator[tuple[Operator, Identity]]:
-        """A connection to a node, and who answers there. Raises ConnectError, and Refused where it is another server."""
+        """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
         with open_node(self.node(name).dsn, self.world) as link:
             now = link.identity()
             if now.system_identifier is None:
@@ -111,8 +112,10 @@ def again(text: str) -> Done:
     return Done(state="failed", text=text, again=True)
 
 
-def sentence(error: ConsoleError) -> str:
-    return clean(redact(error.message))
+def last_line(ended: Ended) -> list[str]:
+    """What a command printed last, where it printed anything."""
+    lines = (ended.errors.strip() or ended.output.strip()).splitlines()
+    return [clean(redact(lines[-1]))] if lines else []
 
 
 def bounded(world: World, timeout_s: float) -> Iterator[float]:
