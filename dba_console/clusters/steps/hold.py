@@ -15,7 +15,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
 from dba_console.clusters.commands import run_command
 from dba_console.clusters.plan import save_plan
-from dba_console.clusters.pooling import PauseExpired
+from dba_console.clusters.pooling import PauseExpired, PoolerAdmin
 from dba_console.clusters.steps.step import (
     APPLICATION,
     POLL_S,
@@ -130,7 +130,7 @@ class Pause(Step):
 
     def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        held = []
+        held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
             control.tell(f"PAUSE on {name}")
             try:

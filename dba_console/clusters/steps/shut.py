@@ -54,7 +54,8 @@ class Stop(Step):
     def look(self, settings: StopSettings, world: World) -> Sight:
         at = cutover(settings, world)
         control = at.control(at.plan.old)
-        return Sight(text=f"{at.plan.old} is stopped.", exact=shlex.join(control.stop_command(settings.timeout_s)), done=_is_down(at))
+        exact = shlex.join(control.stop_command(settings.timeout_s))
+        return Sight(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
 
     def act(self, settings: StopSettings, sight: Sight, world: World, control: Control) -> Done:
         at = cutover(settings, world)
