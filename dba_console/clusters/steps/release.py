@@ -11,8 +11,8 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
 from dba_console.clusters.commands import run_command
 from dba_console.clusters.host import Host
+from dba_console.clusters.pgbouncer_ini import repointed
 from dba_console.clusters.plan import replication_address
-from dba_console.clusters.pooling import repointed
 from dba_console.clusters.steps.hold import let_in
 from dba_console.clusters.steps.standbys import follow
 from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, again, bounded, cutover
