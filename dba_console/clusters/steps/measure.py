@@ -45,6 +45,7 @@ class Heartbeat(Step):
         at = cutover(settings, world)
         directory = Path(world.run_directory) / DIRECTORY
         if not settings.stop:
+            directory.mkdir(mode=0o700, exist_ok=True)
             start_heartbeat(directory, _clients(at), world.clock)
             return Done(state="ok", text="the heartbeat runs", undo={})
         return _ended(directory)
