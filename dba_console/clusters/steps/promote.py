@@ -47,7 +47,8 @@ class Promote(Step):
                 return Sight(
                     text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
                 )
-            if now.role != "standby" or now.timeline != plan.timeline:
+            # Once its primary is gone a standby names the timeline of its last restartpoint: that may be an older one.
+            if now.role != "standby" or (now.timeline or 0) > plan.timeline:
                 refusal = refusal or f"{plan.to} is a {now.role} on timeline {now.timeline}"
             else:
                 refusal = refusal or _behind(link, plan)
