@@ -19,11 +19,13 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.clock import Clock
 from dba_console.errors import ConnectError, SessionError
 from dba_console.keeping.proc import boot_id, lives
 from dba_console.processes import python
+from dba_console.records import json_decoder
 from dba_console.target import parse_conninfo
 
 FILE = "heartbeat.jsonl"
@@ -195,9 +197,10 @@ def _lines(directory: Path) -> Iterator[list[Any]]:
     except FileNotFoundError:
         return
     with open(descriptor, "rb") as file:
+        decode = json_decoder(list[Any]).decode
         for line in file.read(_LARGEST).splitlines():
             try:
-                yield msgspec.json.decode(line, type=list[Any])
+                yield decode(line)
             except (msgspec.DecodeError, RecursionError):
                 continue
 
@@ -231,6 +234,16 @@ class _Gap:
         return max(0.0, self.longest_us / 1e6 - INTERVAL_S) if self.count else None
 
 
+class _Answers:
+    """Of one server, since the last start. Monotonic microseconds."""
+
+    __slots__ = ("count", "first", "last")
+
+    def __init__(self, first: int) -> None:
+        self.first = self.last = first
+        self.count = 0
+
+
 class _Record:
     """The lines of a record, folded."""
 
@@ -240,17 +253,20 @@ class _Record:
         self.servers: dict[int, dict[str, Any]] = {}
         self.texts: dict[int, str] = {}
         self.errors: dict[str, int] = {}
-        self.answered: dict[tuple[Any, ...], Answered] = {}
+        self.answered: dict[tuple[str, int], _Answers] = {}
+        """By kind and number of the server."""
+        self.before: list[Answered] = []
+        """Of earlier starts: numbers hold for one start."""
         self.since_us = self.until = 0
         self.unmeasured_us = 0
         self.ended = self.advisory = self.left = ""
 
     def take(self, line: list[Any]) -> None:
         match line:
+            case ["w" | "r" | "W" | "R" as sign, int(), int() as ended, int() as number]:
+                self._beat(*_KINDS[sign], ended, number)
             case ["start", dict() as header]:
                 self._start(header)
-            case [str() as sign, int(), int() as ended, int() as number] if sign in _KINDS:
-                self._beat(*_KINDS[sign], ended, number)
             case ["at", int() as until]:
                 self.until = max(self.until, until)
             case ["server", int() as number, dict() as server]:
@@ -278,7 +294,7 @@ class _Record:
             errors=dict(sorted(self.errors.items(), key=lambda one: -one[1])),
             running=running, ended=self.ended or ("" if running else "it was killed"),
             since_us=self.since_us, until_us=self._wall(self.until), unmeasured_s=self.unmeasured_us / 1e6,
-            advisory=self.advisory, left=self.left, answered=tuple(self.answered.values()),
+            advisory=self.advisory, left=self.left, answered=tuple(self._answered()),
         )  # fmt: skip
 
     def _start(self, header: dict[str, Any]) -> None:
@@ -289,6 +305,8 @@ class _Record:
             for gap in self.gaps.values():
                 gap.last = None
         self.since_us = self.since_us or header["wall_us"]
+        self.before = self._answered()
+        self.answered = {}
         self.header, self.until = header, at
         self.servers, self.texts, self.ended, self.left = {}, {}, "", ""
 
@@ -299,17 +317,26 @@ class _Record:
             self.errors[text] = self.errors.get(text, 0) + 1
             return
         self.gaps[kind].beat(ended)
-        server, at = self.servers.get(number, {}), self._wall(ended)
-        key = (kind, *server.values())
-        before = self.answered.get(key)
-        if before is None:
+        answers = self.answered.get((kind, number))
+        if answers is None:
+            answers = self.answered[kind, number] = _Answers(ended)
+        answers.last, answers.count = ended, answers.count + 1
+
+    def _answered(self) -> list[Answered]:
+        """Each server once, also where the heartbeat was started again."""
+        found = {(one.kind, one.server): one for one in self.before}
+        for (kind, number), answers in self.answered.items():
+            server = self.servers.get(number, {})
             line = server.get("timeline")
-            before = Answered(
+            one = Answered(
                 kind=kind, address=server.get("address"), port=server.get("port"),
                 in_recovery=server.get("in_recovery") == "true", timeline=None if line is None else int(line, 16),
-                from_us=at,
+                from_us=self._wall(answers.first), to_us=self._wall(answers.last), beats=answers.count,
             )  # fmt: skip
-        self.answered[key] = msgspec.structs.replace(before, to_us=at, beats=before.beats + 1)
+            known = found.get((kind, one.server), one)
+            beats = one.beats if known is one else one.beats + known.beats
+            found[kind, one.server] = replace(one, from_us=known.from_us, beats=beats)
+        return list(found.values())
 
     def _wall(self, mono_us: int) -> int:
         return int(self.header["wall_us"] + mono_us - self.header["mono_us"])
