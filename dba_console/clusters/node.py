@@ -19,6 +19,7 @@ from dba_console.clusters.questions import QUESTIONS, SELF, together
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
+from dba_console.probes.postgres.failures import ConnectFailed
 from dba_console.redact import redact
 from dba_console.target import parse_conninfo
 
@@ -38,6 +39,10 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     asked_us: int = 0
     """Our wall clock when it was asked: the age of every number here."""
+    failure: str = ""
+    """Where nobody answered: the kind, as `probes.postgres.failures` has it: refused, timeout, auth, starting …"""
+    places: tuple[tuple[str, str], ...] = ()
+    """Hosts and ports it is known by: of its conninfos, and the address the server has."""
     role: str | None = None
     """primary or standby."""
     version: str = ""
@@ -86,12 +91,15 @@ def read_node(name: str, config: NodeConfig, clock: Clock) -> NodeState:
     )
     with closing(link):
         try:
-            return _read(name, link, asked_us, clock)
+            return _read(name, config, link, asked_us, clock)
         except ConsoleError as error:
-            return NodeState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
+            return NodeState(
+                name=name, error=clean(redact(error.message)), asked_us=asked_us,
+                failure=error.kind if isinstance(error, ConnectFailed) else "other", places=_places(config),
+            )  # fmt: skip
 
 
-def _read(name: str, link: Operator, asked_us: int, clock: Clock) -> NodeState:
+def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: Clock) -> NodeState:
     who = link.identity()
     [own] = link.rows(SELF, timeout_s=ANSWER_S)
     clock_apart_s = own.pop("clock_s") - clock.wall_us() / 1e6
@@ -101,6 +109,7 @@ def _read(name: str, link: Operator, asked_us: int, clock: Clock) -> NodeState:
     return NodeState(
         name=name,
         asked_us=asked_us,
+        places=_places(config, who),
         role=who.role,
         version_num=who.version_num,
         system_identifier=who.system_identifier,
@@ -135,6 +144,21 @@ def _answers(link: Operator) -> tuple[dict[str, list[dict[str, Any]]], dict[str,
         except StatementFailed as error:
             unknown[what] = error.message
     return known, unknown
+
+
+def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str, str], ...]:
+    found: dict[tuple[str, str], None] = {}
+    for conninfo in (config.dsn, config.replication_dsn or ""):
+        try:
+            given = parse_conninfo(conninfo)
+        except ConsoleError:
+            continue
+        hosts = [host for key in ("host", "hostaddr") for host in given.get(key, "").split(",")]
+        ports = given.get("port", "5432").split(",")
+        found |= dict.fromkeys((host, port) for host in hosts if host for port in ports)
+    if who is not None and who.address is not None:
+        found[(who.address, str(who.port))] = None
+    return tuple(found)
 
 
 def _timeline(who: Identity, replayed: int | None) -> int | None:
