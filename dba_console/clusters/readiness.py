@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dba_console.clusters import moment, suitable
-from dba_console.clusters.checks import Check, failed, ok, warning
+from dba_console.clusters.checks import Check, failed, ok
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.survey import Survey
 
@@ -126,7 +126,7 @@ def _poolers(found: Survey) -> Iterator[Check]:
         for database in pooler.databases:
             place = f"{database.name} of {pooler.name}"
             if database.mode == "session":
-                yield warning(
+                yield failed(
                     f"pooler.{pooler.name}.{database.name}",
                     f"{place} is in session mode",
                     breaks="its pause ends only when every client has disconnected",
