@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -72,7 +71,7 @@ class Begin(Step):
             rows=rows,
         )
 
-    def act(self, settings: BeginSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: BeginSettings, world: World, control: Control) -> Done:
         config = cluster_of(world, settings.cluster)
         plan = _plan(settings, config, survey(settings.cluster, config, world.clock), world)
         save_plan(world, plan)
@@ -88,9 +87,6 @@ class Begin(Step):
         except Refused as error:
             return Done(state="failed", text=error.message, again=True)
         return Done(state="ok", text=f"from {plan.old} to {plan.to}: it was written down")
-
-    def undo(self, settings: BeginSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="ok", text="nothing of it has to be reverted")
 
 
 def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: World) -> CutoverPlan:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.steps.standbys import make_standby
-from dba_console.clusters.steps.step import Step, Timed, again, cutover
+from dba_console.clusters.steps.step import Step, Timed, cutover
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 
@@ -36,7 +36,7 @@ class KeepDown(Step):
         )
         return Sight(text=f"{at.plan.old} can only start as a standby of {at.plan.to}.", exact=where)
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         if not at.plan.nodes[at.plan.old].data_directory:
             hint = f"data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}] names it"
@@ -55,7 +55,7 @@ class KeepDown(Step):
         return Done(state="ok", text=text, values={"fenced": True}, undo={})
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("doing it again is safe")
+        return self.again("doing it again is safe")
 
     def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)

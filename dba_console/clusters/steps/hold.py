@@ -23,7 +23,6 @@ from dba_console.clusters.steps.step import (
     Step,
     StepSettings,
     Timed,
-    again,
     bounded,
     cutover,
 )
@@ -83,11 +82,11 @@ class Hooks(Step):
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
         return Sight(text=f"The hooks {names} {what}.", exact=clean(commands))
 
-    def act(self, settings: HookSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: HookSettings, world: World, control: Control) -> Done:
         return _run_hooks(cutover(settings, world), release=settings.release)
 
     def settle(self, settings: HookSettings, sight: Sight, world: World) -> Done:
-        return again("it is not known which hooks have run: running one twice must be safe")
+        return self.again("it is not known which hooks have run: running one twice must be safe")
 
     def undo(self, settings: HookSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return _run_hooks(cutover(settings, world), release=not settings.release)
@@ -128,7 +127,7 @@ class Pause(Step):
         exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
         return Sight(text=f"Clients of {', '.join(named)} wait from now on.", exact=exact, done=_all_paused(at))
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
@@ -145,7 +144,7 @@ class Pause(Step):
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
         if _all_paused(cutover(settings, world)):
             return Done(state="ok", text="every database is paused", undo={})
-        return again("not every database is paused")
+        return self.again("not every database is paused")
 
     def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
         for _, admin, databases in cutover(settings, world).poolers():
@@ -181,7 +180,7 @@ class KeepOut(Step):
             done=bool(at.plan.limits) and row["sessions"] == 0 and all(one["connections"] == 0 for one in limits),
         )
 
-    def act(self, settings: StepSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         with at.link(at.plan.old) as (link, _):
             limits = link.rows(_LIMITS)
@@ -197,7 +196,7 @@ class KeepOut(Step):
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
         if self.look(settings, world).done:
             return Done(state="ok", text="no database takes connections", undo={})
-        return again("some databases still take connections")
+        return self.again("some databases still take connections")
 
     def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -230,7 +229,7 @@ class Drain(Step):
         plan = cutover(settings, world).plan
         return Sight(text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()")
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         readings: list[str] = []
         row: dict[str, Any] = {}
@@ -251,10 +250,7 @@ class Drain(Step):
         return Done(state="failed", text=_still(at.plan.old, row, settings.timeout))
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("it only reads: it is done again")
-
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="ok", text="it only reads")
+        return self.again("it only reads: it is done again")
 
 
 def _still(node: str, row: Mapping[str, Any], timeout: str) -> str:

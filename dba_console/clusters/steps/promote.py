@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from dba_console.actions.operator import Operator
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.shut import SHUT_DOWN
-from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, again, bounded, cutover
+from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, bounded, cutover
 
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
@@ -70,7 +69,7 @@ class Promote(Step):
             hint=None if refusal is None else f"abort: {plan.old} is started again and clients go on there",
         )
 
-    def act(self, settings: PromoteSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         with at.link(at.plan.to) as (link, now):
             if now.role == "standby":
@@ -88,10 +87,7 @@ class Promote(Step):
         with at.link(at.plan.to) as (link, now):
             if now.role == "primary":
                 return _promoted(at, link, now.timeline)
-        return again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
-
-    def undo(self, settings: PromoteSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="a promotion cannot be reverted: begin a cutover the other way")
+        return self.again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
 
 
 def _not_yet(at: Cutover) -> str | None:

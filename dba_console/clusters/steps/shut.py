@@ -18,7 +18,6 @@ from dba_console.clusters.steps.step import (
     Step,
     StepSettings,
     Timed,
-    again,
     bounded,
     cutover,
 )
@@ -57,7 +56,7 @@ class Stop(Step):
         exact = shlex.join(control.stop_command(settings.timeout_s))
         return Sight(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
 
-    def act(self, settings: StopSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StopSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         try:
             with at.link(at.plan.old) as (link, _):
@@ -82,7 +81,9 @@ class Stop(Step):
         at = cutover(settings, world)
         if _is_down(at):
             return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
-        return again(f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}")
+        return self.again(
+            f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}"
+        )
 
     def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -123,7 +124,7 @@ class Gate(Step):
         exact = "pg_control; pg_last_wal_replay_lsn()"
         return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         found = at.control(at.plan.old).control_file()
         if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
@@ -149,10 +150,7 @@ class Gate(Step):
         return Done(state="failed", text=_short(at, wanted, row))
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("it only reads: it is done again")
-
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="ok", text="it only reads")
+        return self.again("it only reads: it is done again")
 
 
 def _past(lsn: str | None, wanted: str) -> bool:
@@ -188,7 +186,7 @@ class Fence(Step):
             exact=f"{directory}/standby.signal, primary_conninfo and primary_slot_name in postgresql.auto.conf",
         )
 
-    def act(self, settings: StepSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if server.running():
@@ -201,7 +199,7 @@ class Fence(Step):
         return Done(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
-        return again("writing it again is safe")
+        return self.again("writing it again is safe")
 
     def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
