@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import position
-from dba_console.clusters.plan import conninfo_to, save_plan
+from dba_console.clusters.plan import save_plan
 from dba_console.clusters.steps.step import (
     POLL_S,
     Cutover,
@@ -31,7 +31,6 @@ _POSITIONS = """
 SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
        pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
 """
-_CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
 
 
 class StopSettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,7 +144,7 @@ class Gate(Step):
                         f"and replayed {row['replayed']}",
                         values={"shutdown_lsn": wanted, **row},
                     )
-                if control.wait(POLL_S):
+                if row["paused"] or control.wait(POLL_S):
                     break
         return Done(state="failed", text=_short(at, wanted, row))
 
@@ -159,12 +158,17 @@ def _past(lsn: str | None, wanted: str) -> bool:
 
 
 def _short(at: Cutover, wanted: str, row: Mapping[str, Any]) -> str:
-    what = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
-    missing = position(wanted) - position(row["received"]) if row.get("received") else None
-    bytes_ = "an unknown number of bytes" if missing is None else f"{max(0, missing)} bytes"
+    why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
+    missing = [_missing(wanted, row.get(what), what) for what in ("received", "replayed")]
     return (
-        f"{at.plan.old} was shut down at {wanted}; {at.plan.to} has received {row.get('received')} and replayed "
-        f"{row.get('replayed')}: {bytes_} are missing, {what}; abort starts {at.plan.old} again"
+        f"{at.plan.old} was shut down at {wanted}, and of that {at.plan.to} has {' and '.join(missing)}: {why}; "
+        f"abort starts {at.plan.old} again"
+    )
+
+
+def _missing(wanted: str, lsn: str | None, what: str) -> str:
+    return (
+        f"not {what} an unknown part" if lsn is None else f"not {what} {max(0, position(wanted) - position(lsn))} bytes"
     )
 
 
@@ -173,29 +177,22 @@ class Fence(Step):
 
     name: ClassVar[str] = "cutover-fence"
     summary: ClassVar[str] = (
-        "Writes standby.signal and primary_conninfo into the data directory of the stopped old primary: whatever "
-        "starts it, a supervisor or a reboot, it comes up as a standby of the new one."
+        "Writes standby.signal into the data directory of the stopped old primary: whatever starts it, a supervisor or "
+        "a reboot, it comes up as a standby."
     )
     undoable: ClassVar[bool] = True
 
     def look(self, settings: StepSettings, world: World) -> Sight:
         at = cutover(settings, world)
         directory = at.plan.nodes[at.plan.old].data_directory
-        return Sight(
-            text=f"{at.plan.old} can only start as a standby of {at.plan.to}.",
-            exact=f"{directory}/standby.signal, primary_conninfo and primary_slot_name in postgresql.auto.conf",
-        )
+        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
 
     def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if server.running():
             return Done(state="failed", text=f"{at.plan.old} runs: something has started it again")
-        with at.link(at.plan.to) as (link, _):
-            [row] = link.rows(_CONNINFO)
-        server.make_standby(
-            conninfo_to(row["conninfo"], at.node(at.plan.to), at.plan.old), at.plan.nodes[at.plan.old].slot or None
-        )
+        server.fence()
         return Done(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
