@@ -28,6 +28,7 @@ from dba_console.clusters.steps.step import (
 )
 from dba_console.harmless import clean
 
+CHECKPOINT_S = 3600.0
 FLAT_READINGS = 3
 """Equal positions of the WAL, one after the other, that prove that nobody writes."""
 _LIMITS = """
@@ -107,7 +108,8 @@ class Pause(Step):
 
     name: ClassVar[str] = "cutover-pause"
     summary: ClassVar[str] = (
-        "PAUSE on every pooler of the cluster, with a time limit of its own: PgBouncer waits until transactions end "
+        "A CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, with a time limit of its own: "
+        "PgBouncer waits until transactions end "
         "(in session mode until clients disconnect). Where the limit passes, everything is resumed."
     )
     Settings: ClassVar[type[Struct]] = Timed
@@ -124,6 +126,9 @@ class Pause(Step):
 
     def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
+        with at.link(at.plan.old) as (link, _):
+            control.tell(f"CHECKPOINT on {at.plan.old}")  # what it writes now need not be written while clients wait
+            link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
             control.tell(f"PAUSE on {name}")
@@ -176,9 +181,8 @@ class KeepOut(Step):
             # A try before this one may have set some of them: what was written down first is what was there.
             before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
             save_plan(world, replace(at.plan, limits=before))
-            for one in limits:
-                if one["connections"] != 0:
-                    link.execute(f"{one['statement']}0")
+            if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
+                link.execute("; ".join(closing))
             ended = link.act(_END, transaction=False).rows[0]["count"]
         return Done(state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={})
 
@@ -197,8 +201,8 @@ def let_in(link: Operator, limits: Mapping[str, int]) -> str:
     changed = [
         one for one in link.rows(_LIMITS) if limits.get(one["database"], one["connections"]) != one["connections"]
     ]
-    for one in changed:
-        link.execute(f"{one['statement']}{limits[one['database']]}")
+    if changed:
+        link.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
     return f"connection limits of {len(changed)} databases are as before"
 
 

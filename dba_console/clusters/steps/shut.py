@@ -21,12 +21,11 @@ from dba_console.clusters.steps.step import (
     bounded,
     cutover,
 )
-from dba_console.errors import ConnectError, ConsoleError
+from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 
 SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""
-CHECKPOINT_S = 600.0
 _POSITIONS = """
 SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
        pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
@@ -43,8 +42,8 @@ class Stop(Step):
 
     name: ClassVar[str] = "cutover-stop"
     summary: ClassVar[str] = (
-        "CHECKPOINT on the old primary, then a fast stop, never an immediate one. The server waits for its archiver "
-        "and for its standbys."
+        "Stops the old primary, fast and never immediate: it waits for a checkpoint, for its archiver and for its "
+        "standbys."
     )
     Settings: ClassVar[type[Struct]] = StopSettings
     undoable: ClassVar[bool] = True
@@ -57,12 +56,6 @@ class Stop(Step):
 
     def do(self, settings: StopSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        try:
-            with at.link(at.plan.old) as (link, _):
-                control.tell(f"CHECKPOINT on {at.plan.old}")
-                link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
-        except ConnectError:
-            pass  # a stop before this one is under way: what becomes of it is seen below
         control.tell(f"stopping {at.plan.old}")
         ended = at.control(at.plan.old).stop(settings.timeout_s)
         if _is_down(at):

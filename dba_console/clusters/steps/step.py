@@ -26,7 +26,7 @@ from dba_console.units import parse_duration
 
 APPLICATION = "dba-console:cutover"
 CONNECT_S = 3.0
-POLL_S = 0.02
+POLL_S = 0.01
 """Between two readings of what a step waits for: the outage lasts as long as it waits too long."""
 
 
