@@ -44,7 +44,7 @@ class Bouncer:
         every = {
             "listen_addr": "127.0.0.1", "listen_port": self.port, "unix_socket_dir": "", "auth_type": "trust",
             "auth_file": self.directory / "users.txt", "logfile": self.directory / "bouncer.log",
-            "pool_mode": "session", "default_pool_size": 2, **settings,
+            "pool_mode": "session", "default_pool_size": 2, "server_login_retry": 1, **settings,
         }  # fmt: skip
         (self.directory / "users.txt").write_text('"postgres" "hushhush"\n"nobody" "hushhush"\n')
         lines = "\n".join(f"{key} = {value}" for key, value in every.items() if value != "" or key == "unix_socket_dir")
