@@ -100,14 +100,21 @@ class PoolerAdmin:
         Raises ConsoleError: versions before 1.19 answer RELOAD with success also where the file could not be read.
         """
         with self._console() as control:
-            self._reload(control, leading or {})
-
-    def move(self, leading: Mapping[str, tuple[str, str]]) -> None:
-        """`reload` and `resume` over one connection: new clients that log in between the two would start a login that
-        the pause cuts. Where the check fails the clients are still held. Raises ConsoleError."""
-        with self._console() as control:
-            self._reload(control, leading)
-            self._resume(control, list(leading))
+            try:
+                control.ask("RELOAD")
+            except PermissionDenied:
+                raise
+            except ConsoleError as error:
+                raise ConsoleError(f"{error.message}: {self._files(control)}", hint=error.hint) from None
+            self._register(control, leading or {})
+            places = self._leads_to(control)
+            for name, wanted in (leading or {}).items():
+                if (found := places.get(name)) != wanted:
+                    raise ConsoleError(
+                        f'pooler "{self._name}" leads "{clean(name)}" to {_place(found)} after RELOAD, not to '
+                        f"{_place(wanted)}: {self._files(control)}",
+                        hint="is that the file that was changed, and which error does its log show?",
+                    )
 
     def leads_to(self) -> dict[str, tuple[str, str]]:
         """Database -> host and port as SHOW DATABASES has them; a socket directory is a host, the default one is ""."""
@@ -197,23 +204,6 @@ class PoolerAdmin:
         except ConsoleError as error:
             if "not paused" not in error.message:  # another session was faster: then nothing is wrong
                 raise
-
-    def _reload(self, control: AdminConsole, leading: Mapping[str, tuple[str, str]]) -> None:
-        try:
-            control.ask("RELOAD")
-        except PermissionDenied:
-            raise
-        except ConsoleError as error:
-            raise ConsoleError(f"{error.message}: {self._files(control)}", hint=error.hint) from None
-        self._register(control, leading)
-        found = self._leads_to(control)
-        for name, wanted in leading.items():
-            if found.get(name) != wanted:
-                raise ConsoleError(
-                    f'pooler "{self._name}" leads "{clean(name)}" to {_place(found.get(name))} after RELOAD, not to '
-                    f"{_place(wanted)}: {self._files(control)}",
-                    hint="is that the file that was changed, and which error does its log show?",
-                )
 
     def _register(self, control: AdminConsole, names: Collection[str]) -> None:
         """Make databases known that the entry "*" covers. Raises ConsoleError where it does not."""

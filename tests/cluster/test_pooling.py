@@ -285,7 +285,8 @@ def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login
                 thread = threading.Thread(target=lambda: client(pooler).close(), daemon=True)
                 thread.start()
                 wait_until(lambda: queued(pooler, count=2), what="the second client waiting")
-                admin.move({"shop": (str(two.socket_directory), str(two.port))})
+                admin.reload({"shop": (str(two.socket_directory), str(two.port))})
+                admin.resume([])
                 assert ended() == [str(two.port)]
                 thread.join(30)
         assert ("server_login_retry", "600") in {row[:2] for row in console(pooler, "SHOW CONFIG")}
