@@ -15,7 +15,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
 from dba_console.clusters.commands import run_command
 from dba_console.clusters.plan import save_plan
-from dba_console.clusters.pooling import PauseExpired, PoolerAdmin
+from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.steps.step import (
     APPLICATION,
     POLL_S,
@@ -26,6 +26,7 @@ from dba_console.clusters.steps.step import (
     bounded,
     cutover,
 )
+from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 
 CHECKPOINT_S = 3600.0
@@ -121,8 +122,10 @@ class Pause(Step):
             return Sight(text="No pooler is configured: clients are kept out by the connection limit alone.", exact="",
                          done=True)  # fmt: skip
         named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
+        cautions = [one for _, admin, databases in at.poolers() for one in admin.cautions(databases)]
         exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
-        return Sight(text=f"Clients of {', '.join(named)} wait from now on.", exact=exact, done=_all_paused(at))
+        text = "; ".join([f"Clients of {', '.join(named)} wait from now on", *cautions])
+        return Sight(text=f"{text}.", exact=exact, done=_all_paused(at))
 
     def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -134,10 +137,10 @@ class Pause(Step):
             control.tell(f"PAUSE on {name}")
             try:
                 admin.pause(databases, settings.timeout_s, control.stop_asked)
-            except PauseExpired as error:
+            except ConsoleError as error:
                 for one, names in held:
                     one.resume(names)
-                return Done(state="failed", text=error.message)
+                return Done(state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])]))
             held.append((admin, databases))
         return Done(state="ok", text="every client of the poolers waits", undo={})
 
@@ -153,7 +156,10 @@ class Pause(Step):
 
 
 def _all_paused(at: Cutover) -> bool:
-    return all(all(admin.paused(databases).values()) for _, admin, databases in at.poolers())
+    """Whether all clients are held, and no transaction is under way any more."""
+    return all(
+        all(admin.paused(databases).values()) and not admin.blockers(databases) for _, admin, databases in at.poolers()
+    )
 
 
 class KeepOut(Step):
