@@ -36,12 +36,15 @@ class Node(Cluster):
     def kill(self) -> None:
         self._daemon.kill()
 
-    def copy_from(self, other: Node) -> subprocess.Popen[bytes]:
-        """Begin to copy the data directory of a stopped server, owners and times included."""
-        return subprocess.Popen(
+    def copy_from(self, other: Node) -> None:
+        """Copy the data directory of a stopped server, with owners. Raises ConsoleError where it fails."""
+        done = subprocess.run(
             ["cp", "-a", "--reflink=auto", str(other.data_directory), str(self.data_directory)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean_environment(),
+            stdin=subprocess.DEVNULL, capture_output=True, env=clean_environment(), check=False,
         )  # fmt: skip
+        if done.returncode != 0:
+            why = done.stderr.decode(errors="replace").strip()
+            raise ConsoleError(f"the files of {self.name} could not be copied: {why}")
 
     def follow(self, primary: Node) -> None:
         """Make the stopped server a standby that streams from `primary` by the slot of its own name.

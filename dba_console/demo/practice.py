@@ -7,7 +7,7 @@ the guard of the cluster and the leash of each client do what this process no lo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -67,7 +67,7 @@ class PracticeGround:
         return self.cluster.dsn(dbname=DATABASE)
 
     @property
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Variables that commands on it need: none."""
         return {}
 

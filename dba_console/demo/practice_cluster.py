@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +31,7 @@ from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
 from dba_console.demo.node import Node
 from dba_console.demo.pooler import Pooler, find_pgbouncer
 from dba_console.demo.postmaster import PID_FILE
-from dba_console.errors import ConnectError, ConsoleError
+from dba_console.errors import ConnectError
 from dba_console.paths import SOCKET_PATH_LIMIT
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class PracticeCluster:
         return self.first.dsn(dbname=DATABASE)
 
     @property
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """What commands need to find the cluster."""
         return {"DBA_CONSOLE_CONFIG": str(self.config_file)}
 
@@ -201,10 +201,9 @@ class PracticeCluster:
         self.archive.mkdir(mode=0o700)
         db1.account.own(self.archive)
         db1.initdb()
-        copies = [standby.copy_from(db1) for standby in standbys]
-        for standby, copy in zip(standbys, copies, strict=True):
-            if copy.wait() != 0:
-                raise ConsoleError(f"the files of {standby.name} could not be copied: {_words(copy)}")
+        with ThreadPoolExecutor() as copying:
+            list(copying.map(lambda standby: standby.copy_from(db1), standbys))
+        for standby in standbys:
             standby.follow(db1)
         db1.start()
         with ThreadPoolExecutor() as starting:
@@ -289,8 +288,3 @@ def _toml(text: str) -> str:
     "host=\"/tmp\" user=it\\s"
     """
     return json.dumps(text, ensure_ascii=False)
-
-
-def _words(process: subprocess.Popen[bytes]) -> str:
-    assert process.stderr is not None
-    return process.stderr.read().decode(errors="replace").strip()

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
@@ -40,7 +40,7 @@ class Ground(Protocol):
     def dsn(self) -> str: ...
 
     @property
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Variables that the commands need beside the caller's."""
 
     def check(self) -> None:
