@@ -10,19 +10,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from dba_console.clock import Clock
+from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
 from dba_console.config import PoolerConfig
 from dba_console.harmless import clean
-from dba_console.probes.postgres.connecting import open_connection
-from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.resolving import resolved
 from dba_console.probes.postgres.simple import simple_query
 from dba_console.redact import redact
-from dba_console.target import parse_conninfo
-
-CONNECT_S = 3.0
-ADMIN = "pgbouncer"
-"""Its own database and pool."""
 
 
 class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,7 +56,7 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     """Ask one pooler everything. Never raises."""
     asked_us = clock.wall_us()
     try:
-        version, databases, pools = _ask(config.dsn, clock)
+        version, databases, pools = _ask(config, clock)
     except (ConnectFailed, ConnectionLost) as error:
         return PoolerState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
     if not databases:
@@ -82,12 +75,11 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     )
 
 
-def _ask(dsn: str, clock: Clock) -> tuple[list[dict[str, str]], ...]:
-    given = {"dbname": ADMIN, **parse_conninfo(dsn)}
-    connection = open_connection(monitor_conninfo(resolved(given)), CONNECT_S, clock)
+def _ask(config: PoolerConfig, clock: Clock) -> tuple[list[dict[str, str]], ...]:
+    connection = open_admin(config, clock)
     try:
         return tuple(
-            simple_query(connection, command, CONNECT_S, clock)
+            simple_query(connection, command, ANSWER_S, clock)
             for command in (b"SHOW VERSION", b"SHOW DATABASES", b"SHOW POOLS")
         )
     finally:

@@ -30,7 +30,7 @@ SHAPES: dict[str, str] = {
     "names": "names, separated by commas",
     "test": "expression, or SQL after `sql:`",
     "confirm": "`ack`, `yes`, `type:target`, `type:count`, `type:name` (of the one thing an action acts on, of several "
-    'how many) or `type:"a phrase"`',
+    'how many) or `type:"a phrase"`, in which `%(name)s` is an input',
     "switch": "`yes` or `no`",
     "any": "as the type of the input has it",
     "exits": "whole numbers, separated by commas",

@@ -5,7 +5,7 @@ before is on record; the rest step by step, and only what a person chose.
 from __future__ import annotations
 
 from dba_console.plans.plan import Block
-from dba_console.plans.view import Option, Waiting
+from dba_console.plans.view import Option, Waiting, to_type
 from dba_console.runbook.fold_state import UndoPlan
 from dba_console.runbook.requests import Outcome, PutBack
 from dba_console.runbook.undo import items
@@ -89,13 +89,13 @@ def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:
         Option(key=ALL, text="all of these, in this order"),
         *(Option(key=step, text=titles[step]) for step in undo.offered),
     )
-    text = f"Take back {', '.join(undo.offered)}? Type none, all, or the steps"
+    text = f"Take back {', '.join(undo.offered)}? Type {to_type(NONE)}, {to_type(ALL)}, or the steps"
     while True:
         answer = yield from course.ask("undo", text, options=options)
         words = answer.text.replace(",", " ").split()
         unknown = [word for word in words if word not in (ALL, NONE, *undo.offered)]
         if unknown or not words or (len(words) > 1 and {ALL, NONE} & set(words)):
-            yield from course.reject(f"type none, all, or of {', '.join(undo.offered)}")
+            yield from course.reject(f"type {to_type(NONE)}, {to_type(ALL)}, or of {', '.join(undo.offered)}")
             continue
         steps = [step for step in undo.offered if words == [ALL] or step in words]
         said = f"{answer.who}: take back {', '.join(steps) or 'nothing'}"
