@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from dba_console.actions.identity import PRIMARY, Identity
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
+from dba_console.clusters.certificate import Certificate, read_certificate
 from dba_console.clusters.questions import QUESTIONS, SELF, for_cutover, together
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
@@ -59,6 +61,12 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Our wall clock when it was asked: the age of every number here."""
     failure: str = ""
     """Where nobody answered: the kind, as `probes.postgres.failures` has it: refused, timeout, auth, starting …"""
+    replication: dict[str, str] = {}
+    """Host, port and role by which other nodes connect to it for replication."""
+    address: str | None = None
+    """At which the server was reached; None by a unix socket."""
+    certificate: Certificate | None = None
+    """What it shows to clients that use TLS; None where it was not asked."""
     places: tuple[tuple[str, str], ...] = ()
     """Hosts and ports it is known by: of its conninfos, and the address the server has."""
     role: str | None = None
@@ -113,12 +121,15 @@ def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = F
     )
     with closing(link):
         try:
-            return _read(name, config, link, asked_us, clock, detailed)
+            state = _read(name, config, link, asked_us, clock, detailed)
         except ConsoleError as error:
             return NodeState(
                 name=name, error=clean(redact(error.message)), asked_us=asked_us,
                 failure=error.kind if isinstance(error, ConnectFailed) else "other", places=_places(config),
             )  # fmt: skip
+    if state.details is not None and (state.details.tls or {}).get("server"):
+        return msgspec.structs.replace(state, certificate=read_certificate(state.places))
+    return state
 
 
 def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: Clock, detailed: bool) -> NodeState:
@@ -134,6 +145,8 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
         name=name,
         asked_us=asked_us,
         places=_places(config, who),
+        replication=_replication(config),
+        address=who.address,
         role=who.role,
         version_num=who.version_num,
         system_identifier=who.system_identifier,
@@ -203,6 +216,16 @@ def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str,
     if who is not None and who.address is not None:
         found[(who.address, str(who.port))] = None
     return tuple(found)
+
+
+def _replication(config: NodeConfig) -> dict[str, str]:
+    """As its replication_dsn says; host and port of the dsn where it says none."""
+    try:
+        own, further = parse_conninfo(config.dsn), parse_conninfo(config.replication_dsn or "")
+    except ConsoleError:
+        return {}
+    given = {key: own[key] for key in ("host", "hostaddr", "port") if key in own} | further
+    return {name: given[name] for name in _UPSTREAM if name in given}
 
 
 def _timeline(who: Identity, replayed: int | None) -> int | None:
