@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
-from dba_console.clusters.suitable import NOT_LOWER
 from dba_console.redact import redact
+from dba_console.samples.cluster import NOT_LOWER
 
 HARMFUL = {"default_transaction_read_only": "off", "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
 """Settings, and the value that a primary needs: the other one loses data or refuses writes."""

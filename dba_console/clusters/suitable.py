@@ -9,16 +9,7 @@ from collections.abc import Iterator
 
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
-
-NOT_LOWER = (
-    "max_connections",
-    "max_prepared_transactions",
-    "max_locks_per_transaction",
-    "max_wal_senders",
-    "max_worker_processes",
-)
-"""A standby on which one is lower stops its replay, or does not start (PostgreSQL documentation, "Administrator's
-Overview" of hot standby). The other way round it holds for the way back."""
+from dba_console.samples.cluster import NOT_LOWER
 
 
 def same_server(primary: NodeState, target: NodeState) -> Iterator[Check]:

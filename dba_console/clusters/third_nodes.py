@@ -8,8 +8,8 @@ from dba_console.clusters.access import third_nodes
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.follow import leads_to
 from dba_console.clusters.node import NodeState
-from dba_console.clusters.suitable import NOT_LOWER
 from dba_console.clusters.survey import Survey
+from dba_console.samples.cluster import NOT_LOWER
 
 
 def other_standbys(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
