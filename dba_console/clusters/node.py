@@ -30,7 +30,10 @@ APPLICATION = "dba-console"
 ANSWER_S = 3.0
 """For each statement; the server's own limits are the same."""
 LOCK_S = 0.1
-_UPSTREAM = ("host", "hostaddr", "port", "user", "application_name", "sslmode")
+_UPSTREAM = (
+    "host", "hostaddr", "port", "user", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert", "gssencmode",
+    "channel_binding", "passfile",
+)  # fmt: skip
 """What is kept of primary_conninfo: never the rest, which may hold a password."""
 
 
