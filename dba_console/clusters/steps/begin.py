@@ -53,7 +53,7 @@ class Begin(Step):
 
     def look(self, settings: BeginSettings, world: World) -> Sight:
         config = cluster_of(world, settings.cluster)
-        found = survey(settings.cluster, config, world.clock)
+        found = survey(settings.cluster, config, world.clock, to=settings.to)
         failover = settings.kind == "failover"
         checks = failover_readiness(found, settings.to) if failover else readiness(found, settings.to)
         bad = [one for one in checks if one.state == "failed" or (one.state == "unknown" and not failover)]
