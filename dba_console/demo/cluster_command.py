@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 
 from dba_console.clock import SYSTEM
 from dba_console.clusters.checks import Check
+from dba_console.clusters.history import History, save
 from dba_console.clusters.readiness import readiness
 from dba_console.clusters.survey import survey
 from dba_console.demo.incidents.cluster_incident import ClusterIncident
@@ -42,13 +44,16 @@ def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incid
         raise Unsupported(f"the incident {incident.name} needs PgBouncer", hint="apt-get install pgbouncer")
     with stopped_by_signals(), PracticeCluster(keep=keep, say=say, incident=incident) as ground:
         _introduce(ground)
+        _forget_earlier_ones()
         occurrence = None
         if incident is not None:
             cause = lambda: incident.cause(ground)  # noqa: E731
             occurrence = Occurrence(ground.dsn, incident.name, incident.title, cause, say if headless else silent)
         try:
             if not headless:
-                return open_console(ground, duration_s, occurrence)
+                code = open_console(ground, duration_s, occurrence)
+                _ledger(ground)
+                return code
             usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
             code = record(ground, usual if duration_s is None else duration_s, occurrence)
             if incident is not None:
@@ -68,7 +73,14 @@ def _introduce(ground: PracticeCluster) -> None:
     say("to use it from another shell:")
     say(f"export DBA_CONSOLE_CONFIG={ground.config_file}")
     say(f"dba-console cluster check {NAME} --to {TARGET}")
-    say(f"dba-console runbook run cutover --input cluster={NAME} --input to={TARGET}")
+    say(f"dba-console runbook run cutover --input cluster={NAME} --input to={TARGET} --dsn '{ground.dsn}'")
+
+
+def _forget_earlier_ones() -> None:
+    """How long it has been ready would go back to the cluster of an earlier demo, which had the same name."""
+    for node in NODES:
+        with suppress(ConsoleError, OSError):
+            save(History(cluster=NAME, to=node))
 
 
 def _named(ground: PracticeCluster, incident: ClusterIncident) -> int:
