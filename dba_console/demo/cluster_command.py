@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from dba_console.clock import SYSTEM
 from dba_console.clusters.checks import Check
-from dba_console.clusters.history import History, save
 from dba_console.clusters.readiness import readiness
+from dba_console.clusters.seen import state_file
 from dba_console.clusters.survey import survey
 from dba_console.demo.incidents.cluster_incident import ClusterIncident
 from dba_console.demo.incidents.registry import find_of_cluster
@@ -77,10 +77,10 @@ def _introduce(ground: PracticeCluster) -> None:
 
 
 def _forget_earlier_ones() -> None:
-    """How long it has been ready would go back to the cluster of an earlier demo, which had the same name."""
-    for node in NODES:
-        with suppress(ConsoleError, OSError):
-            save(History(cluster=NAME, to=node))
+    """What is kept about a cluster of this name is of an earlier demo: other servers."""
+    for path in (state_file(NAME, "", "seen"), *(state_file(NAME, node) for node in NODES)):
+        with suppress(OSError):
+            path.unlink()
 
 
 def _named(ground: PracticeCluster, incident: ClusterIncident) -> int:
