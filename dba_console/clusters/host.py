@@ -10,6 +10,7 @@ import base64
 import binascii
 import os
 import pwd
+import re
 import shlex
 import subprocess
 import tempfile
@@ -17,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dba_console.clock import Clock
-from dba_console.errors import ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
+from dba_console.clusters import scripts
+from dba_console.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
 from dba_console.harmless import clean
 from dba_console.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
 from dba_console.redact import redact
@@ -40,27 +42,10 @@ _OPTIONS = (
 _CONNECT = ("-o", "ControlMaster=auto", "-o", f"ControlPersist={KEPT}")
 _SHARE = ("-o", "ControlMaster=no", "-o", f"ProxyCommand=sh -c 'echo {_NOT_CONNECTED} >&2; exit 1'")
 """Through the kept connection or not at all: so an end in between is known to be one of a command that ran."""
-_REMOTE = f"""PATH="$PATH{_SBIN}" LC_ALL=C; export PATH LC_ALL; cd /
-timeout -s KILL "$@"; code=$?; [ "$code" -ne 255 ] || code=254; exit "$code"
-"""
-"""255 is what ssh itself ends with; the command's own 255 becomes 254."""
+_NAME = re.compile(r"(?:[\w.+-]+@)?[\w.:%\[\]][\w.:%\[\]-]*")
 _KILLED = 137
 _LATE_S = 3.0
 """What ssh has beyond the command's own limit, to say that it was killed."""
-_READ = 'LC_ALL=C; export LC_ALL; exec base64 <"$1"'
-_WRITE = """set -eu; LC_ALL=C; export LC_ALL; umask 077
-path=$1 size=$2 mode=$3 owner=
-if [ -L "$path" ]; then path=$(readlink -f "$path"); fi
-if [ -e "$path" ]; then mode=$(stat -c %a "$path") owner=$(stat -c %u:%g "$path"); fi
-new=$path.dba-console-new
-trap 'rm -f "$new"' EXIT
-rm -f "$new"; set -C; cat >"$new"; set +C
-[ "$(wc -c <"$new")" -eq "$size" ] || { echo "cut off on its way" >&2; exit 1; }
-[ -z "$owner" ] || [ "$(stat -c %u:%g "$new")" = "$owner" ] || chown "$owner" "$new"
-chmod "$mode" "$new"; sync "$new"; mv -f "$new" "$path"; sync "$(dirname "$path")"
-"""
-"""The new content whole beside the old one, then in its place: cut anywhere, the file is the old or the new one."""
-_REMOVE = """set -eu; LC_ALL=C; export LC_ALL; rm -f "$1"; sync "$(dirname "$1")" """
 
 
 class LostHost(ConsoleError):
@@ -73,12 +58,15 @@ class Host:
     """A host and the account we have there. Used by one thread."""
 
     def __init__(self, ssh: str | None, clock: Clock) -> None:
+        if ssh is not None and not _NAME.fullmatch(ssh):
+            raise ConfigError(f"ssh = {ssh!r} is not the name of a host", hint="use a name of the ssh configuration")
         self.ssh, self.name, self._clock = ssh, ssh or "this host", clock
         self._account: str | None = None
+        self._reached = False
 
     def run(self, argv: Sequence[str], *, user: str | None = None, data: bytes = b"", timeout_s: float = 10.0) -> Ended:
-        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: killed when the
-        time was up.
+        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
+        time, and was killed where that is possible.
 
         Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
         afterwards, PermissionDenied where the account may not become `user`.
@@ -107,7 +95,7 @@ class Host:
 
     def read(self, path: str, *, user: str | None = None) -> bytes | None:
         """The content of a file, None where there is no such file. Raises ConsoleError."""
-        ended = self._run(["sh", "-c", _READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
+        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
         if ended.code is None:
             raise LostHost(f"reading {path} on {self.name} took longer than 10 s")
         if ended.code != 0:
@@ -117,20 +105,20 @@ class Host:
         if len(ended.output) >= LONGEST_FILE:
             raise Unsupported(f"{path} on {self.name} is larger than {LONGEST_FILE // 4 * 3} bytes")
         try:
-            return base64.b64decode(ended.output)
+            return base64.b64decode("".join(ended.output.rpartition(scripts.CONTENT)[2].split()), validate=True)
         except binascii.Error as error:
-            raise ConsoleError(f"cannot read {path} on {self.name}: what it sends is not base64") from error
+            raise ConsoleError(f"cannot read {path} on {self.name}: {error}") from error
 
     def write(self, path: str, data: bytes, *, user: str | None = None, mode: int = 0o600) -> None:
         """Put `data` in the place of a file, whole and synced; owner and mode of an existing file stay.
 
         Raises ConsoleError where the file is unchanged, LostHost where that is not known.
         """
-        self._change("write", path, [_WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
+        self._change("write", path, [scripts.WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
 
     def remove(self, path: str, *, user: str | None = None) -> None:
         """Remove a file; one that is not there is fine. Raises as `write`."""
-        self._change("remove", path, [_REMOVE, "sh", path], user, b"")
+        self._change("remove", path, [scripts.REMOVE, "sh", path], user, b"")
 
     def close(self) -> None:
         """Nothing to end: the connection is shared with other processes, and closes when nobody uses it."""
@@ -172,13 +160,13 @@ class Host:
             )
 
     def _over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> Ended:
-        remote = shlex.join(["sh", "-c", _REMOTE, "sh", f"{timeout_s:g}", *argv])
+        if not self._reached:  # from then on an end without an answer is one of a command that ran
+            self._connect(ssh)
+            self._reached = True
+        remote = shlex.join(["sh", "-c", scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
         command = ["ssh", *_OPTIONS, *_SHARE, *_socket(), "--", ssh, remote]
         for again in (True, False):
-            try:
-                ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
-            except OSError as error:
-                raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
+            ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
             if ended.code == 255 and _NOT_CONNECTED in ended.errors:
                 if again:
                     self._connect(ssh)
@@ -186,8 +174,9 @@ class Host:
                 raise ConnectError(f"{self.name} opens no further session on its connection: {last_line(ended)}")
             break
         if ended.code == 255:
+            why = f": {last_line(ended)}" if ended.errors.strip() else ""
             raise LostHost(
-                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran",
+                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran{why}",
                 hint=f"read on {self.name} what became of it",
             )
         if ended.code == _KILLED and ended.seconds >= timeout_s:
@@ -207,6 +196,8 @@ class Host:
                 code: int | None = ended.returncode
             except subprocess.TimeoutExpired:
                 code = None
+            except OSError as error:
+                raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
             said.seek(0)
             text = said.read(65536).decode("utf-8", "replace")
         if code != 0:
