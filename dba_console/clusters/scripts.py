@@ -42,7 +42,7 @@ STATE = f"""{_ENGLISH}state() {{
 until=$(($(date +%s) + $3))
 while now=$(state "$1") || exit; [ "$now" != "$2" ]; do
     [ "$(date +%s)" -lt "$until" ] || break
-    sleep 0.1
+    sleep 0.02
 done
 echo "$now"
 """
