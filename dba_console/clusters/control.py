@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
+from dba_console.clusters import scripts
 from dba_console.clusters.host import Host, LostHost, last_line
 from dba_console.config import NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
@@ -28,35 +29,6 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
-_STATE = """LC_ALL=C; export LC_ALL
-state() {
-    if ! lines=$(cat "$1/postmaster.pid" 2>&1); then
-        case $lines in *"No such file"*) [ ! -d "$1" ] || { echo stopped; return; } ;; esac
-        echo "$lines" >&2; exit 4
-    fi
-    pid=$(printf '%s\\n' "$lines" | sed -n '1s/[^0-9]//gp')
-    case $(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null) in ''|Z|X) echo stopped; return ;; esac
-    cwd=$(readlink "/proc/$pid/cwd") || cwd=
-    if [ -n "$cwd" ] && [ "$cwd" != "$(cd "$1" && pwd -P)" ]; then echo stopped; return; fi
-    case $(printf '%s\\n' "$lines" | sed -n '8s/ *$//p') in ready|standby) echo ready ;; *) echo running ;; esac
-}
-"""
-"""A process id that was given to another program since is told by its working directory: a postmaster's is its data
-directory. Line 8 is LOCK_FILE_LINE_PM_STATUS of PostgreSQL's miscadmin.h, which pg_ctl waits for too."""
-_WAIT = (
-    _STATE
-    + """until=$(($(date +%s) + $3))
-while now=$(state "$1") || exit; [ "$now" != "$2" ]; do
-    [ "$(date +%s)" -lt "$until" ] || break
-    sleep 0.02
-done
-echo "$now"
-"""
-)
-_DETACHED = """exec 3<>/dev/null; out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
-setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
-"""
-"""What a command leaves running keeps neither our pipes open nor is it killed with the command."""
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?(?:^{_END}|\Z)", re.M | re.S)
 _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
@@ -113,7 +85,7 @@ class ServerControl:
                     f"{last_line(ended)}",
                     hint="set data_directory, and ssh where the server is on another host",
                 )
-            self._owner = ended.output.strip()
+            self._owner = ended.output.split()[-1]
         return self._owner
 
     # -- stop and start ------------------------------------------------------------------------------------------
@@ -211,7 +183,7 @@ class ServerControl:
 
     def _execute(self, command: Sequence[str], own: Sequence[str], timeout_s: float) -> Ended:
         if own:
-            command = ["sh", "-c", _DETACHED, "sh", *command]
+            command = ["sh", "-c", scripts.DETACHED, "sh", *command]
         return self.host.run(command, timeout_s=timeout_s + 5)
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
@@ -225,13 +197,13 @@ class ServerControl:
         """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""
         if self.host.ssh is None and os.geteuid() == 0:
             return self._wait_here(wanted, seconds)
-        arguments = ["sh", "-c", _WAIT, "sh", self.data_directory, wanted, str(math.ceil(seconds))]
+        arguments = ["sh", "-c", scripts.STATE, "sh", self.data_directory, wanted, str(math.ceil(seconds))]
         ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10)
         if ended.code is None:
             raise LostHost(f"{self.name}: whether the server runs could not be read within {seconds + 10:g} s")
         if ended.code != 0:
             raise ConsoleError(f"{self.name}: cannot read whether the server runs: {last_line(ended)}")
-        return ended.output.strip()
+        return ended.output.split()[-1]  # behind what a login shell printed
 
     def _wait_here(self, wanted: str, seconds: float) -> str:
         until_us = self._clock.mono_us() + int(seconds * 1e6)
