@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
-from dba_console.clusters.commands import run_command
+from dba_console.clusters.commands import failure, run_command
 from dba_console.clusters.plan import node_address
 from dba_console.clusters.pooler_file import change_file
 from dba_console.clusters.steps.hold import let_in
@@ -57,9 +57,8 @@ class Repoint(Step):
             ended = run_command(
                 address, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=False, clock=world.clock
             )
-            if ended.code != 0:
-                how = "did not end in time" if ended.code is None else f"failed with exit code {ended.code}"
-                return Done(state="failed", text=clean(f"address {name} {how}: {ended.errors.strip()}"))
+            if (why := failure(f"address {name}", ended)) is not None:
+                return Done(state="failed", text=why)
         return Done(state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses lead to {at.plan.to}")
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
