@@ -84,6 +84,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock_apart_s: float | None = None
     """Its clock less ours; includes half the way there and back."""
     prepared: int | None = None
+    """Transactions prepared at least 5 s ago: the manager of one that is at work ends it in milliseconds."""
     slots_used: int | None = None
     walsenders_used: int | None = None
     checksums: bool | None = None

@@ -12,7 +12,7 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
        CASE WHEN pg_is_in_recovery() THEN pg_is_wal_replay_paused() END AS replay_paused,
        CASE WHEN pg_is_in_recovery()
             THEN extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 END AS replayed_ago_s,
-       (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared,
+       (SELECT count(*)::int4 FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - interval '5 s') AS prepared,
        (SELECT count(*)::int4 FROM pg_replication_slots) AS slots_used,
        (SELECT count(*)::int4 FROM pg_stat_replication) AS walsenders_used,
        current_setting('data_checksums') = 'on' AS checksums,
