@@ -18,9 +18,25 @@ from dba_console.records import convert
 
 _PLACES = {
     "create-database": "create_database:CreateDatabase",
+    "cutover-begin": "dba_console.clusters.steps.begin:Begin",
+    "cutover-drain": "dba_console.clusters.steps.hold:Drain",
+    "cutover-fence": "dba_console.clusters.steps.shut:Fence",
+    "cutover-follow": "dba_console.clusters.steps.standbys:Follow",
+    "cutover-gate": "dba_console.clusters.steps.shut:Gate",
+    "cutover-heartbeat": "dba_console.clusters.steps.measure:Heartbeat",
+    "cutover-hooks": "dba_console.clusters.steps.hold:Hooks",
+    "cutover-keep-out": "dba_console.clusters.steps.hold:KeepOut",
+    "cutover-pause": "dba_console.clusters.steps.hold:Pause",
+    "cutover-promote": "dba_console.clusters.steps.promote:Promote",
+    "cutover-rejoin": "dba_console.clusters.steps.standbys:Rejoin",
+    "cutover-release": "dba_console.clusters.steps.release:Release",
+    "cutover-repoint": "dba_console.clusters.steps.release:Repoint",
+    "cutover-rewind": "dba_console.clusters.steps.standbys:Rewind",
+    "cutover-stop": "dba_console.clusters.steps.shut:Stop",
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",
     "put-back": "put_back:PutBack",
+    "failover-fence": "dba_console.clusters.steps.dead:KeepDown",
     "rollback-prepared": "rollback_prepared:RollbackPrepared",
     "set-parameter": "set_parameter:SetParameter",
     "set-parameters": "set_parameters:SetParameters",
@@ -42,7 +58,7 @@ class _Actions(Mapping[str, Action]):
         if name not in self._made:
             module, _, kind = _PLACES[name].partition(":")
             # What acts on a cluster stands in a package above this one.
-            place = module if module.startswith("dba_console.") else f"dba_console.actions.{module}"
+            place = module if "." in module else f"dba_console.actions.{module}"
             made = getattr(importlib.import_module(place), kind)()
             self._made[name] = cast("Action", made)
         return self._made[name]

@@ -14,7 +14,9 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from dba_console.clock import Clock
-from dba_console.clusters.pooler import CONNECT_S, PooledDatabase, ask_pooler, connect_admin
+from dba_console.clusters.admin_console import ANSWER_S as CONNECT_S
+from dba_console.clusters.admin_console import open_admin
+from dba_console.clusters.pooler import PooledDatabase, ask_pooler
 from dba_console.config import NodeConfig, PoolerConfig
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.probes.postgres.connecting import open_connection
@@ -240,7 +242,7 @@ class PoolerPoll:
         """How it is now. Raises ConsoleError."""
         try:
             if self._connection is None:
-                self._connection = connect_admin(self._config.dsn, self._clock)
+                self._connection = open_admin(self._config, self._clock)
             found = ask_pooler(self._connection, self.name, self._config, self._clock)
             if found.error:
                 raise ConsoleError(found.error)

@@ -11,22 +11,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from dba_console.clock import Clock
+from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
 from dba_console.config import PoolerConfig
 from dba_console.harmless import clean
-from dba_console.probes.postgres.connecting import open_connection
-from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.resolving import resolved
 from dba_console.probes.postgres.simple import simple_query
 from dba_console.redact import redact
-from dba_console.target import parse_conninfo
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
-
-CONNECT_S = 3.0
-ADMIN = "pgbouncer"
-"""Its own database and pool."""
 
 
 class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,9 +60,9 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     """Ask one pooler everything over a connection of its own. Never raises."""
     asked_us = clock.wall_us()
     try:
-        connection = connect_admin(config.dsn, clock)
+        connection = open_admin(config, clock)
         try:
-            version = simple_query(connection, b"SHOW VERSION", CONNECT_S, clock)
+            version = simple_query(connection, b"SHOW VERSION", ANSWER_S, clock)
             found = ask_pooler(connection, name, config, clock)
         finally:
             connection.finish()
@@ -78,17 +71,11 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     return structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
 
 
-def connect_admin(dsn: str, clock: Clock) -> PGconn:
-    """A connection to the admin console. Raises ConnectFailed."""
-    given = {"dbname": ADMIN, **parse_conninfo(dsn)}
-    return open_connection(monitor_conninfo(resolved(given)), CONNECT_S, clock)
-
-
 def ask_pooler(connection: PGconn, name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     """Its databases and their pools. Raises ConnectionLost."""
     asked_us = clock.wall_us()
     databases, pools = (
-        simple_query(connection, command, CONNECT_S, clock) for command in (b"SHOW DATABASES", b"SHOW POOLS")
+        simple_query(connection, command, ANSWER_S, clock) for command in (b"SHOW DATABASES", b"SHOW POOLS")
     )
     if not databases:
         return PoolerState(

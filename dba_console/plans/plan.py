@@ -22,6 +22,8 @@ ACTS: frozenset[str] = frozenset({"change", "run", "action"})
 """Kinds that may change the world; each execution has its intent on disk first."""
 
 Level = Literal["ack", "yes", "type"]
+PHRASE_WORDS = ("target", "count", "name")
+"""What `type` may ask for by a word of its own; anything else is a phrase."""
 
 
 class Confirmation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,7 +33,7 @@ class Confirmation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ack: a letter; yes: the word typed; type: the text below typed."""
     text: str = ""
     """With `type`: `target`, `count` (rows of the preview), `name` (of the one thing, of several their count), or a
-    phrase to be typed as it stands."""
+    phrase to be typed as it stands. `%(input)s` in a phrase is the value of an input, once the run has them."""
     people: int = 1
     """2: a second person, by another login, types it too."""
 
@@ -137,6 +139,8 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """root, superuser, a predefined role, `server`, a program on PATH."""
     strict: bool = False
     """No step may be skipped or jumped to."""
+    reverts: bool = False
+    """Given up before a point of no return, it reverts every step without a question: half of it is worse than none."""
     tag: str = ""
     """Tag of lines in session.log; empty: the id in capitals without signs."""
     versions: tuple[int | None, int | None] = (None, None)

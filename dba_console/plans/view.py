@@ -36,6 +36,15 @@ class Option(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer is `KEY reason`, and the reason may not be empty."""
 
 
+def to_type(text: str) -> str:
+    """A text as a question shows it where it wants it typed: between backticks, or quotes where it holds a backtick.
+
+    >>> to_type("db2"), to_type("a `b`")
+    ('`db2`', '"a `b`"')
+    """
+    return f'"{text}"' if "`" in text else f"`{text}`"
+
+
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the run waits for a person to say. It waits for ever: silence never acts."""
 

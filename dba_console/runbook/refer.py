@@ -15,7 +15,7 @@ from dba_console.runbook.expr import measure_lines
 from dba_console.runbook.expr_lint import Reading, read_expression
 from dba_console.runbook.problems import Problems, meant
 from dba_console.runbook.reading import RESULT
-from dba_console.runbook.uses import in_settings, in_shell, in_sql
+from dba_console.runbook.uses import in_phrase, in_settings, in_shell, in_sql
 
 TESTS = ("until", "while")
 """Settings that are tests."""
@@ -92,6 +92,7 @@ def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], p
     for test in (block.when, block.done, *_tests(block)):
         if test is not None:
             yield from _of_test(test, block, known, panels, problems)
+    yield from _of_phrase(plan, block, known, problems)
     if block.language == "sql":
         yield from _of_sql(plan, block, known, problems)
     elif block.language == "sh":
@@ -109,6 +110,25 @@ def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], p
             yield name
         elif not _is_column(plan, block, name):
             _undeclared(block, name, known, problems)
+
+
+def _of_phrase(plan: Plan, block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:
+    """Inputs a confirmation wants typed: each known before the start, shown, and with a value."""
+    inputs = {one.name: one for one in plan.inputs}
+    for name in in_phrase(block.confirm):
+        one = inputs.get(name)
+        if one is None and name in known:
+            problems.add(block.line, f"the confirmation asks for {name}, which is not an input of the runbook",
+                         "declare it under [inputs.…]: what must be typed is known before the start")  # fmt: skip
+        elif one is None:
+            _undeclared(block, name, known, problems)
+        elif one.secret:
+            problems.add(block.line, f"the confirmation asks for {name}, which is secret",
+                         "the phrase stands in the question; ask for another input")  # fmt: skip
+        elif one.default is None and not one.required:
+            problems.add(block.line, f"the confirmation asks for {name}, which may be left out",
+                         f"give {name} a default, or leave out required = false")  # fmt: skip
+        yield name
 
 
 def _tests(block: Block) -> Iterator[Test]:

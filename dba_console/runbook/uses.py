@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from dba_console.runbook.values import REFERENCE, WHOLE
+from dba_console.plans.plan import Confirmation
+from dba_console.runbook.values import PHRASE_REFERENCE, REFERENCE, WHOLE
 
 SHELL = re.compile(r"\$(?:RB_(\w+)|\{RB_(\w+)[^}]*\})")
 """`$RB_name`, `${RB_name}`, `${RB_name:-…}`."""
@@ -18,6 +19,11 @@ _BARE = re.compile(r"(?<![\w${])RB_(\w+)")
 def in_sql(text: str) -> list[str]:
     """Names of bound values and identifiers, each once, in their order."""
     return list(dict.fromkeys(match[1].partition(".")[0] for match in REFERENCE.finditer(text)))
+
+
+def in_phrase(confirmation: Confirmation | None) -> list[str]:
+    """Names of the inputs that have to be typed."""
+    return [] if confirmation is None else PHRASE_REFERENCE.findall(confirmation.text)
 
 
 def in_shell(text: str, known: Collection[str]) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dba_console.errors import ConsoleError, UsageError
-from dba_console.plans.plan import Block, Input, Plan
+from dba_console.plans.plan import PHRASE_WORDS, Block, Input, Plan
 from dba_console.runbook.patterns import fits
 from dba_console.runbook.problems import meant
 from dba_console.units import parse_duration, parse_size
@@ -24,6 +24,8 @@ a result."""
 WHOLE = re.compile(r"%\((\w+)(?:\.(\w+))?\)s")
 """In settings and arguments: the whole text, or nothing of it; `%(name.part)s` is a part of a result."""
 BOUND_KINDS = frozenset({"wait", "repeat"})
+PHRASE_REFERENCE = re.compile(r"%\((\w+)\)s")
+"""In the phrase of a confirmation: the value of an input."""
 IDENTIFIER_BYTES = 63
 LONGEST_TEXT = 10_000
 
@@ -54,6 +56,8 @@ def typed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     if missing:
         names = ", ".join(missing)
         raise UsageError(f"runbook {plan.id} needs {names}", hint=f"--input {missing[0]}=…")
+    for _, block in plan.blocks():
+        _phrase_filled(plan, block, values)
     return values
 
 
@@ -85,9 +89,11 @@ def as_written(one: Input, value: Any) -> str:
 
 
 def bound(plan: Plan, values: Mapping[str, Any]) -> Plan:
-    """The plan with inputs put into the settings of its waits and repetitions, where a reference stands for a value."""
+    """The plan with inputs put into the settings of its waits and repetitions, and into the phrases of its
+    confirmations, where a reference stands for a value. Raises UsageError for a phrase that cannot be typed."""
 
     def filled_in(block: Block) -> Block:
+        block = _phrase_filled(plan, block, values)
         if block.kind not in BOUND_KINDS:
             return block
         settings = filled(block.settings, values)
@@ -99,6 +105,22 @@ def bound(plan: Plan, values: Mapping[str, Any]) -> Plan:
         for step in plan.steps
     )
     return msgspec.structs.replace(plan, steps=steps)
+
+
+def _phrase_filled(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block:
+    """The block with the inputs its confirmation names. Raises UsageError where the phrase would be empty, or one of
+    the words that stand for something else."""
+    asked = block.confirm
+    if asked is None or PHRASE_REFERENCE.search(asked.text) is None:
+        return block
+    known = {one.name: as_written(one, values[one.name]) for one in plan.inputs if values.get(one.name) is not None}
+    phrase = PHRASE_REFERENCE.sub(lambda match: known.get(match[1], ""), asked.text)
+    if phrase.strip() != phrase or not phrase.isprintable() or phrase in ("", *PHRASE_WORDS):
+        raise UsageError(
+            f"{block.id} asks for {asked.text} to be typed, and {phrase!r} cannot be",
+            hint=f"not empty, one line, and none of the words {', '.join(PHRASE_WORDS)}",
+        )
+    return msgspec.structs.replace(block, confirm=msgspec.structs.replace(asked, text=phrase))
 
 
 def filled(settings: Any, values: Mapping[str, Any]) -> Any:

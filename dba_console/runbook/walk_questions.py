@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dba_console.plans.plan import Block, Confirmation
-from dba_console.plans.view import Option
+from dba_console.plans.view import Option, to_type
 from dba_console.runbook.fold_state import END, RunState
 
 ACKNOWLEDGED = "y"
@@ -64,7 +64,7 @@ def started(text: str) -> bool:
         return True
     if said in DECLINED:
         return False
-    raise NotAnAnswer("type yes to start, no to leave everything as it is")
+    raise NotAnAnswer(f"type {to_type(YES)} to start, no to leave everything as it is")
 
 
 def expected(confirmation: Confirmation, state: RunState, count: int | None, name: str = "") -> str:
@@ -92,7 +92,7 @@ def wording(what: str, confirmation: Confirmation, expects: str, target: str, pa
         how = f"press {ACKNOWLEDGED} to go on, n to stop here"
     else:
         meant = {"count": COUNTED, "target": NAMED, "name": ITS_NAME if name else COUNTED}.get(confirmation.text, "")
-        how = f"type {expects or '?'}{meant if confirmation.level == 'type' else ''} to go on, no to stop here"
+        how = f"type {to_type(expects or '?')}{meant if confirmation.level == 'type' else ''} to go on, no to stop here"
     how = how if where else how[0].upper() + how[1:]
     return what + how + ("; a second person types it too" if confirmation.people > 1 else "")
 

@@ -5,9 +5,9 @@ before is on record; the rest step by step, and only what a person chose.
 from __future__ import annotations
 
 from dba_console.plans.plan import Block
-from dba_console.plans.view import Option, Waiting
+from dba_console.plans.view import Option, Waiting, to_type
 from dba_console.runbook.fold_state import UndoPlan
-from dba_console.runbook.requests import Outcome, PutBack
+from dba_console.runbook.requests import Answer, Outcome, PutBack
 from dba_console.runbook.undo import items
 from dba_console.runbook.walk_acts import act, outcome_of
 from dba_console.runbook.walk_course import Course, Turn
@@ -15,6 +15,8 @@ from dba_console.runbook.walk_give_up import end
 from dba_console.units import human_duration
 
 ALL, NONE = "all", "none"
+ITSELF = "the runbook"
+"""Who chose what is reverted, where its author did."""
 SERVER_S = 60.0
 """A server that does not answer, as while it recovers from a crash, is waited for so long before the run ends."""
 AGAIN_S = 2.0
@@ -83,19 +85,24 @@ def _tried(course: Course, block: Block) -> Turn[Outcome]:
 
 
 def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:
+    if course.plan.reverts:
+        given = Answer(text=ALL, who=undo.who or ITSELF)
+        said = f"the runbook reverts {', '.join(undo.offered)}"
+        yield from course.answered("undo", given, said, steps=list(undo.offered), answer=ALL)
+        return
     titles = {step.id: step.title for step in course.plan.steps}
     options = (
         Option(key=NONE, text="leave everything as it is"),
         Option(key=ALL, text="all of these, in this order"),
         *(Option(key=step, text=titles[step]) for step in undo.offered),
     )
-    text = f"Take back {', '.join(undo.offered)}? Type none, all, or the steps"
+    text = f"Take back {', '.join(undo.offered)}? Type {to_type(NONE)}, {to_type(ALL)}, or the steps"
     while True:
         answer = yield from course.ask("undo", text, options=options)
         words = answer.text.replace(",", " ").split()
         unknown = [word for word in words if word not in (ALL, NONE, *undo.offered)]
         if unknown or not words or (len(words) > 1 and {ALL, NONE} & set(words)):
-            yield from course.reject(f"type none, all, or of {', '.join(undo.offered)}")
+            yield from course.reject(f"type {to_type(NONE)}, {to_type(ALL)}, or of {', '.join(undo.offered)}")
             continue
         steps = [step for step in undo.offered if words == [ALL] or step in words]
         said = f"{answer.who}: take back {', '.join(steps) or 'nothing'}"

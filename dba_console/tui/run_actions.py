@@ -134,7 +134,7 @@ class RunActions(RunbookActions):
             self._navigator.notice = "nothing runs now that can be stopped"
             return
         block = known.view.block
-        self._stage.prompt = Prompt("stop what runs now? type stop", lambda text: self._stop(known, block, text))
+        self._stage.prompt = Prompt("stop what runs now? type `stop`", lambda text: self._stop(known, block, text))
 
     def _stop(self, known: KnownRun, block: str, text: str) -> None:
         if text.strip() != "stop":
@@ -156,7 +156,7 @@ class RunActions(RunbookActions):
             return
         driver = (known.view and known.view.driver) or "nobody"
         self._stage.prompt = Prompt(
-            f"take over from {driver}? type yes",
+            f"take over from {driver}? type `yes`",
             lambda text: self._confirmed(text, lambda: self._control(known, "take")),
         )
 
@@ -164,7 +164,7 @@ class RunActions(RunbookActions):
         known = self._driven()
         if known is not None:
             self._stage.prompt = Prompt(
-                "end the run, and be asked which steps are taken back? type yes",
+                "end the run, and be asked which steps are taken back? type `yes`",
                 lambda text: self._confirmed(text, lambda: self._control(known, "undo")),
             )
 
@@ -177,7 +177,7 @@ class RunActions(RunbookActions):
             return
         self._shelf.want()
         self._stage.prompt = Prompt(
-            "go on with it? what is not known is settled first; type yes",
+            "go on with it? what is not known is settled first; type `yes`",
             lambda text: self._confirmed(text, lambda: self._resume(known)),
         )
 

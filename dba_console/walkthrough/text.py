@@ -13,12 +13,15 @@ from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean
 from dba_console.panels.tables import filled, fitting, table_lines
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap, wrap_line
-from dba_console.plans.view import BlockView, OutputLine, Question, StepView, Table, Waiting
+from dba_console.plans.view import BlockView, OutputLine, Question, StepView, Table, Waiting, to_type
 from dba_console.units import human_duration
 from dba_console.walkthrough.signs import step_sign, step_style
 
 EXACT_LINES = 200
 """Of what runs, shown at most; its whole text is in the run's directory."""
+_SAYS_HOW = re.compile(r"(?i)\btype [`\"]")
+"""In a question whose own text says what to type. The text of a failure may hold a server's message: `type "x" does not
+exist`."""
 _NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _UNTITLED = {"choose": "a decision", "manual": "to be done by hand", "action": "the act", "confirm": "a confirmation"}
@@ -47,8 +50,8 @@ def question_lines(question: Question, cells: int) -> list[Line]:
         first, *rest = wrap(clean(option.text) + reason, max(8, cells - len(head)))
         lines.append(line(Span(head, "key"), first))
         lines += [line(" " * len(head) + piece) for piece in rest]
-    if "type " in question.text.lower():
-        return lines  # it says so itself
+    if question.kind not in ("failed", "settle") and _SAYS_HOW.search(question.text):
+        return lines
     return [*lines, *texts(how_to_answer(question), cells, "dim")]
 
 
@@ -56,13 +59,13 @@ def how_to_answer(question: Question) -> str:
     """What has to be typed, in a sentence. Nothing is ever answered by enter alone, nor by waiting."""
     match question.kind:
         case "ack":
-            return "Type y when you have read it."
+            return "Type `y` when you have read it."
         case "start":
-            return "Type yes to start, no to leave everything as it is."
+            return "Type `yes` to start, no to leave everything as it is."
         case "yes":
-            return "Type yes to go on, no to stop here."
+            return "Type `yes` to go on, no to stop here."
         case "type" | "second":
-            return f"Type {clean(question.expects)} to run it."
+            return f"Type {to_type(clean(question.expects))} to run it."
         case "manual":
             return "Type what you did and what you saw: it is kept as evidence."
         case "input":
@@ -74,10 +77,10 @@ def how_to_answer(question: Question) -> str:
 
 
 def _by_key(question: Question) -> str:
-    keys = [clean(option.key) for option in question.options]
+    keys = [to_type(clean(option.key)) for option in question.options]
     named = ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else "".join(keys)
     reason = next((option for option in question.options if option.needs_reason), None)
-    more = f"; for a reason, after a blank: {clean(reason.key)} REASON" if reason else ""
+    more = f"; for a reason, after a blank: {to_type(clean(reason.key) + ' REASON')}" if reason else ""
     return f"Type {named}{more}." if named else "Type your answer."
 
 
@@ -87,9 +90,9 @@ def prompt_of(question: Question) -> str:
         case "ack":
             return "read? y"
         case "yes" | "start":
-            return "type yes"
+            return "type `yes`"
         case "type" | "second":
-            return f"type {clean(question.expects)}"
+            return f"type {to_type(clean(question.expects))}"
         case "manual":
             return "evidence"
         case "input":

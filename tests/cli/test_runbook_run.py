@@ -136,7 +136,7 @@ def test_a_check_that_fails_fails_the_run(ground: Ground) -> None:
 def test_lines_of_a_pipe_answer_with_plain(ground: Ground) -> None:
     done = ground.runbook("run", ground.book(), "--plain", stdin=f"yes\n{ground.target}\ny\n")
     assert done.code == 0, done
-    assert f"type {ground.target} >" in done.out
+    assert f"type `{ground.target}` >" in done.out
 
 
 def test_json_gives_an_object_for_everything_that_happens(ground: Ground) -> None:
@@ -184,7 +184,7 @@ def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
     ) as process:  # fmt: skip
         assert process.stdout is not None
         seen = ""
-        while "type yes >" not in seen:
+        while "type `yes` >" not in seen:
             line = process.stdout.readline()
             assert line, seen
             seen += line

@@ -78,11 +78,11 @@ def test_the_queue_is_named_and_flows_again_once_the_statement_in_the_middle_giv
 def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Scene) -> None:
     with queue.lines(BOOK) as terminal:
         for asked, typed in (
-            ("type yes >", "yes"),
+            ("type `yes` >", "yes"),
             (r"what-to-stop|Which one gives way", "root"),
-            ("type 1 >", "/x 1"),
+            ("type `1` >", "/x 1"),
             (r"(?m)^none >", "/x 1"),
-            (r"(?m)^none >[\s\S]*type 1 >", "1"),
+            (r"(?m)^none >[\s\S]*type `1` >", "1"),
             (r"whom you told, or the ticket", "ticket 4711"),
         ):
             screen = terminal.wait_for(asked, WAIT_S)

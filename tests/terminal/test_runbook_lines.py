@@ -52,12 +52,12 @@ def test_lines_of_text_ask_and_answer_at_a_terminal(cluster: Cluster, room: Room
         terminal.wait_for("key - what nobody may read:")
         terminal.type("hunter2")
         terminal.keys("Enter")
-        terminal.wait_for("type yes >")
+        terminal.wait_for("type `yes` >")
         terminal.keys("Enter")  # answers nothing
         terminal.type("yes")
         terminal.keys("Enter")
-        screen = terminal.wait_for(r"type postgres\S+ >")
-        terminal.type(re.findall(r"type (\S+) >", screen)[-1])
+        screen = terminal.wait_for(r"type `postgres\S+` >")
+        terminal.type(re.findall(r"type `(\S+)` >", screen)[-1])
         terminal.keys("Enter")
         screen = terminal.wait_for(r"code=\d+")
         assert "SAYAWORD: hello with a secret" in screen
@@ -71,7 +71,7 @@ def test_an_interrupt_leaves_the_run_and_says_how_to_come_back(cluster: Cluster,
         terminal.wait_for("key - what nobody may read:")
         terminal.type("hunter2")
         terminal.keys("Enter")
-        terminal.wait_for("type yes >")
+        terminal.wait_for("type `yes` >")
         terminal.keys("C-c")
         assert terminal.wait_ended() == 130
         screen = terminal.screen()

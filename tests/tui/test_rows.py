@@ -35,7 +35,7 @@ async def test_x_leaves_the_row_under_the_cursor_out_and_takes_it_in_again() -> 
         assert screen.feed.asked[-1] == choice(0, 1, 2)
         await tell(screen, chosen(0, 1, 2, question=13))
         await screen.press("enter")
-        assert "type 3" in screen.lines[-1]
+        assert "type `3`" in screen.lines[-1]
 
 
 async def test_rows_are_left_out_one_after_the_other_without_waiting_for_the_agent() -> None:

@@ -58,14 +58,14 @@ async def test_w_shows_the_run_that_waits_and_the_header_says_so_before() -> Non
         assert "ANSWER WANTED: w" in screen.lines[0]
         await screen.press("w")
         assert screen.feed.asked == [RunWatch(run=RUN)]
-        assert "Drop the page cache of this host?" in screen.text and "Type db2 to run it." in screen.text
+        assert "Drop the page cache of this host?" in screen.text and "Type `db2` to run it." in screen.text
         assert "Memory:" in screen.text and "enter answer" in screen.lines[-1]
 
 
 async def test_the_text_typed_is_sent_for_the_question_asked() -> None:
     async with walking() as screen:
         await screen.press("enter")
-        assert "type db2" in screen.lines[-1]
+        assert "type `db2`" in screen.lines[-1]
         await screen.type("db2")
         await screen.press("enter")
         assert screen.feed.asked == [RunAnswer(run=RUN, question=TYPED.id, text="db2")]
@@ -335,7 +335,7 @@ async def test_the_list_shows_runs_first_and_opens_them() -> None:
         await screen.press("b")
         await screen.until("waits for you")
         await screen.press("enter")
-        assert "Type db2 to run it." in screen.text
+        assert "Type `db2` to run it." in screen.text
 
 
 async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown() -> None:
@@ -343,7 +343,7 @@ async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown(
     async with opened(options=ScreenOptions(ask=begin)) as screen:
         await screen.until(lambda: screen.feed.asked == [begin])
         await tell(screen, DROP)
-        assert "Type db2 to run it." in screen.text
+        assert "Type `db2` to run it." in screen.text
         screen.feed.start()  # attached once more: not begun a second time
         await screen.press("f12")
         assert screen.feed.asked == [begin]

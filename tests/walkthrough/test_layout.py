@@ -34,7 +34,7 @@ def test_a_run_on_a_wide_screen(scene: Scene) -> None:
 
 def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
     text = shown(structs.replace(DROP, step_prose="A long word of warning. " * 200, question=FAILED))
-    assert "The check failed: cached is 200 MB." in text and "Type retry, skip or abort" in text
+    assert "The check failed: cached is 200 MB." in text and "Type `retry`, `skip` or `abort`" in text
     assert "echo 1 > /proc/sys/vm/drop_caches" in text
 
 
@@ -61,7 +61,7 @@ def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None
     text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=checked, question=start))
     assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
     assert "Checked on this server" in text and "cached 18 GB" in text
-    assert "system identifier 7412" in text and "Type yes to start, no to leave everything as it is." in text
+    assert "system identifier 7412" in text and "Type `yes` to start, no to leave" in text
 
 
 def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:

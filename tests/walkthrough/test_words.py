@@ -20,13 +20,13 @@ def test_every_kind_of_question_says_what_to_type() -> None:
     def asked(kind: str, **more: object) -> str:
         return how_to_answer(Question(id=1, kind=kind, text="?", **more))  # type: ignore[arg-type]
 
-    assert asked("ack") == "Type y when you have read it."
-    assert asked("start") == "Type yes to start, no to leave everything as it is."
-    assert asked("second", expects="db2") == "Type db2 to run it."
+    assert asked("ack") == "Type `y` when you have read it."
+    assert asked("start") == "Type `yes` to start, no to leave everything as it is."
+    assert asked("second", expects="db2") == "Type `db2` to run it."
     assert "evidence" in asked("manual")
     assert asked("input", secret=True) == "Type the value; it is neither shown nor kept."
     options = (Option(key="retry", text="again"), Option(key="skip", text="go on", needs_reason=True))
-    assert asked("failed", options=options) == "Type retry or skip; for a reason, after a blank: skip REASON."
+    assert asked("failed", options=options) == "Type `retry` or `skip`; for a reason, after a blank: `skip REASON`."
 
 
 def test_an_option_that_needs_a_reason_says_so() -> None:

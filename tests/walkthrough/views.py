@@ -79,7 +79,7 @@ ROWS = Table(
     total=3, title="sessions that wait", block="drop/preview", chosen=(True, True, True), look=1,
 )  # fmt: skip
 CHOSEN = Question(
-    id=11, kind="type", text="Cancel 3 sessions. On db2: type 3 (how many it acts on) to go on, no to stop here",
+    id=11, kind="type", text="Cancel 3 sessions. On db2: type `3` (how many it acts on) to go on, no to stop here",
     step="drop", block="drop/action", expects="3", rows="drop/preview",
 )  # fmt: skip
 CHOOSING = structs.replace(

@@ -277,7 +277,7 @@ class Conduct:
     def _restart_meant(self, told: str, now: Identity, name: str) -> bool:
         """Whether the operator says that a server started anew is the one that is meant."""
         told = f"{name}: {told}" if name else told
-        text = f"{told}. Is that restart meant, and the run to go on? yes or no"
+        text = f"{told}. Is that restart meant, and the run to go on? Type `yes` or `no`"
         answer = self.desk.ask(Ask(kind="yes", text=text, expects="yes", block=self.state.current))
         if isinstance(answer, Interrupt):
             self.desk.interrupt(answer)

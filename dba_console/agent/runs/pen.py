@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dba_console.agent.runs.desk import Desk
 from dba_console.plans.record import Record
-from dba_console.plans.view import Option
+from dba_console.plans.view import Option, to_type
 from dba_console.runbook.requests import Ask
 from dba_console.samples.event import Event
 from dba_console.session.runjournal import JournalTrouble, RunJournal
@@ -60,7 +60,7 @@ class Pen:
                 return False
             return True
 
-        text = f"{trouble.message}. Nothing is done that is not written. Type {IN_MEMORY} to go on"
+        text = f"{trouble.message}. Nothing is done that is not written. Type {to_type(IN_MEMORY)} to go on"
         answer = self._desk.ask_until(
             Ask(kind="journal", text=text, step=record.step, block=record.block, expects=IN_MEMORY, options=OPTIONS),
             try_again,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dba_console.clock import Clock
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 def simple_query(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> list[dict[str, str]]:
     """Rows as column -> text, NULLs left out; none where the command failed. Raises ConnectionLost, also when late."""
-    return [row for result in _results(connection, command, timeout_s, clock) for row in _rows(result)]
+    send_command(connection, command)
+    answer = receive_answer(connection, timeout_s, clock)
+    if answer is None:
+        raise ConnectionLost(f"no answer within {timeout_s:g} s")
+    return answer.rows
 
 
 def last_value(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> bytes:
@@ -25,37 +30,56 @@ def last_value(connection: PGconn, command: bytes, timeout_s: float, clock: Cloc
 
     Raises ConsoleError with the server's message where a statement fails, ConnectionLost as `simple_query`.
     """
-    from psycopg.pq import ConnStatus, ExecStatus
+    from psycopg.pq import ConnStatus
 
-    last = None
-    for last in _results(connection, command, timeout_s, clock):
-        if last.status == ExecStatus.FATAL_ERROR:
-            said = plain(last.error_message.decode("utf-8", "backslashreplace"))
-            if connection.status == ConnStatus.BAD:
-                raise ConnectionLost(said)
-            raise ConsoleError(redact(said))
-    value = last.get_value(0, 0) if last is not None and last.ntuples == 1 else None
-    if value is None:
+    send_command(connection, command)
+    answer = receive_answer(connection, timeout_s, clock)
+    if answer is None:
+        raise ConnectionLost(f"no answer within {timeout_s:g} s")
+    if answer.error and connection.status == ConnStatus.BAD:
+        raise ConnectionLost(plain(answer.error))
+    if answer.error:
+        raise ConsoleError(redact(plain(answer.error)))
+    if not answer.rows or not answer.rows[-1]:
         raise ConsoleError("the server gave no answer")
-    return value
+    return next(iter(answer.rows[-1].values())).encode()
 
 
-def _results(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> list[PGresult]:
-    deadline = clock.mono_us() + int(timeout_s * 1e6)
-    results: list[PGresult] = []
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one command gave."""
+
+    rows: list[dict[str, str]]
+    error: str
+    """The server's message where the command failed, else empty."""
+
+
+def send_command(connection: PGconn, command: bytes) -> None:
+    """Send one command without waiting for its answer. Raises ConnectionLost."""
     try:
         connection.send_query(command)
+    except Exception:
+        raise ConnectionLost(message_of(connection)) from None
+
+
+def receive_answer(connection: PGconn, timeout_s: float, clock: Clock) -> Answer | None:
+    """The answer to the command that was sent; None: not within `timeout_s`, ask again. Raises ConnectionLost."""
+    from psycopg.pq import ExecStatus
+
+    deadline = clock.mono_us() + int(timeout_s * 1e6)
+    answer = Answer([], "")
+    try:
         while True:
             while connection.is_busy():
                 if not wait_for(connection.socket, writing=False, until_us=deadline, clock=clock):
-                    raise ConnectionLost(f"no answer within {timeout_s:g} s")
+                    return None
                 connection.consume_input()
             result = connection.get_result()
             if result is None:
-                return results
-            results.append(result)
-    except ConnectionLost:
-        raise
+                return answer
+            failed = result.status == ExecStatus.FATAL_ERROR
+            error = decode(result.error_message).strip() if failed else answer.error
+            answer = Answer([*answer.rows, *_rows(result)], error)
     except Exception:
         raise ConnectionLost(message_of(connection)) from None
 

@@ -184,6 +184,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
          book(fence("sh {check}", "a \"$RB_path\""), head=PATH)),
         (book(fence("sh {check}", "a \"${RB_pth:-}\""), fence("sh {check}", "a \"$RB_path\""), head=PATH),
          book(fence("sh {check}", "a \"${RB_path:-}\""), head=PATH)),
+        (book(fence('sql {change confirm=type:"%(woh)s" undo=none}', "delete from public.t")),
+         book(fence('sql {change confirm=type:"%(who)s" undo=none}', "delete from public.t"), head=WHO)),
         (book(fence("toml {wait}", 'hold_for = "%(long)s"')), book(fence("toml {wait}", 'hold_for = "5m"'))),
     ],
     "no-braces": [
@@ -213,6 +215,19 @@ def test_every_rule_has_a_case() -> None:
 def test_an_input_without_use_is_told_on_its_own_line() -> None:
     (line,) = told(book(CHECK, head='[inputs.who]\ntype = "role"\n'))
     assert line.startswith("5: input who is asked for and never used")
+
+
+@pytest.mark.parametrize(
+    ("before", "head", "said"),
+    [
+        ("", '[inputs.x]\ntype = "secret"\n', "asks for x, which is secret"),
+        ("", '[inputs.x]\ntype = "text"\nrequired = false\n', "asks for x, which may be left out"),
+        (fence("toml {input as=x}", 'type = "text"'), "", "asks for x, which is not an input of the runbook"),
+    ],
+)
+def test_a_confirmation_asks_only_for_an_input_that_is_shown_and_has_a_value(before: str, head: str, said: str) -> None:
+    [line] = told(book(before, fence('sql {change confirm=type:"%(x)s" undo=none}', "delete from public.t"), head=head))
+    assert said in line
 
 
 def test_a_preview_in_several_databases_names_one_before_it() -> None:

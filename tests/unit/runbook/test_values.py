@@ -118,6 +118,26 @@ def test_a_wait_gets_its_time_from_an_input_before_the_walk() -> None:
     assert wait.settings == {"hold_for_s": 60.0}
 
 
+def test_a_phrase_to_be_typed_is_the_value_of_an_input() -> None:
+    plan = plan_of(book(
+        fence('toml {confirm type:"%(to)s"}'),
+        fence("sql {change undo=none}", "delete from public.t"),
+        fence('sql {change confirm=type:"lose %(wait)s on %(to)s" undo=none}', "delete from public.u"),
+        head='[inputs.to]\ntype = "text"\n[inputs.wait]\ntype = "duration"\n',
+    ))  # fmt: skip
+    first, _, second = (block.confirm for _, block in bound(plan, typed(plan, {"to": "db2", "wait": "5m"})).blocks())
+    assert first is not None and second is not None
+    assert (first.text, second.text) == ("db2", "lose 5m on db2")
+
+
+@pytest.mark.parametrize("value", ["target", "count", "name", "db2\ndb3"])
+def test_a_value_that_cannot_be_typed_as_a_phrase_is_refused_before_the_run(value: str) -> None:
+    head = '[inputs.to]\ntype = "text"\n'
+    plan = plan_of(book(fence('sql {change confirm=type:"%(to)s" undo=none}', "delete from public.t"), head=head))
+    with pytest.raises(UsageError, match="to be typed"):
+        typed(plan, {"to": value})
+
+
 def test_a_statement_binds_values_quotes_names_and_leaves_every_other_sign_alone() -> None:
     text, params = statement(
         "select '100%', %(n)s from %(t)R where %(c)I like 'a%' and x % 2 = %(n)L",

@@ -46,7 +46,7 @@ def test_a_row_that_is_left_out_is_not_acted_on_and_the_count_to_be_typed_follow
     assert ending.state == "done"
     assert pids(state.executions[0].intent.fields["rows"]) == [7, 9]
     assert [asked.expects for asked in seen.asked if asked.kind == "type"] == ["3", "2"]
-    assert "On db2, 2 of 3 rows: type 2" in seen.asked[-1].text
+    assert "On db2, 2 of 3 rows: type `2`" in seen.asked[-1].text
     assert pids(state.values["idlers"]["rows"]) == [7, 9]
 
 
@@ -57,7 +57,7 @@ def test_the_journal_says_who_chose_which_rows_and_which_were_left_out() -> None
     assert (chosen.fields["chosen"], chosen.fields["left_out"]) == ([0, 2], [1])
     assert chosen.text == "a/preview: 2 of 3 rows chosen by ann; left out: pid 8, usename app"
     asked = [record.text for record in seen.records if record.kind == "block.asked" and record.block == "a/change"]
-    assert "type 3" in asked[0] and "type 2" in asked[1]
+    assert "type `3`" in asked[0] and "type `2`" in asked[1]
 
 
 def test_a_row_may_be_taken_in_again() -> None:
@@ -111,7 +111,7 @@ def test_an_action_is_given_the_chosen_rows_and_looks_at_them_again() -> None:
     _, state, seen = run(plan(action), seen)
     assert state.executions[0].intent.fields["sight"]["count"] == 1
     assert [asked.expects for asked in seen.asked if asked.kind == "type"] == ["3", "1"]
-    assert "Cancel 1. On db2, 1 of 3 rows: type 1" in seen.asked[-1].text
+    assert "Cancel 1. On db2, 1 of 3 rows: type `1`" in seen.asked[-1].text
     assert pids(state.values["idlers"]["rows"]) == [8]
 
 

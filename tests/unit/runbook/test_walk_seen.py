@@ -87,7 +87,7 @@ def test_the_start_and_each_confirmation_name_the_host_where_the_targets_name_do
     _, state, world = run(plan, World(answers={"type": ["db2"]}), **known)
     texts = [record.text for record in world.records if record.kind == "block.asked"]
     assert any(f" on {place}? " in text for text in texts)
-    assert any(f"On {place}: type db2 " in text for text in texts)
+    assert any(f"On {place}: type `db2` " in text for text in texts)
     assert view(plan, state, Live(now_us=0)).place == place
     assert f"on {place} (id), by ann" in story(plan, world.records, when=str)
 
@@ -305,7 +305,7 @@ def test_a_plan_of_one_act_walks_like_any_other() -> None:
     assert view(plan, state, LIVE).state == "planned"
     ending, _, world = run(plan, World(looks=world.looks))
     assert (ending.state, [asked.expects for asked in world.asked]) == ("done", ["db2"])
-    assert world.asked[0].text == "one session. On db2: type db2 (the name of the target) to go on, no to stop here"
+    assert world.asked[0].text == "one session. On db2: type `db2` (the name of the target) to go on, no to stop here"
 
 
 def test_a_plan_of_one_act_that_is_declined_ends_there() -> None:

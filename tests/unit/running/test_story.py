@@ -30,13 +30,13 @@ def test_any_change_is_json_and_fits_its_width(before: RunView | None, now: RunV
 
 def test_the_opening_says_what_it_is_and_where_it_is_kept() -> None:
     text = text_of(None, DROP)
-    for said in (DROP.run, DROP.title, "db2", DROP.identity, DROP.directory, "Drop the page cache", "type db2 >"):
+    for said in (DROP.run, DROP.title, "db2", DROP.identity, DROP.directory, "Drop the page cache", "type `db2` >"):
         assert said in text
 
 
 def test_what_runs_is_shown_word_for_word_before_it_is_confirmed() -> None:
     text = text_of(None, DROP)
-    assert text.index("echo 1 > /proc/sys/vm/drop_caches") < text.index("type db2 >")
+    assert text.index("echo 1 > /proc/sys/vm/drop_caches") < text.index("type `db2` >")
 
 
 def test_a_failure_is_told_with_its_options() -> None:
