@@ -13,7 +13,7 @@ EVERY_S = 0.01
 
 
 class Beat:
-    """Writes and reads through the pooler, each a hundred times a second; the longest time without one that came back."""
+    """Writes and reads through the pooler a hundred times a second; `gaps`: longest time without one that came back."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair

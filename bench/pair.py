@@ -26,8 +26,13 @@ from dba_console.errors import ConsoleError
 
 DATABASE = "shop"
 NAME = "shop"
-_TRUST = "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n"
-SETTINGS: Settings = {"listen_addresses": "127.0.0.1", "shared_buffers": "128MB", "wal_log_hints": "on"}
+ROLE = "shop_web"
+"""Of the clients: no superuser, since connection limits do not hold for one."""
+_TRUST = "".join(f"{how} trust\n" for how in ("local all all", "local replication all", "host all all 127.0.0.1/32",
+                                              "host replication all 127.0.0.1/32"))  # fmt: skip
+SETTINGS: Settings = {
+    "listen_addresses": "127.0.0.1", "shared_buffers": "128MB", "wal_log_hints": "on", "wal_keep_size": "512MB",
+}  # fmt: skip
 
 
 class Pair:
@@ -71,10 +76,11 @@ class Pair:
         primary.initdb()
         (primary.data_directory / "pg_hba.conf").write_text(_TRUST)
         primary.start()
-        primary.psql(f"create database {DATABASE}")
+        primary.psql(f"create role {ROLE} login")
+        primary.psql(f"create database {DATABASE} owner {ROLE}")
         self.nodes[self.names[0]] = primary
         if self._scale:
-            self.program("pgbench", "-i", "-q", "-s", str(self._scale), self.dsn(self.names[0]))
+            self.program("pgbench", "-i", "-q", "-s", str(self._scale), self.dsn(self.names[0], user=ROLE))
         for name in self.names[1:]:
             self.nodes[name] = standby = make_standby(primary)
             self._stack.callback(standby.close)
@@ -92,15 +98,14 @@ class Pair:
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def dsn(self, node: str, dbname: str = DATABASE) -> str:
-        port = self.nodes[node].port
-        return conninfo({"host": "127.0.0.1", "port": port, "user": "postgres", "dbname": dbname})
+    def dsn(self, node: str, dbname: str = DATABASE, user: str = "postgres") -> str:
+        return conninfo({"host": "127.0.0.1", "port": self.nodes[node].port, "user": user, "dbname": dbname})
 
     def program(self, name: str, *arguments: str, timeout_s: float = 120.0, check: bool = True) -> str:
         """Run one of PostgreSQL's programs as the servers' user; its output. Raises ConsoleError when it fails."""
         path = str(self.nodes[self.names[0]].binaries.program(name))
         done = subprocess.run(
-            [path, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/",
+            [path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, cwd="/",
             timeout=timeout_s, check=False, env=clean_environment(str(self.base)), **self.account.spawn,
         )  # fmt: skip
         if check and done.returncode != 0:
@@ -148,8 +153,8 @@ class Pair:
     def await_standbys(self, limit_s: float = 60.0) -> str:
         """Wait until one node is the primary and all others have replayed what it has; its name."""
         until = time.monotonic() + limit_s
-        caught_up = "select count(*) from pg_stat_replication where state = 'streaming' and replay_lag is null or "
-        caught_up += "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1048576"
+        caught_up = "select count(*) from pg_stat_replication where state = 'streaming'"
+        caught_up += " and pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1048576"
         while time.monotonic() < until:
             found = self.primaries()
             if len(found) == 1 and int(self.psql(found[0], caught_up)) == len(self.names) - 1:
@@ -162,7 +167,7 @@ class Pair:
     @property
     def clients(self) -> str:
         """How clients connect: through the pooler."""
-        return conninfo({"host": "127.0.0.1", "port": self.pooler_port, "user": "postgres", "dbname": DATABASE})
+        return conninfo({"host": "127.0.0.1", "port": self.pooler_port, "user": ROLE, "dbname": DATABASE})
 
     @property
     def admin(self) -> str:
@@ -203,9 +208,9 @@ class Pair:
     def _write_pooler(self) -> None:
         self.pooler_port = self._free_port()
         users = self.base / "users.txt"
-        users.write_text('"postgres" ""\n')
+        users.write_text(f'"postgres" ""\n"{ROLE}" ""\n')
         self._pooler_text = (
-            f"[databases]\n{DATABASE} = host=127.0.0.1 port={{port}} dbname={DATABASE} user=postgres\n"
+            f"[databases]\n{DATABASE} = host=127.0.0.1 port={{port}} dbname={DATABASE}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.pooler_port}\nunix_socket_dir =\n"
             f"auth_type = trust\nauth_file = {users}\nadmin_users = postgres\npool_mode = transaction\n"
             f"default_pool_size = 20\nmax_client_conn = 200\nserver_login_retry = 1\n"

@@ -55,7 +55,7 @@ def check(
     json: Json = False,
 ) -> int:
     """Whether a cutover to NODE can begin: exit code 0 where it can, 7 where not."""
-    found = _survey(name)
+    found = _survey(name, to)
     checks = failover_readiness(found, to) if failover else readiness(found, to)
     good = ready(checks)
     begun_us = None if failover else _remembered(name, to, checks, good)
@@ -68,8 +68,8 @@ def check(
     return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
 
 
-def _survey(name: str) -> Survey:
-    found = survey(name, _cluster(name), SYSTEM)
+def _survey(name: str, to: str | None = None) -> Survey:
+    found = survey(name, _cluster(name), SYSTEM, to=to)
     try:
         remember(found)
     except (ConsoleError, OSError) as error:

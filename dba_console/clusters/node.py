@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from dba_console.actions.identity import PRIMARY, Identity
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
-from dba_console.clusters.questions import QUESTIONS, SELF, together
+from dba_console.clusters.certificate import Certificate, read_certificate
+from dba_console.clusters.questions import QUESTIONS, SELF, for_cutover, together
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
@@ -32,6 +34,24 @@ _UPSTREAM = ("host", "hostaddr", "port", "user", "application_name", "sslmode")
 """What is kept of primary_conninfo: never the rest, which may hold a password."""
 
 
+class Details(Struct, frozen=True, kw_only=True):
+    """What only a check of a cutover asks. None: not known."""
+
+    configured: dict[str, str] | None = None
+    """Every setting that is not of our own session."""
+    replicates: tuple[str, ...] | None = None
+    """Roles that may connect for replication."""
+    tls: dict[str, Any] | None = None
+    rewind: dict[str, Any] | None = None
+    """Whether the role may read the files of the server, as pg_rewind does."""
+    collations: tuple[dict[str, Any], ...] | None = None
+    """Versions of the collations of the database and of its indexes: recorded, and of the library on this host."""
+    hba: tuple[dict[str, Any], ...] | None = None
+    cron: dict[str, Any] | None = None
+    """Jobs of pg_cron; None where the database has no such table, or the role may not read it: `reads_cron`."""
+    reads_cron: bool | None = None
+
+
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one node was when it was asked. Where `error` is set nobody answered, and nothing else is known."""
 
@@ -41,6 +61,12 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Our wall clock when it was asked: the age of every number here."""
     failure: str = ""
     """Where nobody answered: the kind, as `probes.postgres.failures` has it: refused, timeout, auth, starting …"""
+    replication: dict[str, str] = {}
+    """Host, port and role by which other nodes connect to it for replication."""
+    address: str | None = None
+    """At which the server was reached; None by a unix socket."""
+    certificate: Certificate | None = None
+    """What it shows to clients that use TLS; None where it was not asked."""
     places: tuple[tuple[str, str], ...] = ()
     """Hosts and ports it is known by: of its conninfos, and the address the server has."""
     role: str | None = None
@@ -75,6 +101,9 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Extensions whose files are there."""
     used: tuple[str, ...] | None = None
     """Extensions of the database that was asked."""
+    server_start_us: int = 0
+    data_directory: str | None = None
+    details: Details | None = None
     unknown: dict[str, str] = {}
     """What could not be asked, and why."""
 
@@ -83,7 +112,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.error
 
 
-def read_node(name: str, config: NodeConfig, clock: Clock) -> NodeState:
+def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = False) -> NodeState:
     """Ask one node everything. Never raises: who does not answer is a state with an `error`."""
     asked_us = clock.wall_us()
     link = Operator(
@@ -91,25 +120,32 @@ def read_node(name: str, config: NodeConfig, clock: Clock) -> NodeState:
     )
     with closing(link):
         try:
-            return _read(name, config, link, asked_us, clock)
+            state = _read(name, config, link, asked_us, clock, detailed)
         except ConsoleError as error:
             return NodeState(
                 name=name, error=clean(redact(error.message)), asked_us=asked_us,
                 failure=error.kind if isinstance(error, ConnectFailed) else "other", places=_places(config),
             )  # fmt: skip
+    if state.details is not None and (state.details.tls or {}).get("server"):
+        return msgspec.structs.replace(state, certificate=read_certificate(state.places))
+    return state
 
 
-def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: Clock) -> NodeState:
+def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: Clock, detailed: bool) -> NodeState:
     who = link.identity()
     [own] = link.rows(SELF, timeout_s=ANSWER_S)
     clock_apart_s = own.pop("clock_s") - clock.wall_us() / 1e6
-    known, unknown = _answers(link)
+    hba, cron = own.pop("reads_hba"), own.pop("reads_cron")
+    more = for_cutover(who.version_num, hba=hba, cron=bool(cron)) if detailed else {}
+    known, unknown = _answers(link, QUESTIONS | more)
     [recovery] = known.get("recovery") or [{}]
     archive = next(iter(known.get("archive", [])), None)
     return NodeState(
         name=name,
         asked_us=asked_us,
         places=_places(config, who),
+        replication=_replication(config),
+        address=who.address,
         role=who.role,
         version_num=who.version_num,
         system_identifier=who.system_identifier,
@@ -124,26 +160,46 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
         work=next(iter(known.get("work", [])), None),
         available=_names(known, "available"),
         used=_names(known, "used"),
+        server_start_us=who.server_start_us,
+        data_directory=config.data_directory or who.data_directory,
+        details=_details(known, cron) if detailed else None,
         unknown=unknown,
         **own,
     )
 
 
-def _answers(link: Operator) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+def _answers(link: Operator, questions: Mapping[str, str]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """The rows of each question, and why some have none: asked one by one only where they cannot be asked together."""
     try:
-        [row] = link.rows(together(QUESTIONS), timeout_s=ANSWER_S)
+        [row] = link.rows(together(questions), timeout_s=ANSWER_S)
         return row["answers"], {}
     except StatementFailed:
         pass
     known: dict[str, list[dict[str, Any]]] = {}
     unknown: dict[str, str] = {}
-    for what, question in QUESTIONS.items():
+    for what, question in questions.items():
         try:
             known[what] = link.rows(question, timeout_s=ANSWER_S)
         except StatementFailed as error:
             unknown[what] = error.message
     return known, unknown
+
+
+def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None) -> Details:
+    def first(what: str) -> dict[str, Any] | None:
+        return next(iter(known.get(what, [])), None)
+
+    configured = known.get("configured")
+    return Details(
+        configured=None if configured is None else {row["name"]: row["setting"] for row in configured},
+        replicates=_names(known, "replicates"),
+        tls=first("tls"),
+        rewind=first("rewind"),
+        collations=_rows(known, "collations"),
+        hba=_rows(known, "hba"),
+        cron=first("cron"),
+        reads_cron=reads_cron,
+    )
 
 
 def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str, str], ...]:
@@ -159,6 +215,16 @@ def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str,
     if who is not None and who.address is not None:
         found[(who.address, str(who.port))] = None
     return tuple(found)
+
+
+def _replication(config: NodeConfig) -> dict[str, str]:
+    """As its replication_dsn says; host and port of the dsn where it says none."""
+    try:
+        own, further = parse_conninfo(config.dsn), parse_conninfo(config.replication_dsn or "")
+    except ConsoleError:
+        return {}
+    given = {key: own[key] for key in ("host", "hostaddr", "port") if key in own} | further
+    return {name: given[name] for name in _UPSTREAM if name in given}
 
 
 def _timeline(who: Identity, replayed: int | None) -> int | None:

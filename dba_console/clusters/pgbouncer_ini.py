@@ -41,8 +41,8 @@ class _Entry:
 def repointed(text: str, databases: Sequence[str], host: str, port: str, *, old: tuple[str, str] | None = None) -> str:
     """pgbouncer.ini with `databases` leading to `host` (a socket directory too) and `port`; none named: those that lead
     to `old`, a host and port. A database without an entry is covered by "*". Raises ConsoleError where it cannot."""
-    if not host or not port.isdigit() or not (host + port).isprintable():
-        raise ConsoleError(f'not a host and port for pgbouncer.ini: "{clean(host)}", "{clean(port)}"')
+    if not host or "," in host or not port.isdigit() or not (host + port).isprintable():
+        raise ConsoleError(f'not one host and port for pgbouncer.ini: "{clean(host)}", "{clean(port)}"')
     entries = list(_entries(text))
     changed = {entry.start: _changed(entry, host, port) for entry in _chosen(entries, databases, old)}
     pieces, at = [], 0

@@ -51,6 +51,8 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: dict[str, NodePlan]
     databases: dict[str, tuple[str, ...]] = {}
     """Databases of each pooler that are held."""
+    slots_made: tuple[str, ...] = ()
+    """Replication slots made on the new primary for the nodes that will follow it."""
     limits: dict[str, int] = {}
     """CONNECTION LIMIT of each database before clients were kept out."""
     shutdown_lsn: str = ""

@@ -6,8 +6,9 @@ Columns of SHOW differ between its versions; what one does not tell is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dba_console.clock import Clock
 from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
@@ -16,6 +17,9 @@ from dba_console.harmless import clean
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.simple import simple_query
 from dba_console.redact import redact
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 
 class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,12 +57,26 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
-    """Ask one pooler everything. Never raises."""
+    """Ask one pooler everything over a connection of its own. Never raises."""
     asked_us = clock.wall_us()
     try:
-        version, databases, pools = _ask(config, clock)
+        connection = open_admin(config, clock)
+        try:
+            version = simple_query(connection, b"SHOW VERSION", ANSWER_S, clock)
+            found = ask_pooler(connection, name, config, clock)
+        finally:
+            connection.finish()
     except (ConnectFailed, ConnectionLost) as error:
         return PoolerState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
+    return structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
+
+
+def ask_pooler(connection: PGconn, name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
+    """Its databases and their pools. Raises ConnectionLost."""
+    asked_us = clock.wall_us()
+    databases, pools = (
+        simple_query(connection, command, ANSWER_S, clock) for command in (b"SHOW DATABASES", b"SHOW POOLS")
+    )
     if not databases:
         return PoolerState(
             name=name, asked_us=asked_us, error="it answers, and does not show its databases: is it PgBouncer's admin "
@@ -69,21 +87,9 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     return PoolerState(
         name=name,
         asked_us=asked_us,
-        version=next(iter(version[0].values()), None) if version else None,
         databases=tuple(one for one in known if one.name in wanted),
         missing=tuple(one for one in wanted if one not in {each.name for each in known}),
     )
-
-
-def _ask(config: PoolerConfig, clock: Clock) -> tuple[list[dict[str, str]], ...]:
-    connection = open_admin(config, clock)
-    try:
-        return tuple(
-            simple_query(connection, command, ANSWER_S, clock)
-            for command in (b"SHOW VERSION", b"SHOW DATABASES", b"SHOW POOLS")
-        )
-    finally:
-        connection.finish()
 
 
 def _database(row: Mapping[str, str], pools: Sequence[Mapping[str, str]]) -> PooledDatabase:

@@ -16,7 +16,12 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
        (SELECT count(*)::int4 FROM pg_replication_slots) AS slots_used,
        (SELECT count(*)::int4 FROM pg_stat_replication) AS walsenders_used,
        current_setting('data_checksums') = 'on' AS checksums,
-       r.rolsuper OR pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all
+       r.rolsuper OR pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all,
+       has_table_privilege('pg_hba_file_rules', 'SELECT')
+         AND has_function_privilege('pg_hba_file_rules()', 'EXECUTE') AS reads_hba,
+       (SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = 'cron' AND c.relname = 'job') AS reads_cron
   FROM pg_roles r WHERE r.rolname = current_user
 """
 _RECEIVER = """
@@ -61,6 +66,8 @@ SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))
        count(*) FILTER (WHERE backend_type = 'client backend'
          AND xact_start < clock_timestamp() - interval '1 min')::int4 AS long_xacts,
        count(*) FILTER (WHERE application_name ~ '^(pg_dump|pg_restore|pg_dumpall|pgcopydb)')::int4 AS dumps,
+       count(*) FILTER (WHERE backend_type = 'client backend' AND (application_name LIKE 'pgBackRest [backup%'
+         OR state = 'idle' AND query ~* 'pg_(backup_start|start_backup) *[(]'))::int4 AS backups,
        count(*) FILTER (WHERE backend_type = 'client backend')::int4 AS clients,
        (SELECT count(*)::int4 FROM pg_stat_progress_basebackup) AS base_backups,
        (SELECT count(*)::int4 FROM pg_stat_progress_create_index) AS index_builds,
@@ -81,6 +88,63 @@ QUESTIONS = {
     "recovery": _RECOVERY,
 }  # fmt: skip
 """Each by the name of its answer. None needs more than `pg_monitor`; what a role may not see is null or left out."""
+
+
+_CONFIGURED = """
+SELECT name, current_setting(name) AS setting FROM pg_settings
+ WHERE context <> 'internal' AND source NOT IN ('session', 'client', 'interactive') AND name <> 'primary_conninfo'
+"""
+_REPLICATES = "SELECT rolname::text AS name FROM pg_roles WHERE rolcanlogin AND (rolreplication OR rolsuper)"
+_TLS = """
+SELECT count(*) FILTER (WHERE s.ssl)::int4 AS clients, current_setting('ssl') = 'on' AS server
+  FROM pg_stat_activity a JOIN pg_stat_ssl s USING (pid) WHERE a.backend_type = 'client backend'
+"""
+_REWIND = """
+SELECT has_function_privilege('pg_ls_dir(text, boolean, boolean)', 'EXECUTE')
+       AND has_function_privilege('pg_stat_file(text, boolean)', 'EXECUTE')
+       AND has_function_privilege('pg_read_binary_file(text)', 'EXECUTE')
+       AND has_function_privilege('pg_read_binary_file(text, bigint, bigint, boolean)', 'EXECUTE') AS may,
+       current_user::text AS role
+"""
+_COLLATIONS = """
+SELECT 'database ' || quote_ident(d.datname) AS name, {recorded} AS recorded, {actual} AS actual
+  FROM pg_database d WHERE d.datname = current_database()
+ UNION ALL
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname), c.collversion, pg_collation_actual_version(c.oid)
+  FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
+ WHERE c.collprovider <> 'd' AND c.oid IN (SELECT unnest(indcollation::oid[]) FROM pg_index)
+"""
+_LIBC = """
+(SELECT max(pg_collation_actual_version(c.oid)) FROM pg_collation c
+  WHERE c.collprovider = 'c' AND c.collcollate = d.datcollate)
+"""
+"""Up to 14 a database has no version of its own: that of a collation of the same locale."""
+_HBA = """
+SELECT line_number AS line, type, database, user_name AS users, address, netmask, auth_method AS method, error,
+       to_jsonb(h)->>'file_name' AS file
+  FROM pg_hba_file_rules h ORDER BY (to_jsonb(h)->>'rule_number')::int4 NULLS LAST, line_number
+"""
+_CRON = """
+SELECT count(*)::int4 AS active, count(*) FILTER (WHERE nodename NOT IN ('localhost', '127.0.0.1', '::1', '')
+         AND nodename NOT LIKE '/%')::int4 AS elsewhere, array_agg(DISTINCT nodeport) AS ports
+  FROM cron.job WHERE active
+"""
+
+
+def for_cutover(version_num: int, *, hba: bool, cron: bool) -> dict[str, str]:
+    """What only a check of a cutover asks."""
+    named = version_num >= 150000
+    questions = {
+        "configured": _CONFIGURED,
+        "replicates": _REPLICATES,
+        "tls": _TLS,
+        "rewind": _REWIND,
+        "collations": _COLLATIONS.format(
+            recorded="d.datcollversion" if named else "NULL::text",
+            actual="pg_database_collation_actual_version(d.oid)" if named else _LIBC,
+        ),
+    }
+    return questions | ({"hba": _HBA} if hba else {}) | ({"cron": _CRON} if cron else {})
 
 
 def together(questions: Mapping[str, str]) -> str:

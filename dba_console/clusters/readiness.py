@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.clusters import moment, suitable
+from dba_console.clusters import access, drift, moment, suitable, third_nodes
 from dba_console.clusters.checks import Check, failed, ok, warning
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.survey import Survey
@@ -28,7 +28,11 @@ def readiness(found: Survey, to: str) -> list[Check]:
         suitable.same_server,
         suitable.streams,
         suitable.settings,
+        drift.settings,
         suitable.extensions,
+        drift.collations,
+        drift.archiving,
+        drift.jobs,
         suitable.way_back,
         suitable.free_places,
         suitable.logical_slots,
@@ -36,10 +40,12 @@ def readiness(found: Survey, to: str) -> list[Check]:
         moment.replay,
         moment.archive,
         moment.under_way,
-        moment.synchronous,
+        moment.waits_for_standbys,
         moment.clocks,
     ):
         checks += each(primary, target)
+    for of_all in (access.replication, access.tls, third_nodes.other_standbys, moment.synchronous):
+        checks += of_all(found, primary, target)
     checks += _managed(found)
     checks += _poolers(found)
     return checks

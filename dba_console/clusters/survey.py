@@ -35,14 +35,17 @@ class Survey(Struct, frozen=True, kw_only=True):
         return next((node for node in self.nodes if node.name == name), None)
 
 
-def survey(name: str, config: ClusterConfig, clock: Clock) -> Survey:
-    """Ask everybody. Never raises; takes as long as the slowest, at most PATIENCE_S."""
+def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = None) -> Survey:
+    """Ask every node and pooler. Never raises; takes as long as the slowest, at most PATIENCE_S.
+
+    `to` reads what `readiness` for that node needs as well: without it many of its conditions are unknown.
+    """
     begun_us, wall_us = clock.mono_us(), clock.wall_us()
     nodes: dict[str, NodeState] = {}
     poolers: dict[str, PoolerState] = {}
 
     def ask_node(one: str) -> None:
-        nodes[one] = read_node(one, config.nodes[one], clock)
+        nodes[one] = read_node(one, config.nodes[one], clock, detailed=to is not None)
 
     def ask_pooler(one: str) -> None:
         poolers[one] = read_pooler(one, config.poolers[one], clock)

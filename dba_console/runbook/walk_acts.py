@@ -128,6 +128,8 @@ def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict
     confirmation = block.confirm if item is None else (block.confirm or UNDO_CONFIRMATION)
     if confirmation is None or course.state.blocks[block.id].confirmed:
         return True
+    if item is not None and course.plan.reverts:
+        return True
     count = _count(course, block, rows)
     return (yield from confirm(course, block, confirmation, count=count, item=item.key if item is not None else ""))
 

@@ -82,14 +82,6 @@ def test_a_logical_slot_that_would_be_left_behind_is_refused(told: Console, pair
         query(pair.primary, "select pg_drop_replication_slot('of_billing')")
 
 
-def test_names_of_synchronous_standbys_that_would_hang_commits_are_told(told: Console, pair: Pair) -> None:
-    set_value(pair.standby, "synchronous_standby_names", "db2")
-    try:
-        assert checks(told, ready=True)["synchronous"]["state"] == "warning"
-    finally:
-        set_value(pair.standby, "synchronous_standby_names", None)
-
-
 def test_the_node_that_is_primary_already_and_one_that_is_none_are_refused(told: Console) -> None:
     already = told.run("cluster", "check", "shop", "--to", "db1")
     assert already.code == 7 and "db1 is the primary already" in already.out

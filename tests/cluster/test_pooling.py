@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from dba_console.clock import SYSTEM
+from dba_console.clusters.blockers import PauseExpired
 from dba_console.clusters.pgbouncer_ini import repointed
-from dba_console.clusters.pooling import PauseExpired, PoolerAdmin
+from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import PoolerConfig
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
@@ -83,15 +84,16 @@ def waiting(session: Session, sql: str = "show port") -> Iterator[Callable[[], l
     thread.join(30)
 
 
-def queued(pooler: Bouncer, dbname: str = "shop") -> bool:
-    """Whether a client waits for a server connection."""
-    with psycopg.connect(pooler.dsn("pgbouncer"), autocommit=True) as console:
-        cursor = psycopg.ClientCursor(console)
-        cursor.execute("SHOW POOLS")
-        assert cursor.description is not None
-        names = [column.name for column in cursor.description]
-        pools = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return any(pool["database"] == dbname and int(pool["cl_waiting"]) for pool in pools)
+def console(pooler: Bouncer, command: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(pooler.dsn("pgbouncer"), autocommit=True) as connection:
+        cursor = psycopg.ClientCursor(connection)
+        cursor.execute(command.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def queued(pooler: Bouncer, dbname: str = "shop", count: int = 1) -> bool:
+    """Whether `count` clients wait for a server connection."""
+    return any(row[0] == dbname and int(str(row[3])) >= count for row in console(pooler, "SHOW POOLS"))
 
 
 def test_a_client_that_waits_through_pause_new_host_and_resume_lands_on_the_other_server(
@@ -244,23 +246,50 @@ def test_a_database_nobody_used_yet_is_paused_and_led_elsewhere(pooler: Bouncer,
 def test_a_database_the_pooler_does_not_know_is_refused_and_nothing_stays_paused(one: Cluster) -> None:
     with Bouncer(one, "few", f"shop = {Bouncer.leading_to(one)}", admin_users="postgres") as pooler:
         admin = admin_of(pooler)
-        with pytest.raises(ConsoleError, match=r'refused PAUSE "late": .*no such database'):
+        with pytest.raises(ConsoleError, match=r'does not have the database "late": .*no such database'):
             admin.pause(["shop", "late"], 30, never)
         assert admin.paused(["shop", "late"]) == {"shop": False, "late": None}
         admin.resume(["late"])
 
 
-def test_a_pause_of_the_whole_pooler_by_another_session_is_seen_and_not_reverted(pooler: Bouncer) -> None:
+def test_a_pause_of_the_whole_pooler_is_seen_and_taken_over(pooler: Bouncer) -> None:
     admin = admin_of(pooler, "shop")
-    with psycopg.connect(pooler.dsn("pgbouncer"), autocommit=True) as console:
-        psycopg.ClientCursor(console).execute("PAUSE")
-        assert admin.paused([]) == {"shop": True}
-        with pytest.raises(ConsoleError, match="already suspended/paused"):
-            admin.pause([], 5, never)
-        with pytest.raises(ConsoleError, match="by a PAUSE without a database"):
-            admin.resume([])
-        psycopg.ClientCursor(console).execute("RESUME")
+    console(pooler, "PAUSE")
+    assert admin.paused([]) == {"shop": True}
+    admin.pause([], 5, never)
+    admin.resume([])
     assert admin.paused([]) == {"shop": False}
+
+
+@pytest.mark.parametrize("everything", [True, False], ids=["everything", "one database"])
+def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login_retry(
+    one: Cluster, two: Cluster, everything: bool
+) -> None:
+    to = f"{Bouncer.leading_to(one)} dbname=postgres user=postgres"
+    entries = f"shop = {to}" if everything else f"shop = {to}\nstock = {to}"
+    with Bouncer(
+        one, f"busy{everything}", entries, pool_mode="transaction", admin_users="postgres", min_pool_size=2,
+        server_login_retry=600,
+    ) as pooler:  # fmt: skip
+        admin = admin_of(pooler, "shop")
+        assert ("min_pool_size" in "".join(admin.cautions([]))) is not everything
+        with client(pooler) as session:
+            session.execute("select 1")
+            admin.pause([], 30, never)
+            with waiting(session) as ended:
+                wait_until(lambda: queued(pooler), what="the client waiting")
+                pooler.ini.write_text(
+                    repointed(pooler.ini.read_text(), ["shop"], str(two.socket_directory), str(two.port))
+                )
+                admin.reload()
+                thread = threading.Thread(target=lambda: client(pooler).close(), daemon=True)
+                thread.start()
+                wait_until(lambda: queued(pooler, count=2), what="the second client waiting")
+                admin.reload({"shop": (str(two.socket_directory), str(two.port))})
+                admin.resume([])
+                assert ended() == [str(two.port)]
+                thread.join(30)
+        assert ("server_login_retry", "600") in {row[:2] for row in console(pooler, "SHOW CONFIG")}
 
 
 def test_reload_of_a_file_that_was_not_changed_or_cannot_be_read_is_a_failure(pooler: Bouncer, two: Cluster) -> None:
@@ -274,8 +303,17 @@ def test_reload_of_a_file_that_was_not_changed_or_cannot_be_read_is_a_failure(po
     pooler.ini.write_text("[databases]\nbroken\n" + pooler.ini.read_text())
     with pytest.raises(ConsoleError, match="its log is"):
         admin.reload({"shop": to})
-    with pytest.raises(ConsoleError, match='leads "nowhere" to'):
-        admin_of(pooler).reload({"nowhere": to})
+
+
+def test_pgbouncer_reads_the_changed_file_as_it_was_meant(one: Cluster) -> None:
+    lines = [
+        "a=host = /old  port=1\r", "b =", "c = password='it''s host=x' dbname=c", "  d=host='/o l''d' port= 2",
+        "e = port=3", "[users]", "ann = pool_mode=session", "[databases] f = host=old", "# g = host=old",
+    ]  # fmt: skip
+    to = ("/tmp/it's new", "5433")
+    changed = repointed("[databases]\n" + "\n".join(lines), list("abcdef"), *to)
+    with Bouncer(one, "read", changed, admin_users="postgres") as pooler:
+        assert admin_of(pooler).leads_to() == dict.fromkeys("abcdef", to)
 
 
 def test_a_role_that_may_only_ask_and_a_wrong_password_are_sentences(one: Cluster) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import Check
@@ -14,7 +15,7 @@ from dba_console.clusters.control import ServerControl, discover
 from dba_console.clusters.failover import dead_primary, failover_readiness, loss
 from dba_console.clusters.plan import CutoverPlan, NodePlan, cluster_of, load_plan, save_plan, slot_name
 from dba_console.clusters.readiness import readiness
-from dba_console.clusters.steps.step import Step, StepSettings, open_node
+from dba_console.clusters.steps.step import Step, StepSettings, cutover, open_node
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig
 from dba_console.errors import Refused
@@ -22,6 +23,9 @@ from dba_console.harmless import clean
 
 CHECKPOINT_S = 3600.0
 _SUPERUSER = "SELECT pg_catalog.current_setting('is_superuser') = 'on' AS yes, current_user AS who"
+_SLOTS = "SELECT slot_name::text AS name, active FROM pg_replication_slots WHERE slot_type = 'physical'"
+_MAKE_SLOT = "SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)"
+_DROP_SLOT = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 _SLOT = "SELECT pg_catalog.current_setting('primary_slot_name') AS slot"
 
 
@@ -36,11 +40,13 @@ class Begin(Step):
     name: ClassVar[str] = "cutover-begin"
     summary: ClassVar[str] = (
         "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and writes "
-        "down what the cutover acts on: nodes, data directories, databases of the poolers. Then a CHECKPOINT on the "
-        "primary, so that the one at its stop is short. Refuses where the cluster is not ready. With "
-        "`kind = failover` it checks instead that the primary is dead, and what is lost by promoting the node."
+        "down what the cutover acts on: nodes, data directories, databases of the poolers. Then it makes the "
+        "replication slots of the nodes that will follow on the new primary, and a CHECKPOINT on the old one, so that "
+        "the one at its stop is short. Refuses where the cluster is not ready. With `kind = failover` it checks "
+        "instead that the primary is dead, and what is lost by promoting the node."
     )
     Settings: ClassVar[type[Struct]] = BeginSettings
+    undoable: ClassVar[bool] = True
     row_key: ClassVar[tuple[str, ...]] = ("id",)
     may_shrink: ClassVar[bool] = True
     """A condition that has become good meanwhile needs no new confirmation."""
@@ -72,25 +78,41 @@ class Begin(Step):
             rows=rows,
         )
 
-    def act(self, settings: BeginSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: BeginSettings, world: World, control: Control) -> Done:
         config = cluster_of(world, settings.cluster)
         plan = _plan(settings, config, survey(settings.cluster, config, world.clock), world)
-        save_plan(world, plan)
+        with open_node(config.nodes[plan.to].dsn, world) as link:
+            there = {row["name"] for row in link.rows(_SLOTS)}
+            wanted = {plan.nodes[name].slot for name in (plan.old, *plan.others)} - {""}
+            # Written down first: what is made must be known where this is the last thing that is done.
+            plan = replace(plan, slots_made=tuple(sorted(wanted - there)))
+            save_plan(world, plan)
+            for name in plan.slots_made:
+                link.act(_MAKE_SLOT, {"name": name}, transaction=False)
         if plan.kind == "cutover":
             control.tell(f"CHECKPOINT on {plan.old}")
             with open_node(config.nodes[plan.old].dsn, world) as link:
                 link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
-        return Done(state="ok", text=f"from {plan.old} to {plan.to}, system identifier {plan.system_identifier}")
+        return Done(
+            state="ok", text=f"from {plan.old} to {plan.to}, system identifier {plan.system_identifier}", undo={}
+        )
 
     def settle(self, settings: BeginSettings, sight: Sight, world: World) -> Done:
         try:
-            plan = load_plan(world, settings.cluster, settings.to)
+            load_plan(world, settings.cluster, settings.to)
         except Refused as error:
             return Done(state="failed", text=error.message, again=True)
-        return Done(state="ok", text=f"from {plan.old} to {plan.to}: it was written down")
+        return self.again("not everything was prepared")
 
     def undo(self, settings: BeginSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="ok", text="nothing of it has to be reverted")
+        at = cutover(settings, world)
+        dropped = []
+        with at.link(at.plan.to) as (link, _):
+            for row in link.rows(_SLOTS):
+                if row["name"] in at.plan.slots_made and not row["active"]:
+                    link.act(_DROP_SLOT, {"name": row["name"]}, transaction=False)
+                    dropped.append(row["name"])
+        return Done(state="ok", text=f"slots dropped on {at.plan.to}: {', '.join(dropped) or 'none'}")
 
 
 def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: World) -> CutoverPlan:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.clusters.steps.standbys import make_standby
-from dba_console.clusters.steps.step import Step, Timed, again, cutover
+from dba_console.clusters.steps.step import Step, Timed, cutover
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 
@@ -34,9 +33,9 @@ class KeepDown(Step):
             if directory
             else f"its data directory is not known: {at.plan.old} cannot be fenced"
         )
-        return Sight(text=f"{at.plan.old} can only start as a standby of {at.plan.to}.", exact=where)
+        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=where)
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         if not at.plan.nodes[at.plan.old].data_directory:
             hint = f"data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}] names it"
@@ -48,14 +47,14 @@ class KeepDown(Step):
                 server.stop(settings.timeout_s)
             if server.running():
                 return _open(f"{at.plan.old} still runs {settings.timeout} after it was asked to stop")
-            make_standby(at)
+            server.fence()
         except ConsoleError as error:
             return _open(f"{at.plan.old} cannot be reached: {error.message}")
         text = f"{at.plan.old} is down and starts as a standby only"
         return Done(state="ok", text=text, values={"fenced": True}, undo={})
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("doing it again is safe")
+        return self.again("doing it again is safe")
 
     def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)

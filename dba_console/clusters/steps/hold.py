@@ -15,7 +15,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
 from dba_console.clusters.commands import run_command
 from dba_console.clusters.plan import save_plan
-from dba_console.clusters.pooling import PauseExpired, PoolerAdmin
+from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.steps.step import (
     APPLICATION,
     POLL_S,
@@ -23,23 +23,19 @@ from dba_console.clusters.steps.step import (
     Step,
     StepSettings,
     Timed,
-    again,
     bounded,
     cutover,
 )
+from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 
+CHECKPOINT_S = 3600.0
 FLAT_READINGS = 3
 """Equal positions of the WAL, one after the other, that prove that nobody writes."""
 _LIMITS = """
 SELECT datname::text AS database, datconnlimit AS connections,
        format('ALTER DATABASE %I CONNECTION LIMIT ', datname) AS statement
   FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
-"""
-_SESSIONS = f"""
-SELECT count(*)::int4 AS sessions, min(usename::text) AS example
-  FROM pg_stat_activity
- WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name NOT LIKE '{APPLICATION}%'
 """
 _END = f"""
 SELECT count(pg_terminate_backend(pid))::int4
@@ -83,11 +79,11 @@ class Hooks(Step):
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
         return Sight(text=f"The hooks {names} {what}.", exact=clean(commands))
 
-    def act(self, settings: HookSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: HookSettings, world: World, control: Control) -> Done:
         return _run_hooks(cutover(settings, world), release=settings.release)
 
     def settle(self, settings: HookSettings, sight: Sight, world: World) -> Done:
-        return again("it is not known which hooks have run: running one twice must be safe")
+        return self.again("it is not known which hooks have run: running one twice must be safe")
 
     def undo(self, settings: HookSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return _run_hooks(cutover(settings, world), release=not settings.release)
@@ -113,7 +109,8 @@ class Pause(Step):
 
     name: ClassVar[str] = "cutover-pause"
     summary: ClassVar[str] = (
-        "PAUSE on every pooler of the cluster, with a time limit of its own: PgBouncer waits until transactions end "
+        "A CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, with a time limit of its own: "
+        "PgBouncer waits until transactions end "
         "(in session mode until clients disconnect). Where the limit passes, everything is resumed."
     )
     Settings: ClassVar[type[Struct]] = Timed
@@ -125,27 +122,32 @@ class Pause(Step):
             return Sight(text="No pooler is configured: clients are kept out by the connection limit alone.", exact="",
                          done=True)  # fmt: skip
         named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
+        cautions = [one for _, admin, databases in at.poolers() for one in admin.cautions(databases)]
         exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
-        return Sight(text=f"Clients of {', '.join(named)} wait from now on.", exact=exact, done=_all_paused(at))
+        text = "; ".join([f"Clients of {', '.join(named)} wait from now on", *cautions])
+        return Sight(text=f"{text}.", exact=exact, done=_all_paused(at))
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
+        with at.link(at.plan.old) as (link, _):
+            control.tell(f"CHECKPOINT on {at.plan.old}")  # what it writes now need not be written while clients wait
+            link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
             control.tell(f"PAUSE on {name}")
             try:
                 admin.pause(databases, settings.timeout_s, control.stop_asked)
-            except PauseExpired as error:
+            except ConsoleError as error:
                 for one, names in held:
                     one.resume(names)
-                return Done(state="failed", text=error.message)
+                return Done(state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])]))
             held.append((admin, databases))
         return Done(state="ok", text="every client of the poolers waits", undo={})
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
         if _all_paused(cutover(settings, world)):
             return Done(state="ok", text="every database is paused", undo={})
-        return again("not every database is paused")
+        return self.again("not every database is paused")
 
     def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
         for _, admin, databases in cutover(settings, world).poolers():
@@ -154,7 +156,10 @@ class Pause(Step):
 
 
 def _all_paused(at: Cutover) -> bool:
-    return all(all(admin.paused(databases).values()) for _, admin, databases in at.poolers())
+    """Whether all clients are held, and no transaction is under way any more."""
+    return all(
+        all(admin.paused(databases).values()) and not admin.blockers(databases) for _, admin, databases in at.poolers()
+    )
 
 
 class KeepOut(Step):
@@ -169,35 +174,26 @@ class KeepOut(Step):
     undoable: ClassVar[bool] = True
 
     def look(self, settings: StepSettings, world: World) -> Sight:
-        at = cutover(settings, world)
-        with at.link(at.plan.old) as (link, _):
-            limits = link.rows(_LIMITS)
-            [row] = link.rows(_SESSIONS)
+        plan = cutover(settings, world).plan
         return Sight(
-            text=f"{len(limits)} databases of {at.plan.old} take no new connections, and the sessions there are ended.",
-            exact="; ".join(f"{one['statement']}0" for one in limits)
-            + "; pg_terminate_backend of every client session",
-            values={"sessions": row["sessions"]},
-            done=bool(at.plan.limits) and row["sessions"] == 0 and all(one["connections"] == 0 for one in limits),
+            text=f"The databases of {plan.old} take no new connections, and the sessions there are ended.",
+            exact="for each database: ALTER DATABASE … CONNECTION LIMIT 0; then pg_terminate_backend of every session",
         )
 
-    def act(self, settings: StepSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         with at.link(at.plan.old) as (link, _):
             limits = link.rows(_LIMITS)
             # A try before this one may have set some of them: what was written down first is what was there.
             before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
             save_plan(world, replace(at.plan, limits=before))
-            for one in limits:
-                if one["connections"] != 0:
-                    link.execute(f"{one['statement']}0")
+            if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
+                link.execute("; ".join(closing))
             ended = link.act(_END, transaction=False).rows[0]["count"]
         return Done(state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={})
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
-        if self.look(settings, world).done:
-            return Done(state="ok", text="no database takes connections", undo={})
-        return again("some databases still take connections")
+        return self.again("doing it again is safe: the limits of before are written down")
 
     def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -211,8 +207,8 @@ def let_in(link: Operator, limits: Mapping[str, int]) -> str:
     changed = [
         one for one in link.rows(_LIMITS) if limits.get(one["database"], one["connections"]) != one["connections"]
     ]
-    for one in changed:
-        link.execute(f"{one['statement']}{limits[one['database']]}")
+    if changed:
+        link.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
     return f"connection limits of {len(changed)} databases are as before"
 
 
@@ -230,7 +226,7 @@ class Drain(Step):
         plan = cutover(settings, world).plan
         return Sight(text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()")
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         readings: list[str] = []
         row: dict[str, Any] = {}
@@ -251,10 +247,7 @@ class Drain(Step):
         return Done(state="failed", text=_still(at.plan.old, row, settings.timeout))
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("it only reads: it is done again")
-
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="ok", text="it only reads")
+        return self.again("it only reads: it is done again")
 
 
 def _still(node: str, row: Mapping[str, Any], timeout: str) -> str:

@@ -41,7 +41,7 @@ class Heartbeat(Step):
         return Sight(text="A heartbeat writes through the pooler as clients do, and measures the outage.",
                      exact="table dba_console.heartbeat")  # fmt: skip
 
-    def act(self, settings: HeartbeatSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: HeartbeatSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         directory = Path(world.run_directory) / DIRECTORY
         if not settings.stop:
@@ -51,7 +51,7 @@ class Heartbeat(Step):
         return _ended(directory)
 
     def settle(self, settings: HeartbeatSettings, sight: Sight, world: World) -> Done:
-        return Done(state="failed", text="starting or ending it again is safe", again=True)
+        return self.again("starting or ending it again is safe")
 
     def undo(self, settings: HeartbeatSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         return _ended(Path(world.run_directory) / DIRECTORY)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.shut import SHUT_DOWN
-from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, again, bounded, cutover
+from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, bounded, cutover
 
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
-_SLOTS = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical'"
-_MAKE = "SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)"
 
 
 class PromoteSettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,8 +29,7 @@ class Promote(Step):
     name: ClassVar[str] = "cutover-promote"
     summary: ClassVar[str] = (
         "Promotes the new primary, after checking once more that the old one is shut down and nothing is missing; then "
-        "waits until it takes writes on a new timeline, and makes the replication slots of the nodes that will follow "
-        "it. It cannot be reverted: after it there is only another cutover."
+        "waits until it takes writes on a new timeline. It cannot be reverted: after it there is only another cutover."
     )
     Settings: ClassVar[type[Struct]] = PromoteSettings
 
@@ -70,7 +65,7 @@ class Promote(Step):
             hint=None if refusal is None else f"abort: {plan.old} is started again and clients go on there",
         )
 
-    def act(self, settings: PromoteSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         with at.link(at.plan.to) as (link, now):
             if now.role == "standby":
@@ -88,10 +83,7 @@ class Promote(Step):
         with at.link(at.plan.to) as (link, now):
             if now.role == "primary":
                 return _promoted(at, link, now.timeline)
-        return again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
-
-    def undo(self, settings: PromoteSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="a promotion cannot be reverted: begin a cutover the other way")
+        return self.again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
 
 
 def _not_yet(at: Cutover) -> str | None:
@@ -120,22 +112,11 @@ def _behind(link: Operator, plan: CutoverPlan) -> str | None:
 
 
 def _promoted(at: Cutover, link: Operator, timeline: int | None) -> Done:
-    """Write the new timeline down, and make slots before a checkpoint can remove the WAL they need."""
+    """Write the new timeline down."""
     plan = at.plan
     if timeline is None or timeline <= plan.timeline:
         return Done(
             state="failed", text=f"{plan.to} takes writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
         )
     save_plan(at.world, replace(plan, new_timeline=timeline))
-    link.keep("synchronous_commit", "local")  # no standby follows yet
-    there = {row["name"] for row in link.rows(_SLOTS)}
-    missing = []
-    for name in (plan.old, *plan.others):
-        slot = plan.nodes[name].slot
-        if slot and slot not in there:
-            try:
-                link.act(_MAKE, {"name": slot}, transaction=False)
-            except StatementFailed as error:
-                missing.append(f"no slot for {name}: {error.message}")
-    told = "".join(f"; {one}" for one in missing)
-    return Done(state="ok", text=f"{plan.to} is primary on timeline {timeline}{told}", values={"timeline": timeline})
+    return Done(state="ok", text=f"{plan.to} is primary on timeline {timeline}", values={"timeline": timeline})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -15,7 +14,7 @@ from dba_console.clusters.pgbouncer_ini import repointed
 from dba_console.clusters.plan import replication_address
 from dba_console.clusters.steps.hold import let_in
 from dba_console.clusters.steps.standbys import follow
-from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, again, bounded, cutover
+from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, bounded, cutover
 from dba_console.errors import ConfigError
 from dba_console.harmless import clean
 
@@ -43,7 +42,7 @@ class Repoint(Step):
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
         return Sight(text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean("; ".join(exact)), done=not exact)
 
-    def act(self, settings: StepSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         host, port = _address(at)
         count = 0
@@ -76,10 +75,7 @@ class Repoint(Step):
         return Done(state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses lead to {at.plan.to}")
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
-        return again("doing it again is safe")
-
-    def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="after the promotion nothing leads back")
+        return self.again("doing it again is safe")
 
 
 def _address(at: Cutover) -> tuple[str, str]:
@@ -108,7 +104,7 @@ class Release(Step):
             refusal=refusal,
         )
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         with at.link(at.plan.to) as (link, now):
             if now.role != "primary":
@@ -121,10 +117,7 @@ class Release(Step):
         return Done(state="ok", text=f"{limits}; clients write on {at.plan.to}")
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("doing it again is safe")
-
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="after the promotion nothing leads back")
+        return self.again("doing it again is safe")
 
 
 def _would_hang(at: Cutover, link: Operator, timeout_s: float, control: Control) -> str | None:

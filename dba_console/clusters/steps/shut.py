@@ -11,28 +11,25 @@ from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import position
-from dba_console.clusters.plan import conninfo_to, save_plan
+from dba_console.clusters.plan import save_plan
 from dba_console.clusters.steps.step import (
     POLL_S,
     Cutover,
     Step,
     StepSettings,
     Timed,
-    again,
     bounded,
     cutover,
 )
-from dba_console.errors import ConnectError, ConsoleError
+from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 
 SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""
-CHECKPOINT_S = 600.0
 _POSITIONS = """
 SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
        pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
 """
-_CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
 
 
 class StopSettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,8 +42,8 @@ class Stop(Step):
 
     name: ClassVar[str] = "cutover-stop"
     summary: ClassVar[str] = (
-        "CHECKPOINT on the old primary, then a fast stop, never an immediate one. The server waits for its archiver "
-        "and for its standbys."
+        "Stops the old primary, fast and never immediate: it waits for a checkpoint, for its archiver and for its "
+        "standbys."
     )
     Settings: ClassVar[type[Struct]] = StopSettings
     undoable: ClassVar[bool] = True
@@ -57,14 +54,8 @@ class Stop(Step):
         exact = shlex.join(control.stop_command(settings.timeout_s))
         return Sight(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
 
-    def act(self, settings: StopSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StopSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        try:
-            with at.link(at.plan.old) as (link, _):
-                control.tell(f"CHECKPOINT on {at.plan.old}")
-                link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
-        except ConnectError:
-            pass  # a stop before this one is under way: what becomes of it is seen below
         control.tell(f"stopping {at.plan.old}")
         ended = at.control(at.plan.old).stop(settings.timeout_s)
         if _is_down(at):
@@ -82,7 +73,9 @@ class Stop(Step):
         at = cutover(settings, world)
         if _is_down(at):
             return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
-        return again(f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}")
+        return self.again(
+            f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}"
+        )
 
     def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
@@ -123,7 +116,7 @@ class Gate(Step):
         exact = "pg_control; pg_last_wal_replay_lsn()"
         return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
 
-    def act(self, settings: Timed, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         found = at.control(at.plan.old).control_file()
         if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
@@ -144,15 +137,12 @@ class Gate(Step):
                         f"and replayed {row['replayed']}",
                         values={"shutdown_lsn": wanted, **row},
                     )
-                if control.wait(POLL_S):
+                if row["paused"] or control.wait(POLL_S):
                     break
         return Done(state="failed", text=_short(at, wanted, row))
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
-        return again("it only reads: it is done again")
-
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="ok", text="it only reads")
+        return self.again("it only reads: it is done again")
 
 
 def _past(lsn: str | None, wanted: str) -> bool:
@@ -161,12 +151,17 @@ def _past(lsn: str | None, wanted: str) -> bool:
 
 
 def _short(at: Cutover, wanted: str, row: Mapping[str, Any]) -> str:
-    what = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
-    missing = position(wanted) - position(row["received"]) if row.get("received") else None
-    bytes_ = "an unknown number of bytes" if missing is None else f"{max(0, missing)} bytes"
+    why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
+    missing = [_missing(wanted, row.get(what), what) for what in ("received", "replayed")]
     return (
-        f"{at.plan.old} was shut down at {wanted}; {at.plan.to} has received {row.get('received')} and replayed "
-        f"{row.get('replayed')}: {bytes_} are missing, {what}; abort starts {at.plan.old} again"
+        f"{at.plan.old} was shut down at {wanted}, and of that {at.plan.to} has {' and '.join(missing)}: {why}; "
+        f"abort starts {at.plan.old} again"
+    )
+
+
+def _missing(wanted: str, lsn: str | None, what: str) -> str:
+    return (
+        f"not {what} an unknown part" if lsn is None else f"not {what} {max(0, position(wanted) - position(lsn))} bytes"
     )
 
 
@@ -175,33 +170,26 @@ class Fence(Step):
 
     name: ClassVar[str] = "cutover-fence"
     summary: ClassVar[str] = (
-        "Writes standby.signal and primary_conninfo into the data directory of the stopped old primary: whatever "
-        "starts it, a supervisor or a reboot, it comes up as a standby of the new one."
+        "Writes standby.signal into the data directory of the stopped old primary: whatever starts it, a supervisor or "
+        "a reboot, it comes up as a standby."
     )
     undoable: ClassVar[bool] = True
 
     def look(self, settings: StepSettings, world: World) -> Sight:
         at = cutover(settings, world)
         directory = at.plan.nodes[at.plan.old].data_directory
-        return Sight(
-            text=f"{at.plan.old} can only start as a standby of {at.plan.to}.",
-            exact=f"{directory}/standby.signal, primary_conninfo and primary_slot_name in postgresql.auto.conf",
-        )
+        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
 
-    def act(self, settings: StepSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if server.running():
             return Done(state="failed", text=f"{at.plan.old} runs: something has started it again")
-        with at.link(at.plan.to) as (link, _):
-            [row] = link.rows(_CONNINFO)
-        server.make_standby(
-            conninfo_to(row["conninfo"], at.node(at.plan.to), at.plan.old), at.plan.nodes[at.plan.old].slot or None
-        )
+        server.fence()
         return Done(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
-        return again("writing it again is safe")
+        return self.again("writing it again is safe")
 
     def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -11,7 +10,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clusters.plan import conninfo_to
-from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, again, bounded, cutover, last_line
+from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, bounded, cutover, last_line
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
 
@@ -50,7 +49,7 @@ class Rejoin(Step):
             refusal=refusal, done=done,
         )  # fmt: skip
 
-    def act(self, settings: StandbySettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if not server.running():
@@ -69,10 +68,7 @@ class Rejoin(Step):
         return Done(state="ok", text=text, values={"streams": True})
 
     def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
-        return again("starting it again is safe")
-
-    def undo(self, settings: StandbySettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="after the promotion nothing leads back")
+        return self.again("starting it again is safe")
 
 
 class Follow(Step):
@@ -95,7 +91,7 @@ class Follow(Step):
             refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
         )
 
-    def act(self, settings: StandbySettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         failed = []
         for name in at.plan.others:
@@ -112,10 +108,7 @@ class Follow(Step):
         return Done(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
 
     def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
-        return again("doing it again is safe")
-
-    def undo(self, settings: StandbySettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="after the promotion nothing leads back")
+        return self.again("doing it again is safe")
 
 
 class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,7 +138,7 @@ class Rewind(Step):
             refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
         )
 
-    def act(self, settings: RewindSettings, sight: Sight, world: World, control: Control) -> Done:
+    def do(self, settings: RewindSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if server.running():
@@ -163,13 +156,10 @@ class Rewind(Step):
 
     def settle(self, settings: RewindSettings, sight: Sight, world: World) -> Done:
         if settings.dry_run:
-            return again("a dry run writes nothing")
+            return self.again("a dry run writes nothing")
         return Done(
             state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
         )
-
-    def undo(self, settings: RewindSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="pg_rewind cannot be reverted")
 
 
 def primary_conninfo(at: Cutover, follower: str) -> str:

@@ -5,20 +5,20 @@ A step opens what it needs and closes it: between two steps an agent may die and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
-from dba_console.actions.action import Done, World
+from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.control import ServerControl
 from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.errors import Refused
+from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
 from dba_console.redact import redact
 from dba_console.short_command import Ended
@@ -26,7 +26,7 @@ from dba_console.units import parse_duration
 
 APPLICATION = "dba-console:cutover"
 CONNECT_S = 3.0
-POLL_S = 0.02
+POLL_S = 0.01
 """Between two readings of what a step waits for: the outage lasts as long as it waits too long."""
 
 
@@ -53,6 +53,23 @@ class Step:
     needs_server: ClassVar[bool] = False
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
+
+    def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
+        """Do it. What fails in the middle can be undone as well."""
+        try:
+            return self.do(settings, world, control)
+        except ConsoleError as error:
+            return Done(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
+
+    def do(self, settings: Any, world: World, control: Control) -> Done:
+        raise NotImplementedError
+
+    def undo(self, settings: Any, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        return Done(state="failed", text="nothing of it can be reverted")
+
+    def again(self, text: str) -> Done:
+        """Of a step that was not done, or in part: doing it again is safe, and so is undoing it."""
+        return Done(state="failed", text=text, again=True, undo={} if self.undoable else None)
 
 
 class Cutover(NamedTuple):
@@ -105,11 +122,6 @@ def open_node(dsn: str, world: World) -> Iterator[Operator]:
 def cutover(settings: StepSettings, world: World) -> Cutover:
     """Raises Refused where the run has no plan, UsageError where the cluster is not configured."""
     return Cutover(load_plan(world, settings.cluster, settings.to), cluster_of(world, settings.cluster), world)
-
-
-def again(text: str) -> Done:
-    """Of a step that was not done, or in part: doing it again is safe."""
-    return Done(state="failed", text=text, again=True)
 
 
 def last_line(ended: Ended) -> list[str]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dba_console.clock import Clock
+from dba_console.errors import ConsoleError
 from dba_console.probes.postgres.connecting import message_of, wait_for
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.failures import ConnectionLost
+from dba_console.probes.postgres.failures import ConnectionLost, plain
+from dba_console.redact import redact
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -21,6 +23,26 @@ def simple_query(connection: PGconn, command: bytes, timeout_s: float, clock: Cl
     if answer is None:
         raise ConnectionLost(f"no answer within {timeout_s:g} s")
     return answer.rows
+
+
+def last_value(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> bytes:
+    """The one value that the last statement of the command gives.
+
+    Raises ConsoleError with the server's message where a statement fails, ConnectionLost as `simple_query`.
+    """
+    from psycopg.pq import ConnStatus
+
+    send_command(connection, command)
+    answer = receive_answer(connection, timeout_s, clock)
+    if answer is None:
+        raise ConnectionLost(f"no answer within {timeout_s:g} s")
+    if answer.error and connection.status == ConnStatus.BAD:
+        raise ConnectionLost(plain(answer.error))
+    if answer.error:
+        raise ConsoleError(redact(plain(answer.error)))
+    if not answer.rows or not answer.rows[-1]:
+        raise ConsoleError("the server gave no answer")
+    return next(iter(answer.rows[-1].values())).encode()
 
 
 @dataclass(frozen=True, slots=True)

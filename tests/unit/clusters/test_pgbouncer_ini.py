@@ -82,9 +82,9 @@ def test_what_cannot_be_changed_is_refused_with_its_line(text: str, names: list[
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("host", "port"), [("", "1"), ("a\nb", "1"), ("a", "1 user=x"), ("a", "")])
+@pytest.mark.parametrize(("host", "port"), [("", "1"), ("a,b", "1"), ("a\nb", "1"), ("a", "1 user=x"), ("a", "")])
 def test_a_host_or_port_that_would_spoil_the_file_is_refused(host: str, port: str) -> None:
-    with pytest.raises(ConsoleError, match="not a host and port"):
+    with pytest.raises(ConsoleError, match="not one host and port"):
         repointed(FILE, ["shop"], host, port)
 
 
