@@ -53,7 +53,7 @@ class Begin(Step):
 
     def look(self, settings: BeginSettings, world: World) -> Sight:
         config = cluster_of(world, settings.cluster)
-        found = survey(settings.cluster, config, world.clock)
+        found = survey(settings.cluster, config, world.clock, to=settings.to)
         failover = settings.kind == "failover"
         checks = failover_readiness(found, settings.to) if failover else readiness(found, settings.to)
         bad = [one for one in checks if one.state == "failed" or (one.state == "unknown" and not failover)]
@@ -80,7 +80,7 @@ class Begin(Step):
 
     def do(self, settings: BeginSettings, world: World, control: Control) -> Done:
         config = cluster_of(world, settings.cluster)
-        plan = _plan(settings, config, survey(settings.cluster, config, world.clock), world)
+        plan = _plan(settings, config, survey(settings.cluster, config, world.clock, to=settings.to), world)
         with open_node(config.nodes[plan.to].dsn, world) as link:
             there = {row["name"] for row in link.rows(_SLOTS)}
             wanted = {plan.nodes[name].slot for name in (plan.old, *plan.others)} - {""}
