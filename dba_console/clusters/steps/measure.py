@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.clusters.heartbeat import outage, start_heartbeat, stop_heartbeat
+from dba_console.clusters.heartbeat import KILLED, Outage, outage, sentences, start_heartbeat, stop_heartbeat
 from dba_console.clusters.plan import conninfo
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, cutover
 from dba_console.target import parse_conninfo
-from dba_console.units import human_duration
 
 DIRECTORY = "heartbeat"
 
@@ -47,24 +46,31 @@ class Heartbeat(Step):
         if not settings.stop:
             directory.mkdir(mode=0o700, exist_ok=True)
             start_heartbeat(directory, _clients(at), world.clock)
-            return Done(state="ok", text="the heartbeat runs", undo={})
-        return _ended(directory)
+            return Done(state="ok", text=_started(outage(directory)), undo={})
+        return _ended(at, directory)
 
     def settle(self, settings: HeartbeatSettings, sight: Sight, world: World) -> Done:
         return self.again("starting or ending it again is safe")
 
     def undo(self, settings: HeartbeatSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return _ended(Path(world.run_directory) / DIRECTORY)
+        return _ended(cutover(settings, world), Path(world.run_directory) / DIRECTORY)
 
 
-def _ended(directory: Path) -> Done:
+def _started(found: Outage) -> str:
+    if not found.writes:
+        why = next(iter(found.errors), "no server has answered yet")
+        return f"the heartbeat runs and has written nothing yet: {why}"
+    how = f"messages in the WAL, not rows of a table: {found.advisory}" if found.advisory else "a row of a table"
+    return f"the heartbeat writes {how}"
+
+
+def _ended(at: Cutover, directory: Path) -> Done:
+    if outage(directory).ended == KILLED:
+        start_heartbeat(directory, _clients(at), at.world.clock)  # for its end: it removes its table
     stop_heartbeat(directory)
     found = outage(directory)
-    text = (
-        f"clients could not write for {human_duration(found.write_s)}, and not read for {human_duration(found.read_s)}"
-    )
     return Done(
-        state="ok", text=f"{text} ({found.writes} writes, {found.reads} reads)",
+        state="ok", text="; ".join(sentences(found, {at.plan.timeline: at.plan.old, at.plan.new_timeline: at.plan.to})),
         values={"write_outage_s": found.write_s, "read_outage_s": found.read_s},
     )  # fmt: skip
 
