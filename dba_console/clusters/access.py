@@ -12,18 +12,13 @@ from dba_console.clusters.survey import Survey
 from dba_console.units import human_duration
 
 
-def replication_user(target: NodeState) -> str | None:
-    """Return the role that standbys of the target connect as: as replication_dsn or primary_conninfo says."""
-    return target.replication.get("user") or (target.upstream or {}).get("user")
-
-
 def replication(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
     """The role may replicate, and the old primary and every third node may connect to the target as it."""
-    user = replication_user(target)
+    user = (target.upstream or {}).get("user")  # a cutover gives the old primary the primary_conninfo of the target
     if user is None:
         yield unknown("role", "the role that standbys connect as is not known",
                       breaks=f"{primary.name} may not be let in as a standby",
-                      fix=f"set replication_dsn of {target.name}, or grant pg_read_all_settings to the role")  # fmt: skip
+                      fix=f"grant pg_read_all_settings on {target.name} to the role")  # fmt: skip
         return
     roles = None if primary.details is None else primary.details.replicates
     if roles is None:

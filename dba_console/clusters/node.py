@@ -62,7 +62,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: str = ""
     """Where nobody answered: the kind, as `probes.postgres.failures` has it: refused, timeout, auth, starting …"""
     replication: dict[str, str] = {}
-    """Host, port and role by which other nodes connect to it for replication."""
+    """Host and port at which other nodes connect to it for replication."""
     address: str | None = None
     """At which the server was reached; None by a unix socket."""
     certificate: Certificate | None = None
@@ -219,13 +219,11 @@ def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str,
 
 
 def _replication(config: NodeConfig) -> dict[str, str]:
-    """As its replication_dsn says; host and port of the dsn where it says none."""
     try:
-        own, further = parse_conninfo(config.dsn), parse_conninfo(config.replication_dsn or "")
+        given = parse_conninfo(config.replication_dsn or config.dsn)
     except ConsoleError:
         return {}
-    given = {key: own[key] for key in ("host", "hostaddr", "port") if key in own} | further
-    return {name: given[name] for name in _UPSTREAM if name in given}
+    return {name: given[name] for name in ("host", "hostaddr", "port") if name in given}
 
 
 def _timeline(who: Identity, replayed: int | None) -> int | None:
