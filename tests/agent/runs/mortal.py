@@ -13,6 +13,7 @@ import sys
 
 from dba_console.plans.record import Record
 from dba_console.session.runjournal import RunJournal
+from tests.agent.runs import nodes
 from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"
@@ -36,5 +37,6 @@ def append(self: RunJournal, record: Record) -> Record:
 
 
 if __name__ == "__main__":
+    nodes.register()
     RunJournal.append = append  # type: ignore[method-assign]
     sys.exit(command_or_agent("tests.agent.runs.mortal"))
