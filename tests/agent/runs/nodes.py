@@ -24,7 +24,8 @@ class LineSettings(Struct, forbid_unknown_fields=True, frozen=True):
     what: str
     """Line it writes."""
     file: str
-    """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails."""
+    """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails,
+    `NAME.says` what it says once it is done."""
     cluster: str = ""
 
 
@@ -48,7 +49,8 @@ class NodeStep:
         if settings.what in _lines(settings.file + ".fails"):
             return Done(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
         _write(settings.file, settings.what)
-        return Done(state="ok", text="written", undo={"what": settings.what})
+        said = " ".join(["written", *_lines(settings.file + ".says")])
+        return Done(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
 
     def settle(self, settings: LineSettings, sight: Sight, world: World) -> Done:
         if settings.what in _lines(settings.file):
