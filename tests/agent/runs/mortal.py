@@ -13,7 +13,11 @@ import sys
 
 from dba_console.plans.record import Record
 from dba_console.session.runjournal import RunJournal
+<<<<<<< HEAD
 from tests.agent.runs import nodes  # noqa: F401 - registers actions
+=======
+from tests.agent.runs import nodes
+>>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
 from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"
@@ -37,5 +41,6 @@ def append(self: RunJournal, record: Record) -> Record:
 
 
 if __name__ == "__main__":
+    nodes.register()
     RunJournal.append = append  # type: ignore[method-assign]
     sys.exit(command_or_agent("tests.agent.runs.mortal"))
