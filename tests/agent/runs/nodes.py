@@ -1,11 +1,6 @@
 """Actions that act on the nodes of a cluster, for tests: each line of a file stands for a node's state.
 
-<<<<<<< HEAD
-Importing this module registers them, also in an agent: `python -m tests.agent.runs.nodes` is the command, and the agent
-it starts.
-=======
 `python -m tests.agent.runs.nodes` is the command that knows them, and the agent it starts.
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
 """
 
 from __future__ import annotations
@@ -29,12 +24,8 @@ class LineSettings(Struct, forbid_unknown_fields=True, frozen=True):
     what: str
     """Line it writes."""
     file: str
-<<<<<<< HEAD
-    """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails."""
-=======
     """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails,
     `NAME.says` what it says once it is done."""
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
     cluster: str = ""
 
 
@@ -58,12 +49,8 @@ class NodeStep:
         if settings.what in _lines(settings.file + ".fails"):
             return Done(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
         _write(settings.file, settings.what)
-<<<<<<< HEAD
-        return Done(state="ok", text="written", undo={"what": settings.what})
-=======
         said = " ".join(["written", *_lines(settings.file + ".says")])
         return Done(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
 
     def settle(self, settings: LineSettings, sight: Sight, world: World) -> Done:
         if settings.what in _lines(settings.file):
@@ -86,14 +73,10 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
-<<<<<<< HEAD
-registry._PLACES[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
-=======
 def register() -> None:
     """Make the action known to this process."""
     registry._PLACES[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
 
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
 
 BOOK = """# Nodes
 
@@ -138,8 +121,5 @@ file = "%(file)s"
 """Four acts on nodes, the third of which cannot be taken back."""
 
 if __name__ == "__main__":
-<<<<<<< HEAD
-=======
     register()
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
     sys.exit(command_or_agent("tests.agent.runs.nodes"))

@@ -85,8 +85,6 @@ def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(stor
     assert papers.ended is not None and papers.ended.text.endswith("taken back: stop, freeze"), papers.ended
 
 
-<<<<<<< HEAD
-=======
 def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(story: Story) -> None:
     config = story.place / "config" / "dba-console" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -105,7 +103,6 @@ def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(sto
         assert path.is_dir() or b"hush-of" not in path.read_bytes(), path
 
 
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
 def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,10 +119,6 @@ def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
     assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is asked for" in wrong.stdout
     assert story.lines() == ["freeze", "stop", "promote", "thaw", "freeze", "stop"]
     [socket] = (story.place / "run").glob("*.sock")
-<<<<<<< HEAD
-    os.kill(Operator.attach(socket).client.hello.pid, signal.SIGTERM)
-=======
     ending = Operator.attach(socket)
     os.kill(ending.client.hello.pid, signal.SIGTERM)
     ending.close()
->>>>>>> 2eae9c4f911458f451153161daac7caaa62283e4
