@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dba_console.clusters import access, drift, moment, suitable, third_nodes
-from dba_console.clusters.checks import Check, failed, ok, warning
+from dba_console.clusters.checks import Check, failed, ok
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.survey import Survey
 

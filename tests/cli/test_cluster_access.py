@@ -148,8 +148,8 @@ def certify(node: Cluster, *, days: int) -> None:
     """Give the server a certificate of its own."""
     key, certificate = node.data_directory / "server.key", node.data_directory / "server.crt"
     subprocess.run(
-        [require_tool("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=db", "-days", str(days),
-         "-keyout", str(key), "-out", str(certificate)],
+        [require_tool("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=db",
+         "-days", str(days), "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
     key.chmod(0o600)

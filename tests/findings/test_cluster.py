@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from dba_console.clock import SYSTEM
-from dba_console.clusters.pooler import connect_admin
+from dba_console.clusters.admin_console import open_admin
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.findings.cluster import RULES
@@ -154,6 +154,6 @@ def client_of(pooled: str) -> Iterator[None]:
 
 
 def admin(pooled: str, command: bytes) -> None:
-    connection = connect_admin(pooled.replace("dbname=postgres", "dbname=pgbouncer"), SYSTEM)
+    connection = open_admin(PoolerConfig(dsn=pooled.replace("dbname=postgres", "dbname=pgbouncer")), SYSTEM)
     simple_query(connection, command, 10.0, SYSTEM)
     connection.finish()
