@@ -19,7 +19,7 @@ from tests.cli.console import Console, Done, own_console
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.xdist_group("cutover")
-HOLD, PROMOTE, FOLLOW = "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow"
+HOLD, PROMOTE = "hold-the-clients-and-stop-the-old-primary", "promote"
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +124,8 @@ def test_a_dead_primary_is_replaced_once_the_loss_is_typed(console: Console, gro
     [*_, typed] = re.findall(r"type `(\w+)`", asked.out)
     assert asked.code == 8 and re.search("lost is unknown|of WAL are lost", asked.out), asked
     done = go(
-        console, ground, "db2", f"{keep_down}=yes", f"{PROMOTE}={typed}", f"{FOLLOW}=rewind",
-        "rewind-the-old-primary=db1", runbook="failover",
+        console, ground, "db2", f"{keep_down}=yes", f"{PROMOTE}={typed}", "can-the-old-primary-come-back=rewind",
+        "rewind-the-old-primary=rewind", runbook="failover",
     )  # fmt: skip
     assert done.code == 0, done
     assert primary(ground) == ["db2"]
