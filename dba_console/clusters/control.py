@@ -29,6 +29,7 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
+_CLEAN = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?(?:^{_END}|\Z)", re.M | re.S)
 _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
@@ -78,7 +79,9 @@ class ServerControl:
         if self._owner is None and self.host.ssh is None:
             self._owner = self._owner_here()
         if self._owner is None:
-            ended = self.host.run(["stat", "-L", "-c", "%U", self.data_directory])
+            # While `clone` changes the directories only the new one may be there.
+            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new"'
+            ended = self.host.run(["sh", "-c", script, "sh", self.data_directory])
             if ended.code != 0:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
@@ -161,8 +164,32 @@ class ServerControl:
         self.host.remove(f"{self.data_directory}/standby.signal", user=self.owner())
 
     def rewind(self, source_conninfo: str, *, dry_run: bool, timeout_s: float) -> Ended:
-        """Take the server's own history back to where it left the source's. Raises ConsoleError."""
-        raise Unsupported("pg_rewind is not called yet")
+        """Take the stopped server's history back to where it left the source's, by pg_rewind; then it is a standby.
+
+        `code` None: it still runs on the host, and the next call waits for it. Raises ConsoleError: nothing was done.
+        """
+        self._refuse_running("rewound")
+        state = self.control_file().state
+        # A complete pg_rewind leaves `in archive recovery`: then its record stands, as long as no server was started.
+        if state not in _CLEAN and not self._rewound():
+            raise Refused(
+                f"{self.name} was not shut down: pg_control says `{state}`, and pg_rewind needs `shut down`",
+                hint="with standby.signal in its data directory start and stop it once, or copy it from the primary",
+            )
+        options, passfile = _without_password(source_conninfo)
+        argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P"]
+        return self._rebuild("dry" if dry_run else "rewind", argv + ["-n"] * dry_run, passfile, timeout_s)
+
+    def clone(self, source_conninfo: str, timeout_s: float) -> Ended:
+        """Put a base backup of the source in the place of the stopped server's data directory, to start as a standby.
+
+        The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
+        """
+        if self.host.run(["test", "-e", self.data_directory], user=self.owner()).code == 0:
+            self._refuse_running("copied")
+        options, passfile = _without_password(source_conninfo)
+        argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
+        return self._rebuild("clone", argv, passfile, timeout_s)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -180,6 +207,23 @@ class ServerControl:
         # Its owner may; where systemd knows the cluster, root has systemd do it.
         user = None if self.host.account() == self.owner() else "root"
         return self.host.command(["pg_ctlcluster", version, cluster, *arguments], user=user)
+
+    def _rewound(self) -> bool:
+        record = self.host.read(f"{self.data_directory}.dba-console/done", user=self.owner())
+        return (record or b"").startswith(b"rewind ")
+
+    def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> Ended:
+        argv[0] = self.program(argv[0])
+        if self.host.run(["test", "-x", argv[0]], user=self.owner()).code != 0:
+            raise Unsupported(
+                f"{self.name}: {argv[0]} is missing on {self.host.name}",
+                hint="install the package with the programs of this server's version, or set bin_directory",
+            )
+        if passfile:
+            argv = ["env", "PGPASSFILE=/dev/fd/3", *argv]
+        seconds = str(math.ceil(timeout_s))
+        script = ["sh", "-c", scripts.REBUILD, "sh", scripts.REBUILD_BODY, seconds, self.data_directory, how]
+        return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
 
     def _execute(self, command: Sequence[str], own: Sequence[str], timeout_s: float) -> Ended:
         if own:
@@ -289,6 +333,29 @@ def discover(operator: Operator, name: str, config: NodeConfig, clock: Clock) ->
         except StatementFailed:
             pass  # may be read by pg_read_all_settings only
     return directory, programs
+
+
+def _without_password(conninfo: str) -> tuple[str, bytes]:
+    """The connection string for an argument, and the passfile its password belongs in; empty where it has none.
+
+    A file and not PGPASSWORD: `ps e` shows the environment.
+
+    >>> _without_password("host=db2 user=r password='a:b' passfile=/x")
+    ('user=r host=db2', b'*:*:*:*:a\\\\:b\\n')
+    """
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    options = conninfo_to_dict(conninfo)
+    if "sslpassword" in options:
+        raise ConfigError("the connection string has an sslpassword, and no way but an argument leads to the program")
+    password = str(options.pop("password", None) or "")
+    if not password:
+        return make_conninfo("", **options), b""
+    if "\n" in password:
+        raise ConfigError("the password has a line break, which a passfile cannot hold")
+    options.pop("passfile", None)
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    return make_conninfo("", **options), f"*:*:*:*:{escaped}\n".encode()
 
 
 def _quoted(value: str) -> str:
