@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from dba_console.demo.cluster import Cluster, make_standby
 from tests.background import wait_until
-from tests.cli.cluster_pair import Pair, checks, set_value, wait_until_streaming
+from tests.cli.cluster_pair import TO_DB2, Pair, checks, set_value, wait_until_streaming
 from tests.cli.console import Console
 from tests.requirements import require_tool
 from tests.sql import query, wait_for
@@ -31,9 +30,23 @@ def rules(cluster: Cluster, *lines: str) -> Iterator[None]:
         path.write_text(before)
 
 
-def test_the_rule_that_lets_the_old_primary_come_back_is_named(told: Console, pair: Pair) -> None:
+def blind(pair: Pair) -> str:
+    """A configuration by which the host of db1 is not found, so that nothing can be tried from there."""
+    return pair.configured().replace(
+        "[clusters.shop.nodes.db2]", 'data_directory = "/nowhere"\n[clusters.shop.nodes.db2]'
+    )
+
+
+def test_a_replication_connection_of_the_old_primary_is_tried(told: Console, pair: Pair) -> None:
     access = checks(told, ready=True)["access.db1"]
-    assert access["state"] == "ok" and "lets postgres replicate by its unix socket (line " in access["text"]
+    assert access["text"] == "a replication connection as postgres from db1 to db2 was opened"
+    with rules(pair.standby, "local replication all reject"):
+        query(pair.standby, "select pg_reload_conf()")
+        wait_until(lambda: checks_state(told) == "failed")
+        refused = checks(told, ready=False)["access.db1"]
+    query(pair.standby, "select pg_reload_conf()")
+    wait_until(lambda: checks_state(told) == "ok")
+    assert "pg_hba.conf rejects replication connection" in refused["text"]
 
 
 @pytest.mark.parametrize(
@@ -42,25 +55,37 @@ def test_the_rule_that_lets_the_old_primary_come_back_is_named(told: Console, pa
         ("local replication all reject", "failed", "rejects it in line 1: local replication all reject"),
         ("local replication +admins trust", "unknown", "is not known: line 1: local replication +admins trust"),
         ("local replication nobody reject", "ok", "local replication all trust"),
+        ("local replication all md5", "warning", "which was not tried"),
     ],
 )
-def test_the_first_rule_that_fits_decides(told: Console, pair: Pair, rule: str, state: str, text: str) -> None:
+def test_where_it_cannot_be_tried_the_first_rule_that_fits_decides(
+    told: Console, pair: Pair, rule: str, state: str, text: str
+) -> None:
+    told.write_config(blind(pair))
     with rules(pair.standby, rule):
-        found = checks(told, ready=state == "ok")
+        found = checks(told, ready=False)
     assert found["access.db1"]["state"] == state and text in found["access.db1"]["text"]
+    assert found["control"]["state"] == "failed" and "cannot find data directory /nowhere" in found["control"]["text"]
 
 
-def test_without_the_rights_to_read_the_rules_access_is_unknown(told: Console, pair: Pair) -> None:
+def test_without_the_rights_to_read_the_rules_only_a_trial_shows_it(told: Console, pair: Pair) -> None:
     query(pair.primary, "create role watcher login in role pg_monitor")
     wait_for(pair.standby, "select 1 from pg_roles where rolname = 'watcher'")
     try:
         told.write_config(pair.configured().replace("user=postgres", "user=watcher"))
-        found = checks(told, ready=False)
+        found = checks(told, ready=True)
+        told.write_config(blind(pair).replace("user=postgres", "user=watcher"))
+        untried = checks(told, ready=False)["access.db1"]
     finally:
         query(pair.primary, "drop role watcher")
-    assert {name for name, one in found.items() if one["state"] == "unknown"} == {"access.db1"}
-    assert "grant select on pg_hba_file_rules" in found["access.db1"]["fix"]
+    assert found["access.db1"]["state"] == "ok"
+    assert untried["state"] == "unknown" and "grant select on pg_hba_file_rules" in untried["fix"]
     assert found["rewind.role"]["state"] == "warning" and "watcher" in found["rewind.role"]["fix"]
+
+
+def checks_state(console: Console) -> str:
+    [answer] = console.run(*TO_DB2, "--json").objects()
+    return next(str(one["state"]) for one in answer["checks"] if one["id"] == "access.db1")
 
 
 def test_a_role_that_may_not_replicate_is_refused(told: Console, pair: Pair) -> None:
@@ -84,7 +109,7 @@ def test_a_third_node_must_be_able_to_follow(told: Console, pair: Pair) -> None:
         found = checks(told, ready=False)
         assert found["follows.db3"]["text"] == "db3 has recovery_target_timeline = current"
         assert found["access.db3"]["state"] == "ok"
-        set_value(third, "recovery_target_timeline", "latest")
+        third.restart({"recovery_target_timeline": "latest"})
         set_value(third, "primary_conninfo", pair.standby.dsn())
         wait_until_streaming(pair.standby)
         found = checks(told, ready=True)
@@ -112,9 +137,7 @@ def test_synchronous_names_that_hang_the_first_commit_are_refused(
     assert found["state"] == state and f"synchronous_standby_names = {names}" in found["text"]
 
 
-def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warning(
-    told: Console, pair: Pair, tmp_path: Path
-) -> None:
+def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warning(told: Console, pair: Pair) -> None:
     """Both listen on TCP for this: there is no TLS on a unix socket."""
     for node in (pair.primary, pair.standby):
         certify(node, days=3 if node is pair.standby else 300)
@@ -133,23 +156,23 @@ def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warni
             told.write_config(pair.configured().replace(pair.primary.dsn(), places[pair.primary])
                               .replace(pair.standby.dsn(), places[pair.standby]))  # fmt: skip
             wait_until(lambda: told.run("cluster", "show", "shop").out.count("no answer") == 0)
-            found = checks(told, ready=False)
+            found = checks(told, ready=True)
     finally:
         for node in (pair.primary, pair.standby):
             set_value(node, "ssl", None)
             node.restart({"listen_addresses": ""})
         wait_until_streaming(pair.primary)
     assert found["tls"]["state"] == "warning" and "its certificate is valid for 2d" in found["tls"]["text"]
-    assert found["access.db1"]["state"] == "failed", "no rule for replication from 127.0.0.1"
-    assert found["access.db1"]["fix"].endswith("host replication postgres 127.0.0.1/32 scram-sha-256")
+    assert found["access.db1"]["state"] == "warning" and "it asks for a password" in found["access.db1"]["text"]
 
 
 def certify(node: Cluster, *, days: int) -> None:
     """Give the server a certificate of its own."""
     key, certificate = node.data_directory / "server.key", node.data_directory / "server.crt"
+    subject = ["-subj", "/CN=db", "-days", str(days)]
     subprocess.run(
-        [require_tool("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=db",
-         "-days", str(days), "-keyout", str(key), "-out", str(certificate)],
+        [require_tool("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject,
+         "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
     key.chmod(0o600)
