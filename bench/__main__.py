@@ -12,7 +12,7 @@ from bench.measure import measure, side_by_side
 
 NAMES = (
     "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
-    "long_queries", "fuzz", "watching", "many_tables", "restore", "eta", "sweep", "cutover",
+    "long_queries", "fuzz", "watching", "many_tables", "restore", "eta", "sweep", "cluster_watch", "cutover",
     "cutover_killed", "quiet",
 )  # fmt: skip
 LONG = ("quiet", "fuzz", "cutover", "cutover_killed")

@@ -120,14 +120,27 @@ def test_a_standby_that_stays_behind_on_the_old_timeline_is_a_warning_until_it_f
         here.until_gone("dead-timeline", within_s=30)
 
 
-def test_a_primary_that_nobody_replaces_is_critical(replicated: Make) -> None:
+def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(replicated: Make) -> None:
     db1, db2 = replicated(2)
-    with eyes(db2.dsn(), "node-unreachable", config=configured(db1, db2)) as here:
+    with eyes(db2.dsn(), *NAMES, config=configured(db1, db2)) as here:
         db1.stop()
-        found = here.until("node-unreachable", severity="critical", within_s=20)
-        assert found.text.startswith("Primary db1 of shop does not answer") and "no other node is primary" in found.text
+        here.tick(5)
+        no_findings(here, *NAMES)
+        found = here.until("no-primary", severity="critical", within_s=20)
+        assert found.text.startswith("No node of shop is primary; db1 was, at 0/")
+        assert "standby db2 has received up to 0/" in found.text and found.runbook == "failover"
         db1.start()
-        here.until_gone("node-unreachable", within_s=10)
+        here.until_gone("no-primary", within_s=10)
+
+
+def test_a_primary_that_only_this_host_does_not_reach_is_not_called_gone(replicated: Make) -> None:
+    db1, db2 = replicated(2)
+    unreached = configured(db1, db2)
+    unreached.clusters["shop"].nodes["db1"] = NodeConfig(dsn="host=127.0.0.1 port=1")
+    with eyes(db2.dsn(), *NAMES, config=unreached) as here:
+        assert here.until("node-unreachable", within_s=20).subject == "db1"
+        here.tick(10)
+        no_findings(here, "no-primary")
 
 
 def test_a_pooler_left_paused_is_a_warning_with_its_time(cluster: Cluster) -> None:
