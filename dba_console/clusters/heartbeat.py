@@ -38,6 +38,8 @@ START_S = 10.0
 """Until the process answers; it answers after its first write, acknowledged or not, or after 3 s."""
 STOP_S = 10.0
 """For it to remove its row and table; after that it is killed."""
+MOST_ERRORS = 3
+"""Kinds of errors that are named in a report, the most frequent ones."""
 KILLED = "it was killed"
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TZ")
 _LARGEST = 64 << 20
@@ -63,7 +65,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     @property
     def server(self) -> str:
         where = f"{self.address or 'local socket'}:{self.port}"
-        return f"{where} (standby)" if self.in_recovery else f"{where} (timeline {self.timeline})"
+        return f"{where}, standby" if self.in_recovery else f"{where}, timeline {self.timeline}"
 
 
 class Outage(Struct, frozen=True, kw_only=True):
@@ -175,7 +177,8 @@ def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str
         if seconds is None:
             lines.append(f"whether clients could {what} is unknown: no {what} was acknowledged")
         else:
-            lines.append(f"clients could not {what} for {seconds:.2f} s, from {_moment(span[0])} to {_moment(span[1])}")
+            end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and not again by {_moment(span[1])}"
+            lines.append(f"clients could not {what} for {seconds:.2f} s, from {_moment(span[0])} {end}")
     writers = [one for one in found.answered if one.kind == "write"]
     for one in writers:
         name = (names or {}).get(one.timeline or 0, "")
@@ -186,7 +189,9 @@ def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str
         for one, other in pairwise(writers)
         if other.from_us < one.to_us
     ]
-    lines += [f"{count} times: {text}" for text, count in found.errors.items()]
+    lines += [f"{count} × {text}" for text, count in list(found.errors.items())[:MOST_ERRORS]]
+    if (more := len(found.errors) - MOST_ERRORS) > 0:
+        lines.append(f"{more} other errors")
     if found.advisory:
         lines.append(f"writes were messages in the WAL, not rows of a table: {found.advisory}")
     if found.unmeasured_s:

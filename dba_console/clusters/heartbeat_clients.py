@@ -17,7 +17,7 @@ from dba_console.harmless import clean
 from dba_console.probes.postgres.connecting import message_of, open_connection, wait_for
 from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.failures import ConnectFailed, plain
 from dba_console.probes.postgres.resolving import resolved
 from dba_console.redact import redact
 from dba_console.target import parse_conninfo
@@ -46,7 +46,7 @@ class Failed(Exception):
     """A beat that was not acknowledged; `code` is the SQLSTATE where the server sent one."""
 
     def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(clean(redact(message)))
+        super().__init__(clean(redact(plain(message))))
         self.code = code
 
 
@@ -78,7 +78,7 @@ class Beater:
             except (Failed, ConnectFailed) as error:
                 if not isinstance(error, Held):
                     self._close()
-                self._record.failure(self.sign, begun_us, clean(str(error)))
+                self._record.failure(self.sign, begun_us, clean(_message(error)))
                 self._stop.wait(RETRY_S)
                 continue
             self._record.beat(self.sign, begun_us, answer)
@@ -223,6 +223,10 @@ class Writer(Beater):
             except Failed as error:
                 if error.code != "2BP01":  # dependent_objects_still_exist: somebody keeps more in it
                     raise
+
+
+def _message(error: Failed | ConnectFailed) -> str:
+    return error.message if isinstance(error, ConnectFailed) else str(error)
 
 
 def _hosts(given: Mapping[str, str]) -> Iterator[dict[str, str]]:

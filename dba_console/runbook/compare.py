@@ -18,6 +18,8 @@ from dba_console.units import UNKNOWN, human_duration
 Part = TypeVar("Part", StepSummary, BlockSummary)
 BAD = frozenset({"failed", "unknown", "undone"})
 """States that are shown beside the time."""
+LEAST_S = 0.05
+"""Below it nobody was waited for: the answer was given beforehand."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -45,9 +47,10 @@ def compare(runs: Sequence[Summary]) -> list[Row]:
         blocks = _named(block for one in reversed(there) if one is not None for block in one.blocks)
         if len(blocks) > 1:
             within = [one.blocks if one is not None else () for one in there]
-            rows += [_row("block", block, [_of(block.id, one) for one in within]) for block in blocks]
+            within_step = [_row("block", block, [_of(block.id, one) for one in within]) for block in blocks]
+            rows += [row for row in within_step if any(value is not None for value in row.values)]
         people = [one.human_s if one is not None and one.rounds else None for one in there]
-        if any(people):
+        if any(one is not None and one >= LEAST_S for one in people):
             rows.append(_figure("people", step.id, "people", people))
     whole = all(run.state == "done" for run in runs[-2:])
     for kind, title, values in (

@@ -118,7 +118,7 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         assert (one.port, one.timeline) == (str(primary.port), 1) and one.to_us <= found.began_us
         assert (other.port, other.timeline) == (str(standby.port), 2) and other.from_us == found.ended_us
         report = "\n".join(sentences(outage(directory), {1: "db1", 2: "db2"}))
-        assert f"writes by db2 (local socket:{standby.port} (timeline 2)) from " in report
+        assert f"writes by db2 (local socket:{standby.port}, timeline 2) from " in report
         assert "same time" not in report
         assert query(standby, ITS_SCHEMA) == "0"
         clients = admin.execute("SHOW CLIENTS").fetchall()
@@ -262,5 +262,5 @@ def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None
     found = outage(tmp_path)
     assert (found.write_s, found.began_us, found.ended_us) == (0.84, 1040000, 1900000)
     assert (found.writes, found.reads, found.read_s, found.until_us) == (3, 0, None, 2000000)
-    assert found.answered[0].server == "10.0.0.1:5432 (timeline 10)"
+    assert found.answered[0].server == "10.0.0.1:5432, timeline 10"
     assert outage(tmp_path / "none") == Outage()

@@ -90,7 +90,7 @@ def _ended(at: Cutover, directory: Path) -> Done:
 
 
 def _clients(at: Cutover) -> str:
-    """How clients connect: as configured, else through the first pooler, else to the primary."""
+    """How clients connect: as configured, else through the first pooler, else to whichever node takes writes."""
     if at.config.clients is not None:
         return at.config.clients
     own = parse_conninfo(at.node(at.plan.old).dsn)
@@ -98,4 +98,10 @@ def _clients(at: Cutover) -> str:
         if databases:
             pooler = parse_conninfo(at.config.poolers[name].dsn)
             return conninfo({**own, **pooler, "dbname": databases[0]})
-    return conninfo(own)
+    nodes = [parse_conninfo(at.node(name).dsn) for name in (at.plan.old, at.plan.to)]
+    hosts, addresses = ([node.get(name, "") for node in nodes] for name in ("host", "hostaddr"))
+    if any("service" in node or "," in node.get("host", "") for node in nodes):
+        return conninfo(own)
+    several = {"host": hosts, "hostaddr": addresses, "port": [node.get("port", "5432") for node in nodes]}
+    lists = {name: ",".join(values) for name, values in several.items() if any(values)}
+    return conninfo({**own, **lists, "target_session_attrs": "read-write"})
