@@ -140,6 +140,10 @@ class Action(Protocol):
     needs_server: ClassVar[bool]
     needs_root: ClassVar[bool]
     undoable: ClassVar[bool]
+    acts_on_cluster: ClassVar[bool]
+    """It acts on nodes of a cluster by connections of its own (left out: it does not). It runs on the host the run was
+    begun on, whichever servers run there, and is given no server. `undo` has to be safe to repeat: where nobody saw its
+    end, it is done again."""
 
     def look(self, settings: Any, world: World) -> Sight:
         """Reads only; bounded in time."""
@@ -152,6 +156,11 @@ class Action(Protocol):
 
     def undo(self, settings: Any, data: Mapping[str, Any], world: World, control: Control) -> Done:
         """Takes it back, where `undoable`."""
+
+
+def acts_on_cluster(acting: Action) -> bool:
+    """Whether it acts on nodes of a cluster, by connections of its own."""
+    return getattr(acting, "acts_on_cluster", False)
 
 
 @dataclass(slots=True)

@@ -45,6 +45,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     """It acts on the server, or by way of it."""
     host: bool = False
     """It acts on this host."""
+    cluster: bool = False
+    """It acts on nodes of a cluster, each by a connection of its own, from the host the run was begun on."""
 
     @property
     def name(self) -> str:
@@ -67,8 +69,8 @@ class Place(Struct, frozen=True, kw_only=True):
     here: bool = True
     """The server of the run is proven to run on this host, or the run has none."""
     config: ActionsConfig = field(default_factory=ActionsConfig)
-    read_only: bool = False
-    """Of the target."""
+    read_only: str = ""
+    """Name of the target it would act on that the configuration calls read-only."""
 
 
 class Permit(Struct, frozen=True, kw_only=True):
@@ -95,9 +97,7 @@ def admit(
     Restarted is a refusal that may be lifted: whoever hears from the operator that the restart was meant takes the
     identity of now for the planned one, and asks again. Raises ConnectError where the server cannot be asked.
     """
-    if told := policy_refusal(
-        place.config, errand.name, list(ACTIONS), target=errand.target, read_only=place.read_only
-    ):
+    if told := policy_refusal(place.config, errand.name, list(ACTIONS), read_only=place.read_only):
         raise Refused(told)
     server = _server(errand, planned, place)
     host = _host(errand, planned, place, proc)
@@ -124,7 +124,7 @@ def _server(errand: Errand, planned: Planned, place: Place) -> Identity | None:
 
 
 def _host(errand: Errand, planned: Planned, place: Place, proc: str) -> HostIdentity | None:
-    if not errand.host:
+    if not errand.host and not errand.cluster:
         return None
     now = host_identity(proc)
     if planned.host is None:
@@ -132,9 +132,11 @@ def _host(errand: Errand, planned: Planned, place: Place, proc: str) -> HostIden
             "it is not known on which host the run was begun: its first records are missing",
             hint="nothing was done; begin a run anew",
         )
-    if told := other_host(planned.host, now):
+    # A cluster's nodes are what they were before this host was booted, and the run's journal is on its disk.
+    known = planned.host if errand.host else msgspec.structs.replace(planned.host, boot_id=now.boot_id)
+    if told := other_host(known, now):
         raise Refused(told, hint="nothing was done; begin a run anew on the host that is meant")
-    if not place.here:
+    if errand.host and not place.here:
         raise Refused(
             f"it would act on this host, {now.name}, and {errand.target} is not proven to run here",
             hint="run it on the server's own host; host_panels = true says that this is it",

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
+from typing import Literal
 
 from dba_console.config import ActionsConfig, Config
 from dba_console.errors import UsageError
-from dba_console.target import Target, make_target
+from dba_console.target import Target, address_of
 
 SQL, COMMAND = "change", "run"
 """What a runbook's own SQL and commands are called in `deny`, beside the names of actions."""
 
 
-def policy_refusal(
-    config: ActionsConfig, name: str, known: Collection[str], *, target: str, read_only: bool = False
-) -> str | None:
+def policy_refusal(config: ActionsConfig, name: str, known: Collection[str], *, read_only: str = "") -> str | None:
     """Why `name` (an action, `change` or `run`) may not be done here; None where it may.
 
-    A name in `deny` that nothing has forbids everything: whoever wrote it meant to forbid something.
+    `read_only` is the configured target that may not be changed, where it acts on one. A name in `deny` that nothing
+    has forbids everything: whoever wrote it meant to forbid something.
 
-    >>> policy_refusal(ActionsConfig(deny=["drop-slots"]), "vacuum", ["drop-slot", "vacuum"], target="app")
+    >>> policy_refusal(ActionsConfig(deny=["drop-slots"]), "vacuum", ["drop-slot", "vacuum"])
     "actions.deny names 'drop-slots', which is no action, so nothing is done: is drop-slot meant?"
     """
     if not config.allow:
         return "actions.allow = false: nothing is changed from this console"
     if read_only:
-        return f"read_only = true for target {target}: nothing is changed on it from this console"
+        return f"read_only = true for target {read_only}: nothing is changed on it from this console"
     names = (*known, SQL, COMMAND)
     for denied in config.deny:
         if denied not in names:
@@ -38,16 +38,20 @@ def policy_refusal(
     return None
 
 
-def read_only(config: Config, target: Target) -> bool:
-    """Whether the configuration calls this server read-only, by whatever name or connection string it was reached."""
-    return any(
-        configured.read_only and (name == target.name or _key(configured.dsn) == target.key)
-        for name, configured in config.targets.items()
-    )
+def read_only(config: Config, target: Target, cluster: str = "") -> str:
+    """The target the configuration calls read-only, by whatever name or connection string the server was reached: the
+    one acted on, or a node of the cluster acted on. Empty: none."""
+    nodes = config.clusters[cluster].nodes.values() if cluster in config.clusters else ()
+    servers = {_address(node.dsn, "server") for node in nodes} - {None}
+    for name, one in config.targets.items():
+        same = name == target.name or _address(one.dsn, "key") == target.key or _address(one.dsn, "server") in servers
+        if one.read_only and same:
+            return name
+    return ""
 
 
-def _key(dsn: str) -> str | None:
+def _address(dsn: str, part: Literal["key", "server"]) -> str | None:
     try:
-        return make_target(dsn).key
+        return str(getattr(address_of(dsn), part))
     except UsageError:
         return None  # nobody can have connected by it

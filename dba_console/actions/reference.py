@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from dba_console.actions.action import acts_on_cluster
 from dba_console.actions.registry import ACTIONS
 from dba_console.findings.document import field_notes
 
@@ -31,7 +32,9 @@ wrong:
 2. **Is it the server?** The connection that acts is asked who it is, in the transaction that changes: system
    identifier, role, timeline, data directory, port, start of the server have to be those the run was planned on. A
    copy, a promoted standby, another host behind the same name are refused; after a restart somebody has to say that
-   it was meant. What acts on the host asks for its name and boot, and whether the server is proven to run on it.
+   it was meant. What acts on the host asks for its name and boot, and whether the server is proven to run on it. What
+   acts on the nodes of a cluster asks for the name of the host the run was begun on: it is given no server, identifies
+   each node itself, and runs also while the target's server is down. `read_only` of any node refuses it.
 3. **Is it as it was shown?** The action looks again. Where it would act on anything that was not shown and confirmed,
    or would do something else, it does nothing.
 4. **Was it confirmed?** By what the block asks for: a letter, the word `yes`, the name of the target, the number of
@@ -84,6 +87,8 @@ def _action(name: str) -> Iterator[str]:
     yield from textwrap.wrap(found.summary, WIDTH, break_on_hyphens=False, break_long_words=False)
     needs = ["a server"] * found.needs_server + ["root"] * found.needs_root
     needed = f"Needs {' and '.join(needs)}" if needs else "Needs neither a server nor root"
+    if acts_on_cluster(found):
+        needed += "; acts on the nodes of a cluster"
     undo = "It has an undo." if found.undoable else "It has no undo."
     yield f"\n{needed}. {undo}\n"
     fields = msgspec.structs.fields(found.Settings)

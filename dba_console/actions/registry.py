@@ -58,7 +58,7 @@ class _Actions(Mapping[str, Action]):
         if name not in self._made:
             module, _, kind = _PLACES[name].partition(":")
             # What acts on a cluster stands in a package above this one.
-            place = module if module.startswith("dba_console.") else f"dba_console.actions.{module}"
+            place = module if "." in module else f"dba_console.actions.{module}"
             made = getattr(importlib.import_module(place), kind)()
             self._made[name] = cast("Action", made)
         return self._made[name]

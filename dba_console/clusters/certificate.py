@@ -7,11 +7,12 @@ Nothing is verified: what is asked is until when it is valid.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
+
+from dba_console.lean import allow_tls
 
 CONNECT_S = 3.0
 _SSL_REQUEST = b"\0\0\0\x08\x04\xd2\x16\x2f"
@@ -37,6 +38,9 @@ def read_certificate(places: Sequence[tuple[str, str]]) -> Certificate:
                 plain.sendall(_SSL_REQUEST)
                 if plain.recv(1) != b"S":
                     return Certificate(error=f"{host}:{port} does not offer TLS")
+                allow_tls()
+                import ssl  # of an agent's five megabytes only where a server offers TLS
+
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
                 with context.wrap_socket(plain) as secured:

@@ -85,7 +85,7 @@ def _named(ground: PracticeCluster, incident: ClusterIncident) -> int:
 
 def failing(ground: PracticeCluster, incident: ClusterIncident) -> Check | None:
     """The check that the incident fails now; None where it does not."""
-    checks = readiness(survey(NAME, ground.config, SYSTEM), TARGET)
+    checks = readiness(survey(NAME, ground.config, SYSTEM, to=TARGET), TARGET)
     return next((one for one in checks if one.id == incident.check and one.state == "failed"), None)
 
 

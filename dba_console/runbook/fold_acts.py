@@ -41,8 +41,9 @@ def came_to(state: RunState, record: Record) -> None:
     if record.state == "unknown":
         block.status = "unknown"
         return
-    if given.get("again") and not execution.item:
-        block.status = "pending"
+    if given.get("again"):
+        # An item of an undo is not done yet, and so is the next.
+        block.status = "ok" if execution.item and plan_block.kind != "undo" else "pending"
         return
     if record.state != "ok":
         block.status, state.failure = "failed", Failure(record.block, execution.item, acted=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from dba_console.actions.action import Action, Done, Sight, World
-from dba_console.actions.gate import Errand, Place, Planned, admit
+from dba_console.actions.action import Action, Done, Sight, World, acts_on_cluster
+from dba_console.actions.gate import Errand, Permit, Place, Planned, admit
 from dba_console.actions.link import Lost, Mark, StatementFailed, Stopped
 from dba_console.actions.operator import Restarted
 from dba_console.actions.policy import read_only
@@ -172,36 +172,34 @@ class Acts:
     def _do_action(self, wanted: Do) -> Outcome:
         acting, settings = self._action(wanted.block)
         world = self._world(wanted.block, acting, wanted.execution)
+        cluster = str(getattr(settings, "cluster", "") or "")
         if wanted.undo_of is not None:
-            self._admitted(wanted, self._errand(acting, wanted, undo=True))
+            self._admitted(wanted, self._errand(acting, wanted, undo=True), cluster=cluster)
             return _outcome(acting.undo(settings, wanted.undo_of, world, self._controls))
         shown = _sight(wanted.intent.fields)
-        permit = self._admitted(
-            wanted, self._errand(acting, wanted, shown=shown), look=lambda: acting.look(settings, world), shown=shown
-        )
-        sight = permit.sight
+        errand = self._errand(acting, wanted, shown=shown)
+        seen = {"look": lambda: acting.look(settings, world), "shown": shown}
+        sight = self._admitted(wanted, errand, cluster=cluster, **seen).sight
         if sight is None or sight.done:
             return Outcome(state="ok", text=f"already so: {sight.text if sight else ''}")
         return _outcome(acting.act(settings, sight, world, self._controls))
 
-    def _admitted(
-        self, wanted: Do, errand: Errand, *, look: Callable[[], Sight] | None = None, shown: Sight | None = None
-    ) -> Any:
-        """The permit of the gate. Raises Refused."""
+    def _admitted(self, wanted: Do, errand: Errand, *, cluster: str = "", **sight: Any) -> Permit:
+        """The permit of the gate; `sight` is what an action sees and what was shown. Raises Refused."""
         server = self._servers.own if not errand.server else self._servers.of(wanted.block)
         place = Place(
             link=None if server is None else server.operator,
             here=not errand.host or self._servers.own is None or self._around.proven_here(self._controls),
             config=self._around.config.actions,
-            read_only=read_only(self._around.config, self._around.target),
+            read_only=read_only(self._around.config, self._around.target, cluster),
         )
         try:
-            return admit(errand, self._planned_for(server), place, look=look, shown=shown)
+            return admit(errand, self._planned_for(server), place, **sight)
         except Restarted:
             if server is None:
                 raise
             server.require()
-            return admit(errand, self._planned_for(server), place, look=look, shown=shown)
+            return admit(errand, self._planned_for(server), place, **sight)
 
     def _planned_for(self, server: Any) -> Planned:
         return Planned(server=None if server is None else server.planned, host=self._planned.host)
@@ -212,7 +210,8 @@ class Acts:
             action=acting.name,
             target=self._around.target.name,
             server=acting.needs_server,
-            host=acting.needs_root or not acting.needs_server,
+            host=acting.needs_root or not (acting.needs_server or acts_on_cluster(acting)),
+            cluster=acts_on_cluster(acting),
             undo=undo,
             **(self._confirmation(wanted) | ({"count": shown.count, "named": shown.name} if shown is not None else {})),
         )
@@ -252,9 +251,11 @@ class Acts:
     def _settle(self, wanted: Settle) -> Outcome:
         block = wanted.block
         if block.kind == "action":
-            if wanted.intent.fields.get("item"):
-                return Outcome(state="unknown", text="how taking it back ended is not on record")
             acting, settings = self._action(block)
+            if wanted.intent.fields.get("item"):
+                again = acts_on_cluster(acting)
+                text = "how taking it back ended is not on record"
+                return Outcome(state="failed" if again else "unknown", text=text, again=again)
             world = self._world(block, acting, wanted.execution)
             shown = _sight(wanted.intent.fields) or Sight(text="", exact="")
             return _outcome(acting.settle(settings, shown, world))

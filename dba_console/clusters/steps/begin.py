@@ -80,7 +80,7 @@ class Begin(Step):
 
     def do(self, settings: BeginSettings, world: World, control: Control) -> Done:
         config = cluster_of(world, settings.cluster)
-        plan = _plan(settings, config, survey(settings.cluster, config, world.clock), world)
+        plan = _plan(settings, config, survey(settings.cluster, config, world.clock, to=settings.to), world)
         with open_node(config.nodes[plan.to].dsn, world) as link:
             there = {row["name"] for row in link.rows(_SLOTS)}
             wanted = {plan.nodes[name].slot for name in (plan.old, *plan.others)} - {""}

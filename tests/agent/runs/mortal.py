@@ -13,6 +13,7 @@ import sys
 
 from dba_console.plans.record import Record
 from dba_console.session.runjournal import RunJournal
+from tests.agent.runs import nodes  # noqa: F401 - registers actions
 from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"

@@ -15,7 +15,7 @@ from dba_console.actions.identity import HostIdentity, Identity, host_identity, 
 from dba_console.actions.link import ServerLink
 from dba_console.actions.operator import Restarted
 from dba_console.actions.policy import policy_refusal, read_only
-from dba_console.config import ActionsConfig, Config, TargetConfig
+from dba_console.config import ActionsConfig, ClusterConfig, Config, NodeConfig, TargetConfig
 from dba_console.errors import Refused
 from dba_console.plans.plan import Confirmation
 from dba_console.target import make_target
@@ -115,6 +115,14 @@ def test_a_host_that_is_not_proven_to_be_the_servers_is_not_touched() -> None:
         admit(ON_HOST, Planned(host=host_identity()), Place(here=False))
 
 
+def test_what_acts_on_a_cluster_goes_on_from_the_host_it_was_begun_on_whatever_runs_there() -> None:
+    errand = Errand(kind="run", target="db2", server=False, cluster=True)
+    here = host_identity()
+    admit(errand, Planned(host=replace(here, boot_id="first")), Place(here=False))
+    with pytest.raises(Refused, match="begun on elsewhere"):
+        admit(errand, Planned(host=replace(here, name="elsewhere")), Place())
+
+
 # -- policy ----------------------------------------------------------------------------------------------------------
 
 
@@ -135,14 +143,24 @@ def test_a_read_only_target_is_not_changed_by_whatever_string_it_is_reached() ->
     config = Config(targets={"prod": TargetConfig(dsn="host=db1 dbname=app user=u", read_only=True)})
     assert read_only(config, make_target("postgresql://u@db1/app"))
     assert not read_only(config, make_target("host=db2 dbname=app user=u"))
-    with pytest.raises(Refused, match="read_only"):
-        attempt(where=place(read_only=True))
+    with pytest.raises(Refused, match="read_only = true for target prod"):
+        attempt(where=place(read_only="prod"))
+
+
+def test_a_cluster_with_a_read_only_node_is_not_changed() -> None:
+    nodes = {"db1": NodeConfig(dsn="host=db1 user=admin dbname=postgres"), "db2": NodeConfig(dsn="host=db2")}
+    config = Config(
+        targets={"prod": TargetConfig(dsn="host=db2 dbname=app user=u", read_only=True)},
+        clusters={"shop": ClusterConfig(nodes=nodes)},
+    )
+    target = make_target("host=db1 dbname=app user=u")
+    assert (read_only(config, target), read_only(config, target, "shop")) == ("", "prod")
 
 
 def test_a_runbooks_own_sql_and_commands_can_be_forbidden_too() -> None:
     config = ActionsConfig(deny=["change"])
-    assert policy_refusal(config, "change", ["vacuum"], target="db2") is not None
-    assert policy_refusal(config, "run", ["vacuum"], target="db2") is None
+    assert policy_refusal(config, "change", ["vacuum"]) is not None
+    assert policy_refusal(config, "run", ["vacuum"]) is None
 
 
 # -- what was shown --------------------------------------------------------------------------------------------------

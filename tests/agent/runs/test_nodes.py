@@ -1,0 +1,104 @@
+"""Runs that act on the nodes of a cluster: no server of their own is needed, neither at the start nor to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent.client import ConnectionLost
+from dba_console.errors import ConnectError, ExitCode
+from dba_console.plans.view import ENDED
+from dba_console.session.runread import RunPapers, read_run
+from tests.agent.running import agent, environment
+from tests.agent.runs.mortal import DIES
+from tests.agent.runs.nodes import BOOK
+from tests.agent.runs.operator import Operator, answers
+
+NODES = "tests.agent.runs.nodes"
+WILLING = {"start": "yes", "ack": "y", "failed": "retry", "*": "="}
+
+
+class Story:
+    """One run over several agents, of a target whose server is down."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.file = place, place / "nodes"
+        self.dsn = f"host={place} port=5999 dbname=down user=nobody"
+
+    def life(self, says: Mapping[str, str], dies: str = "") -> bool:
+        """An agent: begin the run or go on with it until it has ended (True), or the agent is dead."""
+        program, extra = ("tests.agent.runs.mortal", {DIES: dies}) if dies else (NODES, {})
+        with agent(self.dsn, self.place, extra=extra, program=program) as running:
+            try:
+                operator = Operator.of(running)
+                if not list(self.place.glob("sessions/*/runs/*")):
+                    operator.begin(BOOK, {"file": str(self.file), "to": "db2"})
+                else:
+                    operator.resume(operator.until(lambda: operator.view is not None, "the interrupted run").run)
+                return operator.walk(answers(says)).state in ENDED
+            except (ConnectionLost, ConnectError):
+                return False
+
+    def lines(self) -> list[str]:
+        return self.file.read_text().splitlines()
+
+    def papers(self) -> RunPapers:
+        [journal] = self.place.glob("sessions/*/runs/*/journal.jsonl")
+        return read_run(journal.parent)
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+def test_each_act_is_done_once_though_its_agent_is_killed_before_and_after_it(story: Story) -> None:
+    for dies in (
+        "after:run.planned", "after:block.answered:freeze", "after:block.intent:freeze", "before:block.result:freeze",
+        "after:block.result:stop", "after:step.ended:stop", "after:block.intent:promote", "before:block.result:promote",
+    ):  # fmt: skip
+        assert not story.life(WILLING, dies), dies
+    assert story.life(WILLING)
+    assert story.lines() == ["freeze", "stop", "promote", "thaw"]
+    papers = story.papers()
+    assert papers.ended is not None and papers.ended.state == "done"
+    settled = [(record.step, record.state) for record in papers.records if record.kind == "block.settled"]
+    # Killed after the intent: not begun, so it was done; killed before the result: it was done already.
+    assert settled == [("freeze", "failed"), ("freeze", "ok"), ("promote", "failed"), ("promote", "ok")]
+
+
+def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(story: Story) -> None:
+    no = {**WILLING, "type": "no", "failed": "abort", "undo": "all"}
+    assert not story.life(no, "after:undo.began:stop")
+    for dies in ("after:block.intent:stop", "before:block.result:stop", "after:block.result:freeze"):
+        assert not story.life(no, dies), dies
+    assert story.life(no)
+    # Where nobody saw its end, an undo is done again: that is safe with what acts on a cluster.
+    assert story.lines() == ["freeze", "stop", "not stop", "not stop", "not freeze"]
+    papers = story.papers()
+    assert papers.ended is not None and papers.ended.text.endswith("taken back: stop, freeze"), papers.ended
+
+
+def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(story.place).items():
+        monkeypatch.setenv(name, value)
+    book = story.place / "nodes.md"
+    book.write_text(BOOK)
+    command = [sys.executable, "-m", NODES, "runbook", "run", str(book), "--dsn", story.dsn, "--yes"]
+    given = ["--input", f"file={story.file}", "--input", "to=db2", "--confirm", "stop=yes"]
+    done = subprocess.run([*command, *given, "--confirm", "promote=db2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "type `db2` to go on" in done.stdout
+    wrong = subprocess.run([*command, *given, "--confirm", "promote=db3"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is asked for" in wrong.stdout
+    assert story.lines() == ["freeze", "stop", "promote", "thaw", "freeze", "stop"]
+    [socket] = (story.place / "run").glob("*.sock")
+    os.kill(Operator.attach(socket).client.hello.pid, signal.SIGTERM)
