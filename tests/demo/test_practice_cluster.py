@@ -171,21 +171,6 @@ def test_an_incident_that_restarts_the_primary_is_seen_and_undone(
     seen_and_undone(ground, console, find_of_cluster(name))
 
 
-def test_its_nodes_change_their_roles_by_other_programs(ground: PracticeCluster, console: Console) -> None:
-    db1, db2 = ground.nodes["db1"], ground.nodes["db2"]
-    wait_until(lambda: check(console, ground).code == 0, what="a cluster that is ready")
-    ground.stop_load()
-    pg_ctl(ground, "db1", "stop", "-m", "fast")
-    assert not db1.running
-    db2.psql("select pg_promote()")
-    db2.psql("select pg_create_physical_replication_slot('db1', true)")
-    db1.follow(db2)
-    pg_ctl(ground, "db1", "start", "-l", str(db1.log_path))
-    assert ground.primary() is db2
-    wait_until(lambda: check(console, ground, to="db1").code == 0, what="db1 ready to become the primary again")
-    assert ground.verdict().kept
-
-
 def pg_ctl(ground: PracticeCluster, name: str, *arguments: str) -> None:
     node = ground.nodes[name]
     subprocess.run(
