@@ -84,6 +84,16 @@ class Sshd:
             send_all(sessions, signal.SIGKILL)
             wait_until(lambda: not set(sessions) & set(children_of(self._process.pid if self._process else 0)))
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Its connections stay open and nothing goes through, as behind a firewall that drops."""
+        sessions = children_of(self._process.pid) if self._process is not None else []
+        send_all(sessions, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            send_all(sessions, signal.SIGCONT)
+
     def stop(self) -> None:
         if self._process is not None:
             self.cut()

@@ -29,6 +29,8 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
+_USUAL_OWNER = "postgres"
+"""Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?(?:^{_END}|\Z)", re.M | re.S)
@@ -80,8 +82,11 @@ class ServerControl:
             self._owner = self._owner_here()
         if self._owner is None:
             # While `clone` changes the directories only the new one may be there.
-            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new"'
-            ended = self.host.run(["sh", "-c", script, "sh", self.data_directory])
+            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new" 2>/dev/null'
+            argv = ["sh", "-c", f"LC_ALL=C; export LC_ALL; {script}", "sh", self.data_directory]
+            ended = self.host.run(argv)
+            if ended.code != 0 and "Permission denied" in ended.errors:
+                ended = self.host.run(argv, user=_USUAL_OWNER)
             if ended.code != 0:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "

@@ -153,6 +153,13 @@ def test_a_write_that_is_cut_leaves_the_old_file_or_the_new_one(over_ssh: Host, 
     assert path.read_bytes() in (b"old", new)
 
 
+def test_a_host_that_does_not_answer_ends_the_wait_in_time(remote: Sshd) -> None:
+    host = Host(NAME, SYSTEM)
+    host.run(["true"])
+    with remote.silent():
+        assert host.run(["true"], timeout_s=0.1).code is None
+
+
 def test_a_host_that_cannot_be_reached_ran_nothing(remote: Sshd, over_ssh: Host) -> None:
     over_ssh.run(["true"])
     remote.stop()
