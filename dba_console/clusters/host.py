@@ -33,6 +33,8 @@ KEPT = "60s"
 _INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
 )  # fmt: skip
+_SPEAKS = {"LC_MESSAGES": "C"}
+"""Not LC_ALL: a server that is started keeps its environment."""
 _SBIN = ":/usr/sbin:/sbin"
 """Where runuser and pg_ctlcluster's helpers are; a command over ssh often has a path without them."""
 _NOT_CONNECTED = "dba-console: the shared connection is gone"
@@ -148,7 +150,7 @@ class Host:
         if self.ssh is not None:
             ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
         else:
-            env = {**_environment(), "LC_ALL": "C"}
+            env = {**_environment(), **_SPEAKS}
             env["PATH"] += _SBIN
             try:
                 ended = run_short(command, env, timeout_s, self._clock, data, limit)
@@ -225,6 +227,20 @@ def last_line(ended: Ended) -> str:
     if lines:
         return clean(redact(lines[-1].strip()))
     return "no answer in time" if ended.code is None else f"exit code {ended.code}"
+
+
+def confining_unit(root: str = "") -> str | None:
+    """The systemd service this process is in, where that limits memory: our own unit does, and so would a server be
+    limited that we start. None: another place, or no limit (cgroup v2)."""
+    try:
+        with open(f"{root}/proc/self/cgroup") as file:
+            path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+        if not path.endswith(".service"):
+            return None
+        with open(f"{root}/sys/fs/cgroup{path}/memory.max") as file:
+            return None if file.read().strip() == "max" else path.rpartition("/")[2]
+    except OSError:
+        return None
 
 
 def _environment() -> dict[str, str]:

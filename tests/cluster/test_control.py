@@ -204,8 +204,10 @@ def test_the_standby_settings_are_written_once_and_taken_back_exactly(
     before, status = path.read_bytes(), path.stat()
     with stopped_at_the_end(control):
         control.make_standby(conninfo(cluster), "first")
+        (cluster.data_directory / "postgresql.auto.conf.dba-console-new").write_text("half")  # of one that was killed
         control.make_standby(conninfo(cluster), "second")
         assert path.read_text().count("primary_conninfo") == 1
+        assert not list(cluster.data_directory.glob("*dba-console-new"))
         assert (path.stat().st_uid, path.stat().st_mode) == (status.st_uid, status.st_mode)
         control.start(30)
         shown = cluster.psql("select pg_is_in_recovery(), current_setting('primary_slot_name')")

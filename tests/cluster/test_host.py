@@ -7,11 +7,14 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dba_console.actions.action import Control, Done, PlainControl, Sight, World
 from dba_console.clock import SYSTEM
-from dba_console.clusters.host import Host, LostHost
+from dba_console.clusters.host import Host, LostHost, confining_unit
+from dba_console.clusters.steps.step import Step
 from dba_console.demo.account import server_account
 from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from tests.background import wait_until
@@ -219,3 +222,23 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
         host.write(str(place / "file"), b"x", user="daemon")
         assert host.read(str(place / "file"), user="daemon") == b"x"
         assert (place / "file").owner() == "daemon"
+
+
+def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
+    class Cut(Step):
+        def do(self, settings: Any, world: World, control: Control) -> Done:
+            raise LostHost("the ssh connection to db1 was lost")
+
+    assert Cut().act(None, Sight(text="", exact=""), World(), PlainControl()).state == "unknown"
+
+
+def test_a_service_with_a_memory_limit_is_recognised_by_its_control_group(tmp_path: Path) -> None:
+    """Files as the kernel writes them: a service of systemd is not everywhere."""
+    own, unit = tmp_path / "proc/self", tmp_path / "sys/fs/cgroup/system.slice/dba-console.service"
+    for place in (own, unit):
+        place.mkdir(parents=True)
+    assert confining_unit(str(tmp_path)) is None
+    (own / "cgroup").write_text("0::/system.slice/dba-console.service\n")
+    for limit, found in (("max", None), ("268435456", "dba-console.service")):
+        (unit / "memory.max").write_text(f"{limit}\n")
+        assert confining_unit(str(tmp_path)) == found
