@@ -22,6 +22,7 @@ from tests.background import wait_until
 from tests.requirements import require_tool
 
 NAME = "db-over-ssh"
+BEHIND = "db-behind-a-jump-host"
 
 
 class Sshd:
@@ -48,7 +49,8 @@ class Sshd:
         )
         self.known(f"[127.0.0.1]:{self.port} {(directory / 'host.pub').read_text()}")
         (directory / "config").write_text(
-            f"Host {NAME}\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {directory}/client\n"
+            f"Host {BEHIND}\n  ProxyJump {NAME}\nHost {NAME} {BEHIND}\n"
+            f"  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {directory}/client\n"
             f"  IdentitiesOnly yes\n  User {pwd.getpwuid(os.geteuid()).pw_name}\n"
             f"  UserKnownHostsFile {directory}/known\n  GlobalKnownHostsFile /dev/null\n"
         )
@@ -76,6 +78,10 @@ class Sshd:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, cwd="/"
             )
         wait_until(self._listens, what="sshd listening")
+
+    def logins(self) -> int:
+        """How many there were since it was made."""
+        return (self.directory / "log").read_text().count("Accepted publickey")
 
     def cut(self) -> None:
         """End every connection, as a network does: what runs on the other side goes on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 import pwd
 import re
@@ -177,7 +178,7 @@ class Host:
             self._connect(ssh)
             self._reached = True
         remote = shlex.join(["sh", "-c", scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
-        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(), "--", ssh, remote]
+        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(ssh), "--", ssh, remote]
         for again in (True, False):
             ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
             if ended.code == 255 and _NOT_CONNECTED in ended.errors:
@@ -202,7 +203,7 @@ class Host:
             # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
             try:
                 ended = subprocess.run(
-                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(), "--", ssh, "exit 0"],
+                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(ssh), "--", ssh, "exit 0"],
                     env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=30,
                     start_new_session=True, check=False,
                 )  # fmt: skip
@@ -248,12 +249,17 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.defpath, **kept}
 
 
-def _socket() -> tuple[str, str]:
-    """Where connections are shared: a private directory, and ssh's hash of host, port and user."""
+def _socket(ssh: str) -> tuple[str, str]:
+    """Where the connection to `ssh` is shared, in a private directory.
+
+    Not by ssh's own %C: newer versions hash the jump host too, which the ProxyCommand of _SHARE takes the place of
+    (ssh_config(5), TOKENS).
+    """
+    name = hashlib.sha256(ssh.encode()).hexdigest()[:16]
     directory = runtime_dir() / "ssh"
-    if len(os.fsencode(directory)) + 1 + 40 + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
+    if len(os.fsencode(directory / name)) + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
         directory = Path(f"/tmp/dba-console-ssh-{os.geteuid()}")
-    return ("-o", f"ControlPath={private_dir(directory)}/%C")
+    return ("-o", f"ControlPath={private_dir(directory) / name}")
 
 
 def _name_of(uid: int) -> str:

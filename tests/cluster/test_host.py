@@ -19,7 +19,7 @@ from dba_console.demo.account import server_account
 from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from tests.background import wait_until
 from tests.requirements import require_tool
-from tests.sshd import NAME, Sshd, sshd
+from tests.sshd import BEHIND, NAME, Sshd, sshd
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,13 @@ def test_a_command_gives_its_exit_code_and_both_outputs(host: Host) -> None:
     ended = host.run(["sh", "-c", "cat; echo bad >&2; exit 3"], data=b"x" * 300_000)
     assert (ended.code, len(ended.output), ended.errors) == (3, 65536, "bad\n")
     assert host.run(["printf", "%s|", "it's", "$HOME `id`", "*", ""]).output == "it's|$HOME `id`|*||"
+
+
+def test_the_operators_configuration_holds_with_its_jump_host(remote: Sshd) -> None:
+    host = Host(BEHIND, SYSTEM)
+    before = remote.logins()
+    assert [host.run(["echo", text]).output for text in ("one", "two")] == ["one\n", "two\n"]
+    assert remote.logins() - before == 2, "one at the jump host and one at the host, for both commands"
 
 
 def test_exit_code_255_of_a_command_is_not_taken_for_a_lost_connection(over_ssh: Host) -> None:
