@@ -12,6 +12,7 @@ import pytest
 from dba_console.clock import SYSTEM
 from dba_console.clusters.blockers import PauseExpired
 from dba_console.clusters.pgbouncer_ini import repointed
+from dba_console.clusters.pooler import read_pooler
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import PoolerConfig
 from dba_console.demo.cluster import Cluster
@@ -47,8 +48,12 @@ def pooler(one: Cluster) -> Iterator[Bouncer]:
 
 
 def admin_of(pooler: Bouncer, *databases: str, user: str = "postgres", password: str = "hushhush") -> PoolerAdmin:
+    return PoolerAdmin("main", config_of(pooler, *databases, user=user, password=password), SYSTEM)
+
+
+def config_of(pooler: Bouncer, *databases: str, user: str = "postgres", password: str = "hushhush") -> PoolerConfig:
     dsn = f"{pooler.dsn('pgbouncer', user=user)} password={password}"
-    return PoolerAdmin("main", PoolerConfig(dsn=dsn, databases=list(databases)), SYSTEM)
+    return PoolerConfig(dsn=dsn, databases=list(databases))
 
 
 def client(pooler: Bouncer, dbname: str = "shop", name: str = "till") -> Session:
@@ -276,6 +281,8 @@ def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login
         with client(pooler) as session:
             session.execute("select 1")
             admin.pause([], 30, never)
+            [shown] = read_pooler("main", config_of(pooler, "shop"), SYSTEM).databases
+            assert shown.paused
             with waiting(session) as ended:
                 wait_until(lambda: queued(pooler), what="the client waiting")
                 pooler.ini.write_text(
