@@ -126,9 +126,11 @@ class Pause(Step):
 
     def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        with at.link(at.plan.old) as (link, _):
-            control.tell(f"CHECKPOINT on {at.plan.old}")  # what it writes now need not be written while clients wait
-            link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+        if at.plan.kind == "cutover":
+            with at.link(at.plan.old) as (link, _):
+                # What it writes now need not be written while clients wait.
+                control.tell(f"CHECKPOINT on {at.plan.old}")
+                link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
             control.tell(f"PAUSE on {name}")
