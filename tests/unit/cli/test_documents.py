@@ -40,6 +40,7 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
         "targets.NAME.read_only",
         *(f"clusters.NAME.nodes.NODE.{field}" for field in NodeConfig.__struct_fields__),
         *(f"clusters.NAME.poolers.POOLER.{field}" for field in PoolerConfig.__struct_fields__),
+        *(f"clusters.NAME.addresses.ADDRESS.{field}" for field in CommandConfig.__struct_fields__),
         "findings.FAMILY.NAME",
     }
     known = {dotted(path) for path, _ in leaves()} | examples
