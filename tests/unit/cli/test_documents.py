@@ -11,7 +11,7 @@ import pytest
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.config_schema import dotted, leaves
 from dba_console.cli.manual import manual
-from dba_console.config import Config, NodeConfig, PoolerConfig
+from dba_console.config import CommandConfig, Config, NodeConfig, PoolerConfig
 from dba_console.errors import ExitCode
 from dba_console.findings.document import shown
 
