@@ -211,7 +211,7 @@ def test_a_pooler_killed_while_pausing_is_a_sentence_and_comes_back_not_paused(p
     assert admin.paused([]) == {"shop": False}
 
 
-def test_in_session_mode_clients_hold_the_pause_which_is_said_before(one: Cluster) -> None:
+def test_in_session_mode_clients_hold_the_pause_which_is_shown_before(one: Cluster) -> None:
     to = f"{Bouncer.leading_to(one)} dbname=postgres"
     with Bouncer(
         one, "sessions", f"shop = {to}", users="nobody = pool_mode=transaction", pool_mode="session",
@@ -229,7 +229,7 @@ def test_in_session_mode_clients_hold_the_pause_which_is_said_before(one: Cluste
             admin.pause([], 30, never)
 
 
-def test_a_client_that_would_wait_too_long_is_said_before(pooler: Bouncer) -> None:
+def test_a_client_that_would_wait_too_long_is_named_before(pooler: Bouncer) -> None:
     [caution] = admin_of(pooler, "shop").cautions([])
     assert "disconnects clients that waited 120 s (query_wait_timeout)" in caution
 
