@@ -216,7 +216,8 @@ def _all_of(row: NodeRow, state: str) -> tuple[Line, ...]:
         fact("version", name_of(row.version)),
     ]
     archive = fact("to archive", f"{integer(row.archive_ready)} files, {human_duration(row.archive_age_s)} ago")
-    return (join(first), join([said(state), () if _keeps_none(row) else archive]), *_slot_lines(row))
+    more = join([said(state), () if _keeps_none(row) else archive])
+    return tuple(one for one in (join(first), more, *_slot_lines(row)) if one)
 
 
 def _slot_lines(row: NodeRow) -> tuple[Line, ...]:

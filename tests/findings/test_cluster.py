@@ -71,10 +71,13 @@ def test_a_standby_promoted_beside_its_primary_is_split_brain_within_five_second
         found = here.until("split-brain", severity="critical", within_s=5)
         assert found.text.startswith("Split brain in shop: db1 and db2 both answer as primary of system identifier")
         assert "db1 on timeline 1 at 0/" in found.text and "db2 on timeline 2 at 0/" in found.text
+        assert "standby db3 is on timeline 1" in found.text
         assert "clients of pooler main (postgres) are led to db1" in found.text
         assert "started again" not in found.text
         query(db1, "create table only_here ()")
         wait_until(lambda: query(db3, "select 1 from pg_class where relname = 'only_here'"))
+        no_findings(here, "dead-timeline")
+        db1.stop()
         dead = here.until("dead-timeline", severity="critical", within_s=5)
     assert dead.subject == "db3" and "that timeline ended at 0/" in dead.text
 
