@@ -35,7 +35,8 @@ def split_brain(s: Situation) -> Iterator[Signal]:
         return
     found: dict[str, NodeNow] = {}
     for one, other in combinations(_primaries(now.nodes), 2):
-        if one.system_identifier == other.system_identifier and _at_once(one, other):
+        same = one.started_us == other.started_us  # two names of one server
+        if one.system_identifier == other.system_identifier and not same and _at_once(one, other):
             found |= {one.name: one, other.name: other}
     if found:
         yield _split(now, sorted(found.values(), key=lambda one: (one.timeline or 0, one.role_from_us)))

@@ -36,7 +36,7 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     if not panel.nodes:
         return Detail("Cluster", tuple(states.note_lines(panel, width)))
     rows: list[NodeRow | PoolerRow] = [*panel.nodes, *panel.poolers]
-    errors = {row.name: row for row in rows if row.error is not None}
+    errors = {(type(row), row.name): row for row in rows if row.error is not None}
     head = [
         _summary(panel),
         *(line for row in errors.values() for line in _reason(row, width)),
