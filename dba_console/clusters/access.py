@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.follow import leads_to
 from dba_console.clusters.hba import decide
@@ -12,18 +14,13 @@ from dba_console.clusters.survey import Survey
 from dba_console.units import human_duration
 
 
-def replication_user(target: NodeState) -> str | None:
-    """Return the role that standbys of the target connect as: as replication_dsn or primary_conninfo says."""
-    return target.replication.get("user") or (target.upstream or {}).get("user")
-
-
 def replication(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
     """The role may replicate, and the old primary and every third node may connect to the target as it."""
-    user = replication_user(target)
+    user = (target.upstream or {}).get("user")  # a cutover gives the old primary the primary_conninfo of the target
     if user is None:
         yield unknown("role", "the role that standbys connect as is not known",
                       breaks=f"{primary.name} may not be let in as a standby",
-                      fix=f"set replication_dsn of {target.name}, or grant pg_read_all_settings to the role")  # fmt: skip
+                      fix=f"grant pg_read_all_settings on {target.name} to the role")  # fmt: skip
         return
     roles = None if primary.details is None else primary.details.replicates
     if roles is None:
@@ -36,12 +33,29 @@ def replication(found: Survey, primary: NodeState, target: NodeState) -> Iterato
                      fix=f'alter role "{user}" login replication')  # fmt: skip
     for node in (primary, *third_nodes(found, primary, target)):
         if leads_to(found, node) is not target:
-            yield _may_connect(node, target, user)
+            host = found.hosts.get(node.name)
+            reaches = None if host is None else host.reaches
+            if host is not None and reaches is not None:
+                yield _tried(node, target, user, reaches, host.reaches_text)
+            else:
+                check = _may_connect(node, target, user)
+                more = host.reaches_text if host is not None else ""
+                yield msgspec.structs.replace(check, text=f"{check.text}; {more}") if more else check
 
 
 def third_nodes(found: Survey, primary: NodeState, target: NodeState) -> list[NodeState]:
     """Return the other standbys that answer."""
     return [node for node in found.nodes if node.reached and node is not primary and node is not target]
+
+
+def _tried(node: NodeState, target: NodeState, user: str, reaches: bool, why: str) -> Check:
+    where = f"a replication connection as {user} from {node.name} to {target.name}"
+    if reaches:
+        return ok(f"access.{node.name}", f"{where} was opened")
+    return failed(f"access.{node.name}", f"{where} fails: {why}",
+                  breaks=f"{node.name} could not become a standby of {target.name}",
+                  fix=f"check pg_hba.conf of {target.name}, and the passfile of the server's user on "
+                      f"{node.name}")  # fmt: skip
 
 
 def _may_connect(node: NodeState, target: NodeState, user: str) -> Check:
@@ -61,6 +75,10 @@ def _may_connect(node: NodeState, target: NodeState, user: str) -> Check:
     tls = bool(((target.details.tls if target.details else None) or {}).get("server"))
     decision = decide(rules, user, None if local else node.address, tls=tls)
     source = "by its unix socket" if local else f"from {node.address}"
+    if decision.verdict == "accepts" and decision.method != "trust":
+        return warning(name, f"pg_hba.conf of {target.name} lets {user} replicate {source} ({decision.rule}), "
+                             "which was not tried", breaks=breaks,
+                       fix=f"set ssh of {node.name}, so that it can be tried from there")  # fmt: skip
     if decision.verdict == "accepts":
         return ok(name, f"pg_hba.conf of {target.name} lets {user} replicate {source} ({decision.rule})")
     if decision.verdict == "unknown":

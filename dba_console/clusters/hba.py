@@ -21,6 +21,7 @@ class Decision(Struct, frozen=True):
 
     verdict: Verdict
     rule: str = ""
+    method: str = ""
 
 
 def decide(rules: Sequence[Mapping[str, Any]], user: str, address: str | None, *, tls: bool) -> Decision:
@@ -44,7 +45,7 @@ def decide(rules: Sequence[Mapping[str, Any]], user: str, address: str | None, *
             continue
         if fits is None:
             return Decision("unknown", _shown(rule))
-        return Decision("rejects" if rule["method"] == "reject" else "accepts", _shown(rule))
+        return Decision("rejects" if rule["method"] == "reject" else "accepts", _shown(rule), rule["method"])
     return Decision("no rule")
 
 

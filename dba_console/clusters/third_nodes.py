@@ -39,7 +39,7 @@ def _follows(found: Survey, node: NodeState, target: NodeState) -> Iterator[Chec
                       fix="grant pg_monitor to the role; primary_conninfo needs an address of a dsn")  # fmt: skip
     elif latest != "latest":
         yield failed(name, f"{node.name} has recovery_target_timeline = {latest}", breaks=breaks,
-                     fix=f"set it to latest on {node.name}, and reload")  # fmt: skip
+                     fix=f"set it to latest on {node.name}, and restart it")  # fmt: skip
     elif source is target:
         yield ok(name, f"{node.name} follows {target.name} already")
     elif source.role == "standby":

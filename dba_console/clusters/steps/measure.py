@@ -11,10 +11,13 @@ from msgspec import Struct
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.heartbeat import KILLED, Outage, outage, sentences, start_heartbeat, stop_heartbeat
 from dba_console.clusters.plan import conninfo
-from dba_console.clusters.steps.step import Cutover, Step, StepSettings, cutover
+from dba_console.clusters.steps.step import Cutover, Step, StepSettings, bounded, cutover
 from dba_console.target import parse_conninfo
 
 DIRECTORY = "heartbeat"
+WRITE_S = 10.0
+"""How long a write of the heartbeat may take after clients were let in: logins that failed are tried again."""
+WAIT_S = 0.1
 
 
 class HeartbeatSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +50,7 @@ class Heartbeat(Step):
             directory.mkdir(mode=0o700, exist_ok=True)
             start_heartbeat(directory, _clients(at), world.clock)
             return Done(state="ok", text=_started(outage(directory)), undo={})
+        _wait_for_a_write(directory, world, control)
         return _ended(at, directory)
 
     def settle(self, settings: HeartbeatSettings, sight: Sight, world: World) -> Done:
@@ -62,6 +66,16 @@ def _started(found: Outage) -> str:
         return f"the heartbeat runs and has written nothing yet: {why}"
     how = f"messages in the WAL, not rows of a table: {found.advisory}" if found.advisory else "a row of a table"
     return f"the heartbeat writes {how}"
+
+
+def _wait_for_a_write(directory: Path, world: World, control: Control) -> None:
+    """Clients have just been let in: until one of the heartbeat's own writes is acknowledged, the outage goes on."""
+    since_us = world.clock.wall_us()
+    for _left in bounded(world, WRITE_S):
+        found = outage(directory)
+        last = max((one.to_us for one in found.answered if one.kind == "write"), default=0)
+        if not found.running or last >= since_us or control.wait(WAIT_S):
+            break
 
 
 def _ended(at: Cutover, directory: Path) -> Done:
