@@ -63,6 +63,10 @@ class _Asked(Generic[State]):
         self.heard = False
         """It has answered, or there is a reason why not."""
 
+    def over(self, until_us: int) -> bool:
+        """Whether no question is under way any more, at monotonic `until_us` at the latest."""
+        return self._pending is None or self._pending.ready(until_us)
+
     def begin(self, now_us: int, every_us: int) -> None:
         """Ask, where it is time to and the last question is over."""
         if self._pending is not None or now_us < self._next_us:
@@ -178,8 +182,15 @@ class ClusterSide:
     @property
     def stuck(self) -> list[str]:
         """Lanes that hang, by name."""
-        watched = [*self._candidates, *([self._watched] if self._watched else [])]
-        return [one.lane.name for each in watched for one in each.all if one.lane.stuck]
+        return [one.lane.name for each in self._asked for one in each.all if one.lane.stuck]
+
+    def attempted(self, until_us: int) -> bool:
+        """Whether every node and pooler has answered or failed, at monotonic `until_us` at the latest."""
+        return all(one.over(until_us) for each in self._asked for one in each.all)
+
+    @property
+    def _asked(self) -> Sequence[_Watched]:
+        return [*self._candidates, *([self._watched] if self._watched else [])]
 
     @property
     def settled(self) -> bool:
@@ -220,7 +231,7 @@ class ClusterSide:
         return parts
 
     def close(self) -> None:
-        for one in [*self._candidates, *([self._watched] if self._watched else [])]:
+        for one in self._asked:
             one.close()
 
     def _seek(self, now_us: int) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
+from dba_console.clusters import scripts
 from dba_console.clusters.host import Host, LostHost, last_line
 from dba_console.config import NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
@@ -28,35 +29,7 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
-_STATE = """LC_ALL=C; export LC_ALL
-state() {
-    if ! lines=$(cat "$1/postmaster.pid" 2>&1); then
-        case $lines in *"No such file"*) [ ! -d "$1" ] || { echo stopped; return; } ;; esac
-        echo "$lines" >&2; exit 4
-    fi
-    pid=$(printf '%s\\n' "$lines" | sed -n '1s/[^0-9]//gp')
-    case $(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null) in ''|Z|X) echo stopped; return ;; esac
-    cwd=$(readlink "/proc/$pid/cwd") || cwd=
-    if [ -n "$cwd" ] && [ "$cwd" != "$(cd "$1" && pwd -P)" ]; then echo stopped; return; fi
-    case $(printf '%s\\n' "$lines" | sed -n '8s/ *$//p') in ready|standby) echo ready ;; *) echo running ;; esac
-}
-"""
-"""A process id that was given to another program since is told by its working directory: a postmaster's is its data
-directory. Line 8 is LOCK_FILE_LINE_PM_STATUS of PostgreSQL's miscadmin.h, which pg_ctl waits for too."""
-_WAIT = (
-    _STATE
-    + """until=$(($(date +%s) + $3))
-while now=$(state "$1") || exit; [ "$now" != "$2" ]; do
-    [ "$(date +%s)" -lt "$until" ] || break
-    sleep 0.02
-done
-echo "$now"
-"""
-)
-_DETACHED = """exec 3<>/dev/null; out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
-setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
-"""
-"""What a command leaves running keeps neither our pipes open nor is it killed with the command."""
+_CLEAN = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?(?:^{_END}|\Z)", re.M | re.S)
 _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
@@ -106,14 +79,16 @@ class ServerControl:
         if self._owner is None and self.host.ssh is None:
             self._owner = self._owner_here()
         if self._owner is None:
-            ended = self.host.run(["stat", "-L", "-c", "%U", self.data_directory])
+            # While `clone` changes the directories only the new one may be there.
+            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new"'
+            ended = self.host.run(["sh", "-c", script, "sh", self.data_directory])
             if ended.code != 0:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
                     f"{last_line(ended)}",
                     hint="set data_directory, and ssh where the server is on another host",
                 )
-            self._owner = ended.output.strip()
+            self._owner = ended.output.split()[-1]
         return self._owner
 
     # -- stop and start ------------------------------------------------------------------------------------------
@@ -189,8 +164,32 @@ class ServerControl:
         self.host.remove(f"{self.data_directory}/standby.signal", user=self.owner())
 
     def rewind(self, source_conninfo: str, *, dry_run: bool, timeout_s: float) -> Ended:
-        """Take the server's own history back to where it left the source's. Raises ConsoleError."""
-        raise Unsupported("pg_rewind is not called yet")
+        """Take the stopped server's history back to where it left the source's, by pg_rewind; then it is a standby.
+
+        `code` None: it still runs on the host, and the next call waits for it. Raises ConsoleError: nothing was done.
+        """
+        self._refuse_running("rewound")
+        state = self.control_file().state
+        # A complete pg_rewind leaves `in archive recovery`: then its record stands, as long as no server was started.
+        if state not in _CLEAN and not self._rewound():
+            raise Refused(
+                f"{self.name} was not shut down: pg_control says `{state}`, and pg_rewind needs `shut down`",
+                hint="with standby.signal in its data directory start and stop it once, or copy it from the primary",
+            )
+        options, passfile = _without_password(source_conninfo)
+        argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P"]
+        return self._rebuild("dry" if dry_run else "rewind", argv + ["-n"] * dry_run, passfile, timeout_s)
+
+    def clone(self, source_conninfo: str, timeout_s: float) -> Ended:
+        """Put a base backup of the source in the place of the stopped server's data directory, to start as a standby.
+
+        The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
+        """
+        if self.host.run(["test", "-e", self.data_directory], user=self.owner()).code == 0:
+            self._refuse_running("copied")
+        options, passfile = _without_password(source_conninfo)
+        argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
+        return self._rebuild("clone", argv, passfile, timeout_s)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -209,9 +208,26 @@ class ServerControl:
         user = None if self.host.account() == self.owner() else "root"
         return self.host.command(["pg_ctlcluster", version, cluster, *arguments], user=user)
 
+    def _rewound(self) -> bool:
+        record = self.host.read(f"{self.data_directory}.dba-console/done", user=self.owner())
+        return (record or b"").startswith(b"rewind ")
+
+    def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> Ended:
+        argv[0] = self.program(argv[0])
+        if self.host.run(["test", "-x", argv[0]], user=self.owner()).code != 0:
+            raise Unsupported(
+                f"{self.name}: {argv[0]} is missing on {self.host.name}",
+                hint="install the package with the programs of this server's version, or set bin_directory",
+            )
+        if passfile:
+            argv = ["env", "PGPASSFILE=/dev/fd/3", *argv]
+        seconds = str(math.ceil(timeout_s))
+        script = ["sh", "-c", scripts.REBUILD, "sh", scripts.REBUILD_BODY, seconds, self.data_directory, how]
+        return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
+
     def _execute(self, command: Sequence[str], own: Sequence[str], timeout_s: float) -> Ended:
         if own:
-            command = ["sh", "-c", _DETACHED, "sh", *command]
+            command = ["sh", "-c", scripts.DETACHED, "sh", *command]
         return self.host.run(command, timeout_s=timeout_s + 5)
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
@@ -225,13 +241,13 @@ class ServerControl:
         """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""
         if self.host.ssh is None and os.geteuid() == 0:
             return self._wait_here(wanted, seconds)
-        arguments = ["sh", "-c", _WAIT, "sh", self.data_directory, wanted, str(math.ceil(seconds))]
+        arguments = ["sh", "-c", scripts.STATE, "sh", self.data_directory, wanted, str(math.ceil(seconds))]
         ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10)
         if ended.code is None:
             raise LostHost(f"{self.name}: whether the server runs could not be read within {seconds + 10:g} s")
         if ended.code != 0:
             raise ConsoleError(f"{self.name}: cannot read whether the server runs: {last_line(ended)}")
-        return ended.output.strip()
+        return ended.output.split()[-1]  # behind what a login shell printed
 
     def _wait_here(self, wanted: str, seconds: float) -> str:
         until_us = self._clock.mono_us() + int(seconds * 1e6)
@@ -317,6 +333,29 @@ def discover(operator: Operator, name: str, config: NodeConfig, clock: Clock) ->
         except StatementFailed:
             pass  # may be read by pg_read_all_settings only
     return directory, programs
+
+
+def _without_password(conninfo: str) -> tuple[str, bytes]:
+    """The connection string for an argument, and the passfile its password belongs in; empty where it has none.
+
+    A file and not PGPASSWORD: `ps e` shows the environment.
+
+    >>> _without_password("host=db2 user=r password='a:b' passfile=/x")
+    ('user=r host=db2', b'*:*:*:*:a\\\\:b\\n')
+    """
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    options = conninfo_to_dict(conninfo)
+    if "sslpassword" in options:
+        raise ConfigError("the connection string has an sslpassword, and no way but an argument leads to the program")
+    password = str(options.pop("password", None) or "")
+    if not password:
+        return make_conninfo("", **options), b""
+    if "\n" in password:
+        raise ConfigError("the password has a line break, which a passfile cannot hold")
+    options.pop("passfile", None)
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    return make_conninfo("", **options), f"*:*:*:*:{escaped}\n".encode()
 
 
 def _quoted(value: str) -> str:

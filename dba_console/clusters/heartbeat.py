@@ -12,7 +12,8 @@ import json
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,12 @@ INTERVAL_S = 0.02
 LIFE_S = 2 * 3600.0
 """Nobody stops a heartbeat whose run was forgotten: it ends by itself."""
 START_S = 10.0
-"""Until the process answers; it answers after its first beat, acknowledged or not."""
+"""Until the process answers; it answers after its first write, acknowledged or not, or after 3 s."""
 STOP_S = 10.0
 """For it to remove its row and table; after that it is killed."""
+MOST_ERRORS = 3
+"""Kinds of errors that are named in a report, the most frequent ones."""
+KILLED = "it was killed"
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TZ")
 _LARGEST = 64 << 20
 """Bytes of a record that are read; a heartbeat of two hours writes about 20 MB."""
@@ -61,7 +65,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     @property
     def server(self) -> str:
         where = f"{self.address or 'local socket'}:{self.port}"
-        return f"{where} (standby)" if self.in_recovery else f"{where} (timeline {self.timeline})"
+        return f"{where}, standby" if self.in_recovery else f"{where}, timeline {self.timeline}"
 
 
 class Outage(Struct, frozen=True, kw_only=True):
@@ -74,6 +78,8 @@ class Outage(Struct, frozen=True, kw_only=True):
     """The last acknowledged write before it."""
     ended_us: int = 0
     """The first one after it, or the end of the record."""
+    read_began_us: int = 0
+    read_ended_us: int = 0
     writes: int = 0
     reads: int = 0
     errors: dict[str, int] = {}
@@ -95,7 +101,7 @@ class Outage(Struct, frozen=True, kw_only=True):
 
 
 def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: float = LIFE_S) -> None:
-    """Start the process unless it runs; returns after its first beat, acknowledged or not.
+    """Start the process unless it runs; returns after its first write, acknowledged or not, or after 3 s.
 
     Raises ConsoleError where it does not start. A server that does not answer is no reason: that is measured.
     """
@@ -125,7 +131,7 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
         os.close(answer[0])
         os.waitpid(pid, 0 if ready else os.WNOHANG)
     if not text:
-        late = f"did not answer within {START_S:g} s" if not ready else "ended before its first beat"
+        late = f"did not answer within {START_S:g} s" if not ready else "ended before its first write"
         raise ConnectError(f"the heartbeat {late}", hint=f"{directory / FILE} shows how far it came")
     if failure := json.loads(text)["error"]:
         raise SessionError(failure)
@@ -161,28 +167,41 @@ def outage(directory: Path) -> Outage:
     return record.outage()
 
 
-def sentences(found: Outage) -> list[str]:
-    """The measurement for a report, one sentence a line."""
+def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str]:
+    """The measurement for a report, one sentence a line; `names` are those of nodes by the timeline they write."""
     lines = []
-    for what, seconds, beats in (("write", found.write_s, found.writes), ("read", found.read_s, found.reads)):
+    for what, seconds, span in (
+        ("write", found.write_s, (found.began_us, found.ended_us)),
+        ("read", found.read_s, (found.read_began_us, found.read_ended_us)),
+    ):
         if seconds is None:
-            lines.append(f"{what} outage unknown: no {what} was acknowledged")
+            lines.append(f"whether clients could {what} is unknown: no {what} was acknowledged")
         else:
-            lines.append(f"{what} outage {seconds:.3f} s ({beats} beats, one every {INTERVAL_S * 1000:g} ms)")
-    for kind in ("write", "read"):
-        servers = [one for one in found.answered if one.kind == kind]
-        lines += [f"{kind}s: {one.server}, {one.beats} beats" for one in servers]
-        lines += [
-            f"two servers acknowledged {kind}s at the same time: {one.server} and {other.server}"
-            for one, other in pairwise(servers)
-            if kind == "write" and other.from_us < one.to_us
-        ]
-    lines += [f"{count} times: {text}" for text, count in found.errors.items()]
+            end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and not again by {_moment(span[1])}"
+            lines.append(f"clients could not {what} for {seconds:.2f} s, from {_moment(span[0])} {end}")
+    writers = [one for one in found.answered if one.kind == "write"]
+    for one in writers:
+        name = (names or {}).get(one.timeline or 0, "")
+        where = f"{name} ({one.server})" if name else one.server
+        lines.append(f"writes by {where} from {_moment(one.from_us)} to {_moment(one.to_us)}")
+    lines += [
+        f"two servers acknowledged writes at the same time: {one.server} and {other.server}"
+        for one, other in pairwise(writers)
+        if other.from_us < one.to_us
+    ]
+    lines += [f"{count} × {text}" for text, count in list(found.errors.items())[:MOST_ERRORS]]
+    if (more := len(found.errors) - MOST_ERRORS) > 0:
+        lines.append(f"{more} other errors")
     if found.advisory:
         lines.append(f"writes were messages in the WAL, not rows of a table: {found.advisory}")
     if found.unmeasured_s:
         lines.append(f"not measured for {found.unmeasured_s:.1f} s: the heartbeat itself had ended")
     return [*lines, found.left] if found.left else lines
+
+
+def _moment(wall_us: int) -> str:
+    """Local time to the millisecond."""
+    return f"{datetime.fromtimestamp(wall_us / 1e6):%H:%M:%S.%f}"[:-3]
 
 
 def _environment() -> dict[str, str]:
@@ -291,8 +310,10 @@ class _Record:
             write_s=write.seconds(), read_s=read.seconds(), writes=write.count, reads=read.count,
             began_us=self._wall(write.began) if write.count else 0,
             ended_us=self._wall(write.ended) if write.count else 0,
+            read_began_us=self._wall(read.began) if read.count else 0,
+            read_ended_us=self._wall(read.ended) if read.count else 0,
             errors=dict(sorted(self.errors.items(), key=lambda one: -one[1])),
-            running=running, ended=self.ended or ("" if running else "it was killed"),
+            running=running, ended=self.ended or ("" if running else KILLED),
             since_us=self.since_us, until_us=self._wall(self.until), unmeasured_s=self.unmeasured_us / 1e6,
             advisory=self.advisory, left=self.left, answered=tuple(self._answered()),
         )  # fmt: skip

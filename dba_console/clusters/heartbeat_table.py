@@ -23,12 +23,19 @@ _ANSWERED_BY = (
     " pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8) END AS timeline"
 )
 """Timeline from the name of the WAL file: pg_control has the old one until the first checkpoint after a promotion."""
-READ = _OWN_NAMES + "SELECT " + _ANSWERED_BY
+_LET_IN = (
+    " FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
+    " AND d.datconnlimit OPERATOR(pg_catalog.<>) 0"
+)
+"""A cutover keeps clients out by CONNECTION LIMIT 0, which binds neither superusers nor sessions that are there
+already: the heartbeat does what a client would have to do."""
+READ = _OWN_NAMES + "SELECT " + _ANSWERED_BY + _LET_IN
 MESSAGE = (
     _OWN_NAMES
     + "SELECT "
     + _ANSWERED_BY
     + ", pg_catalog.pg_logical_emit_message(true, 'dba-console', '')::text AS position"
+    + _LET_IN
 )
 """An empty transactional message: it is written to the WAL and its commit waits for disk and synchronous standbys as
 any other does. A standby refuses it, for it needs a transaction id."""
@@ -113,8 +120,8 @@ def place(facts: Mapping[str, str]) -> Place:
 def write(run: str, create: str = "") -> str:
     """One write beat; `run` is made of letters and digits. What is created is created in the same transaction."""
     return (
-        f"{_OWN_NAMES}{create}INSERT INTO {TABLE} AS h (run, beats, at) VALUES ('{run}', 1, now()) ON CONFLICT (run)"
-        f" DO UPDATE SET beats = h.beats + 1, at = excluded.at RETURNING {_ANSWERED_BY}"
+        f"{_OWN_NAMES}{create}INSERT INTO {TABLE} AS h (run, beats, at) SELECT '{run}', 1, now(){_LET_IN}"
+        f" ON CONFLICT (run) DO UPDATE SET beats = h.beats + 1, at = excluded.at RETURNING {_ANSWERED_BY}"
     )
 
 

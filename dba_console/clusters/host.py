@@ -10,8 +10,8 @@ import base64
 import binascii
 import os
 import pwd
+import re
 import shlex
-import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dba_console.clock import Clock
-from dba_console.errors import ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
+from dba_console.clusters import scripts
+from dba_console.clusters.local_files import LONGEST_FILE, NotTheirs, read_file, write_file
+from dba_console.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
 from dba_console.harmless import clean
 from dba_console.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
 from dba_console.redact import redact
@@ -28,7 +30,6 @@ from dba_console.short_command import Ended, run_short
 CONNECT_S = 5
 KEPT = "60s"
 """How long an unused connection stays open: between two steps of a cutover nobody logs in."""
-LONGEST_FILE = 4 * 1024 * 1024
 _INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
 )  # fmt: skip
@@ -42,27 +43,10 @@ _OPTIONS = (
 _CONNECT = ("-o", "ControlMaster=auto", "-o", f"ControlPersist={KEPT}")
 _SHARE = ("-o", "ControlMaster=no", "-o", f"ProxyCommand=sh -c 'echo {_NOT_CONNECTED} >&2; exit 1'")
 """Through the kept connection or not at all: so an end in between is known to be one of a command that ran."""
-_REMOTE = f"""PATH="$PATH{_SBIN}" LC_ALL=C; export PATH LC_ALL; cd /
-timeout -s KILL "$@"; code=$?; [ "$code" -ne 255 ] || code=254; exit "$code"
-"""
-"""255 is what ssh itself ends with; the command's own 255 becomes 254."""
+_NAME = re.compile(r"(?:[\w.+-]+@)?[\w.:%\[\]][\w.:%\[\]-]*")
 _KILLED = 137
 _LATE_S = 3.0
 """What ssh has beyond the command's own limit, to say that it was killed."""
-_READ = 'LC_ALL=C; export LC_ALL; exec base64 <"$1"'
-_WRITE = """set -eu; LC_ALL=C; export LC_ALL; umask 077
-path=$1 size=$2 mode=$3 owner=
-if [ -L "$path" ]; then path=$(readlink -f "$path"); fi
-if [ -e "$path" ]; then mode=$(stat -c %a "$path") owner=$(stat -c %u:%g "$path"); fi
-new=$path.dba-console-new
-trap 'rm -f "$new"' EXIT
-rm -f "$new"; set -C; cat >"$new"; set +C
-[ "$(wc -c <"$new")" -eq "$size" ] || { echo "cut off on its way" >&2; exit 1; }
-[ -z "$owner" ] || [ "$(stat -c %u:%g "$new")" = "$owner" ] || chown "$owner" "$new"
-chmod "$mode" "$new"; sync "$new"; mv -f "$new" "$path"; sync "$(dirname "$path")"
-"""
-"""The new content whole beside the old one, then in its place: cut anywhere, the file is the old or the new one."""
-_REMOVE = """set -eu; LC_ALL=C; export LC_ALL; rm -f "$1"; sync "$(dirname "$1")" """
 
 
 class LostHost(ConsoleError):
@@ -75,12 +59,15 @@ class Host:
     """A host and the account we have there. Used by one thread."""
 
     def __init__(self, ssh: str | None, clock: Clock) -> None:
+        if ssh is not None and not _NAME.fullmatch(ssh):
+            raise ConfigError(f"ssh = {ssh!r} is not the name of a host", hint="use a name of the ssh configuration")
         self.ssh, self.name, self._clock = ssh, ssh or "this host", clock
         self._account: str | None = None
+        self._reached = False
 
     def run(self, argv: Sequence[str], *, user: str | None = None, data: bytes = b"", timeout_s: float = 10.0) -> Ended:
-        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: killed when the
-        time was up.
+        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
+        time, and was killed where that is possible.
 
         Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
         afterwards, PermissionDenied where the account may not become `user`.
@@ -109,9 +96,10 @@ class Host:
 
     def read(self, path: str, *, user: str | None = None) -> bytes | None:
         """The content of a file, None where there is no such file. Raises ConsoleError."""
-        if self.ssh is None and (os.geteuid() == 0 or user in (None, self.account())):
-            return self._read_here(path)
-        ended = self._run(["sh", "-c", _READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
+        with suppress(NotTheirs):
+            if self._without_process(user):
+                return read_file(path, None if user == self.account() else user)
+        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
         if ended.code is None:
             raise LostHost(f"reading {path} on {self.name} took longer than 10 s")
         if ended.code != 0:
@@ -121,74 +109,32 @@ class Host:
         if len(ended.output) >= LONGEST_FILE:
             raise Unsupported(f"{path} on {self.name} is larger than {LONGEST_FILE // 4 * 3} bytes")
         try:
-            return base64.b64decode(ended.output)
+            return base64.b64decode("".join(ended.output.rpartition(scripts.CONTENT)[2].split()), validate=True)
         except binascii.Error as error:
-            raise ConsoleError(f"cannot read {path} on {self.name}: what it sends is not base64") from error
+            raise ConsoleError(f"cannot read {path} on {self.name}: {error}") from error
 
     def write(self, path: str, data: bytes, *, user: str | None = None, mode: int = 0o600) -> None:
         """Put `data` in the place of a file, whole and synced; owner and mode of an existing file stay.
 
         Raises ConsoleError where the file is unchanged, LostHost where that is not known.
         """
-        if self.ssh is None and os.geteuid() == 0 and not os.path.islink(path):
-            self._write_here(path, data, user, mode)
-            return
-        self._change("write", path, [_WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
+        with suppress(NotTheirs):
+            if self._without_process(user):
+                write_file(path, data, None if user == self.account() else user, mode)
+                return
+        self._change("write", path, [scripts.WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
 
     def remove(self, path: str, *, user: str | None = None) -> None:
         """Remove a file; one that is not there is fine. Raises as `write`."""
-        self._change("remove", path, [_REMOVE, "sh", path], user, b"")
+        self._change("remove", path, [scripts.REMOVE, "sh", path], user, b"")
 
     def close(self) -> None:
         """Nothing to end: the connection is shared with other processes, and closes when nobody uses it."""
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _read_here(self, path: str) -> bytes | None:
-        """Without a process: clients wait while a cutover reads. What is no file is not opened for long."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise ConsoleError(f"cannot read {path} on {self.name}: not a file")
-                data = file.read(LONGEST_FILE + 1)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise ConsoleError(f"cannot read {path} on {self.name}: {error.strerror}") from error
-        if len(data) > LONGEST_FILE:
-            raise Unsupported(f"{path} on {self.name} is larger than {LONGEST_FILE} bytes")
-        return data
-
-    def _write_here(self, path: str, data: bytes, user: str | None, mode: int) -> None:
-        """Without a process. Root writes where another account may: only into a file that it has just made itself."""
-        directory, name = os.path.split(path)
-        new = f"{name}.dba-console-new"
-        try:
-            at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                with suppress(FileNotFoundError):
-                    os.unlink(new, dir_fd=at)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                with open(os.open(new, flags, 0o600, dir_fd=at), "wb") as file:
-                    try:
-                        there = os.stat(name, dir_fd=at, follow_symlinks=False)
-                        uid, gid, mode = there.st_uid, there.st_gid, stat.S_IMODE(there.st_mode)
-                    except FileNotFoundError:
-                        owner = pwd.getpwnam(user) if user is not None else None
-                        uid, gid = (0, 0) if owner is None else (owner.pw_uid, owner.pw_gid)
-                    file.write(data)
-                    file.flush()
-                    os.fchown(file.fileno(), uid, gid)
-                    os.fchmod(file.fileno(), mode)
-                    os.fsync(file.fileno())
-                os.rename(new, name, src_dir_fd=at, dst_dir_fd=at)
-                os.fsync(at)
-            finally:
-                os.close(at)
-        except (OSError, KeyError) as error:
-            why = error.strerror if isinstance(error, OSError) else f"there is no user {user}"
-            raise ConsoleError(f"cannot write {path} on {self.name}: {why}") from error
+    def _without_process(self, user: str | None) -> bool:
+        return self.ssh is None and (user in (None, self.account()) or self.account() == "root")
 
     def _change(self, verb: str, path: str, script: list[str], user: str | None, data: bytes) -> None:
         ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024)
@@ -225,13 +171,13 @@ class Host:
             )
 
     def _over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> Ended:
-        remote = shlex.join(["sh", "-c", _REMOTE, "sh", f"{timeout_s:g}", *argv])
+        if not self._reached:  # from then on an end without an answer is one of a command that ran
+            self._connect(ssh)
+            self._reached = True
+        remote = shlex.join(["sh", "-c", scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
         command = ["ssh", *_OPTIONS, *_SHARE, *_socket(), "--", ssh, remote]
         for again in (True, False):
-            try:
-                ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
-            except OSError as error:
-                raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
+            ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
             if ended.code == 255 and _NOT_CONNECTED in ended.errors:
                 if again:
                     self._connect(ssh)
@@ -239,8 +185,9 @@ class Host:
                 raise ConnectError(f"{self.name} opens no further session on its connection: {last_line(ended)}")
             break
         if ended.code == 255:
+            why = f": {last_line(ended)}" if ended.errors.strip() else ""
             raise LostHost(
-                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran",
+                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran{why}",
                 hint=f"read on {self.name} what became of it",
             )
         if ended.code == _KILLED and ended.seconds >= timeout_s:
@@ -260,6 +207,8 @@ class Host:
                 code: int | None = ended.returncode
             except subprocess.TimeoutExpired:
                 code = None
+            except OSError as error:
+                raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
             said.seek(0)
             text = said.read(65536).decode("utf-8", "replace")
         if code != 0:

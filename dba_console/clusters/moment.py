@@ -107,10 +107,11 @@ def under_way(primary: NodeState, target: NodeState) -> Iterator[Check]:
             fix="wait for their end",
         )
     if primary.prepared:
-        yield warning(
+        yield failed(
             "prepared",
-            f"{primary.prepared} prepared transactions on {primary.name}",
+            f"prepared transactions on {primary.name} that nobody ends: {primary.prepared}",
             breaks="they go along, with their locks; their manager has to find the new primary",
+            fix="COMMIT PREPARED or ROLLBACK PREPARED, by the gid in pg_prepared_xacts",
         )
     work = primary.work
     if work is None or not primary.sees_all:

@@ -17,7 +17,7 @@ from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters.certificate import Certificate, read_certificate
-from dba_console.clusters.questions import QUESTIONS, REPMGR_NODES, REPMGRD, SELF, for_cutover, together
+from dba_console.clusters.questions import REPMGR_NODES, REPMGRD, SELF, for_cutover, questions, together
 from dba_console.config import NodeConfig
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
@@ -91,6 +91,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock_apart_s: float | None = None
     """Its clock less ours; includes half the way there and back."""
     prepared: int | None = None
+    """Transactions prepared at least 5 s ago: the manager of one that is at work ends it in milliseconds."""
     slots_used: int | None = None
     walsenders_used: int | None = None
     checksums: bool | None = None
@@ -144,9 +145,8 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
     clock_apart_s = own.pop("clock_s") - clock.wall_us() / 1e6
     hba, cron = own.pop("reads_hba"), own.pop("reads_cron")
     more = for_cutover(who.version_num, hba=hba, cron=bool(cron)) if detailed else {}
-    known, unknown = _answers(link, QUESTIONS | more)
+    known, unknown = _answers(link, questions(archive=own.pop("reads_archive")) | more)
     [recovery] = known.get("recovery") or [{}]
-    archive = next(iter(known.get("archive", [])), None)
     return NodeState(
         name=name,
         asked_us=asked_us,
@@ -163,7 +163,7 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
         standbys=_rows(known, "standbys"),
         slots=_rows(known, "slots"),
         settings={row["name"]: row["setting"] for row in known.get("settings", [])},
-        archive=None if archive is None else {**archive, "ready": _count(archive.pop("ready_xml"))},
+        archive=next(iter(known.get("archive", [])), None),
         work=next(iter(known.get("work", [])), None),
         available=_names(known, "available"),
         used=_names(known, "used"),
@@ -175,16 +175,16 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
     )
 
 
-def _answers(link: Operator, questions: Mapping[str, str]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+def _answers(link: Operator, asked: Mapping[str, str]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """The rows of each question, and why some have none: asked one by one only where they cannot be asked together."""
     try:
-        [row] = link.rows(together(questions), timeout_s=ANSWER_S)
+        [row] = link.rows(together(asked), timeout_s=ANSWER_S)
         return row["answers"], {}
     except StatementFailed:
         pass
     known: dict[str, list[dict[str, Any]]] = {}
     unknown: dict[str, str] = {}
-    for what, question in questions.items():
+    for what, question in asked.items():
         try:
             known[what] = link.rows(question, timeout_s=ANSWER_S)
         except StatementFailed as error:
@@ -278,9 +278,3 @@ def _rows(known: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[dict[st
 
 def _names(known: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[str, ...] | None:
     return tuple(row["name"] for row in known[what]) if what in known else None
-
-
-def _count(xml: str | None) -> int | None:
-    """The number in what `query_to_xml` gives for one count."""
-    _, found, rest = (xml or "").partition("<n>")
-    return int(rest.partition("<")[0]) if found else None

@@ -44,7 +44,7 @@ def repointed(text: str, databases: Sequence[str], host: str, port: str, *, old:
     if not host or "," in host or not port.isdigit() or not (host + port).isprintable():
         raise ConsoleError(f'not one host and port for pgbouncer.ini: "{clean(host)}", "{clean(port)}"')
     entries = list(_entries(text))
-    changed = {entry.start: _changed(entry, host, port) for entry in _chosen(entries, databases, old)}
+    changed = {entry.start: _changed(entry, host, port) for entry in _chosen(entries, databases, old, (host, port))}
     pieces, at = [], 0
     for entry in entries:
         pieces += [text[at : entry.start], changed.get(entry.start, entry.text)]
@@ -59,10 +59,10 @@ def _entries(text: str) -> Iterator[_Entry]:
         match = _TOKEN.match(text, position)
         line = text.count("\n", 0, position) + 1
         if match is None:
-            raise ConsoleError(f"pgbouncer.ini, line {line}: PgBouncer cannot read this line")
+            raise ConsoleError(f"line {line}: PgBouncer cannot read this line")
         if match["include"] is not None:
             raise ConsoleError(
-                f'pgbouncer.ini, line {line}, includes "{clean(match["include"].strip())}", which may hold databases '
+                f'line {line}, includes "{clean(match["include"].strip())}", which may hold databases '
                 "too: change it by hand",
                 hint="or let `config` of the pooler name a file without %include",
             )
@@ -77,22 +77,25 @@ def _name(key: str) -> str:
     return key[1:-1].replace('""', '"') if key[:1] == '"' else key.strip("'")
 
 
-def _chosen(entries: Sequence[_Entry], databases: Sequence[str], old: tuple[str, str] | None) -> list[_Entry]:
+def _chosen(
+    entries: Sequence[_Entry], databases: Sequence[str], old: tuple[str, str] | None, new: tuple[str, str]
+) -> list[_Entry]:
+    """The entries to change, also where they were changed before."""
     if databases:
         named = {entry.name for entry in entries}
         missing = [name for name in databases if name not in named]
         if missing and FALLBACK not in named:
             names = ", ".join(f'"{clean(name)}"' for name in missing)
-            raise ConsoleError(f'pgbouncer.ini has no entry for {names} in [databases], and no entry "*"')
+            raise ConsoleError(f'no entry for {names} in [databases], and no entry "*"')
         wanted = {*databases, FALLBACK} if missing else {*databases}
         return [entry for entry in entries if entry.name in wanted]
     if old is None:
         raise ConsoleError(
             "the databases of the pooler are not named", hint="set `databases` of the pooler in the configuration"
         )
-    found = [entry for entry in entries if _leads_to(entry) == old]
+    found = [entry for entry in entries if _leads_to(entry) in (old, new)]
     if not found:
-        raise ConsoleError(f"no database of pgbouncer.ini leads to {clean(':'.join(old))}")
+        raise ConsoleError(f"no database leads to {clean(':'.join(old))}")
     return found
 
 
@@ -111,7 +114,7 @@ def _changed(entry: _Entry, host: str, port: str) -> str:
             continue
         if pair["key"] == "host" and "," in pair["value"]:
             raise ConsoleError(
-                f'pgbouncer.ini, line {entry.line}: "{clean(entry.name)}" leads to several hosts, '
+                f'line {entry.line}: "{clean(entry.name)}" leads to several hosts, '
                 f"{clean(_unquoted(pair['value']))}: change it by hand"
             )
         pieces += [entry.text[at : pair.start("value")], _quoted(value)]
@@ -129,7 +132,7 @@ def _pairs(entry: _Entry) -> Iterator[re.Match[str]]:
         # Other white space does not end a value: a tab behind a host would be a part of it.
         if match is None or re.search(r"[\t\v\f\r]", match["value"]):
             raise ConsoleError(
-                f'pgbouncer.ini, line {entry.line}: the connection string of "{clean(entry.name)}" cannot be read from '
+                f'line {entry.line}: the connection string of "{clean(entry.name)}" cannot be read from '
                 f"character {position + 1} on"
             )
         yield match

@@ -114,6 +114,12 @@ def replication_address(config: NodeConfig) -> dict[str, str]:
     return {key: given[key] for key in ("host", "hostaddr", "port") if key in given}
 
 
+def node_address(config: NodeConfig) -> tuple[str, str]:
+    """Host, or socket directory, and port of a node as poolers reach it."""
+    given = replication_address(config)
+    return given.get("host") or given.get("hostaddr") or "127.0.0.1", given.get("port") or "5432"
+
+
 def conninfo_to(base: str, config: NodeConfig, follower: str) -> str:
     """`primary_conninfo` of a node that follows the one of `config`: as in `base`, which leads to another node, with
     the address exchanged."""

@@ -97,7 +97,7 @@ class PoolerAdmin:
     def reload(self, leading: Mapping[str, tuple[str, str]] | None = None) -> None:
         """Have the pooler read its file again, and check that each database of `leading` leads to its host and port.
 
-        Raises ConsoleError: versions before 1.19 answer RELOAD with success also where the file could not be read.
+        Raises ConsoleError. 1.18 answers RELOAD with success also where the file cannot be read: hence the check.
         """
         with self._console() as control:
             try:

@@ -12,11 +12,13 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
        CASE WHEN pg_is_in_recovery() THEN pg_is_wal_replay_paused() END AS replay_paused,
        CASE WHEN pg_is_in_recovery()
             THEN extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 END AS replayed_ago_s,
-       (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared,
+       (SELECT count(*)::int4 FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - interval '5 s') AS prepared,
        (SELECT count(*)::int4 FROM pg_replication_slots) AS slots_used,
        (SELECT count(*)::int4 FROM pg_stat_replication) AS walsenders_used,
        current_setting('data_checksums') = 'on' AS checksums,
        r.rolsuper OR pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all,
+       current_setting('archive_mode') <> 'off' AND NOT pg_is_in_recovery()
+         AND has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE') AS reads_archive,
        has_table_privilege('pg_hba_file_rules', 'SELECT')
          AND has_function_privilege('pg_hba_file_rules()', 'EXECUTE') AS reads_hba,
        (SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
@@ -54,12 +56,10 @@ SELECT name, setting FROM pg_settings
 _ARCHIVE = """
 SELECT a.failed_count, a.last_archived_time, a.last_failed_time, a.last_failed_wal,
        coalesce(a.last_failed_time > a.last_archived_time, a.last_failed_time IS NOT NULL) AS failing,
-       CASE WHEN current_setting('archive_mode') <> 'off' AND NOT pg_is_in_recovery()
-                 AND has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE')
-            THEN query_to_xml($$SELECT count(*) AS n FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'$$,
-                              true, true, '')::text END AS ready_xml
+       {ready} AS ready
   FROM pg_stat_archiver a
 """
+_READY = "(SELECT count(*)::int4 FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready')"
 _WORK = """
 SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))
          FILTER (WHERE backend_type = 'client backend'), 0)::float8 AS oldest_xact_s,
@@ -82,12 +82,20 @@ _USED = "SELECT extname::text AS name FROM pg_extension ORDER BY extname"
 _RECOVERY = """
 SELECT nullif(min_recovery_end_timeline, 0) AS timeline FROM pg_control_recovery()
 """
-QUESTIONS = {
-    "receiver": _RECEIVER, "standbys": _STANDBYS, "slots": _SLOTS, "settings": _SETTINGS, "archive": _ARCHIVE,
+_QUESTIONS = {
+    "receiver": _RECEIVER, "standbys": _STANDBYS, "slots": _SLOTS, "settings": _SETTINGS,
     "work": _WORK, "available": _EXTENSIONS, "used": _USED, "upstream": _UPSTREAM,
     "recovery": _RECOVERY,
 }  # fmt: skip
-"""Each by the name of its answer. None needs more than `pg_monitor`; what a role may not see is null or left out."""
+
+
+def questions(*, archive: bool) -> dict[str, str]:
+    """Each by the name of its answer. None needs more than `pg_monitor`; what a role may not see is null or left out.
+
+    Whether a role may execute a function is tested where it is called at all, also in a branch that is not taken: so
+    `archive` says whether it may count the WAL files that wait.
+    """
+    return _QUESTIONS | {"archive": _ARCHIVE.format(ready=_READY if archive else "NULL::int4")}
 
 
 _CONFIGURED = """

@@ -150,7 +150,7 @@ def _poolers(found: Survey) -> Iterator[Check]:
         for database in pooler.databases:
             place = f"{database.name} of {pooler.name}"
             if database.mode == "session":
-                yield warning(
+                yield failed(
                     f"pooler.{pooler.name}.{database.name}",
                     f"{place} is in session mode",
                     breaks="its pause ends only when every client has disconnected",

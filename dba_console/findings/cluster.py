@@ -1,4 +1,4 @@
-"""Rules about the configured cluster: two primaries, standbys that cannot follow, nodes and poolers that are not there.
+"""Rules about the configured cluster: two primaries or none, standbys that cannot follow, nodes that do not answer.
 
 Only what a node answers counts as its state; what it answered before it fell silent does not.
 """
@@ -11,7 +11,7 @@ from itertools import combinations
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.frames.cluster import node_at
+from dba_console.frames.cluster import node_at, sender_of
 from dba_console.frames.replication import lsn_text
 from dba_console.frames.times import rfc3339
 from dba_console.harmless import clean
@@ -186,25 +186,20 @@ def _dead(one: NodeNow, lead: NodeNow, why: str) -> Signal:
 
 
 def node_unreachable(s: Situation) -> Iterator[Signal]:
-    """A node or pooler of the cluster has not answered for ten seconds; critical where it was the primary and no other
-    node answers as one.
-    """
+    """A node or pooler of the cluster has not answered for ten seconds."""
     now = s.picture.now(PART, ClusterNow)
     if now is None:
         return
-    led = bool(_primaries(now.nodes))
     asked: Sequence[NodeNow | PoolerNow] = (*now.nodes, *now.poolers)
     for one in asked:
         if not one.error or one.since_us is None or s.now_us - one.since_us < s.limits.cluster.unreachable_s * 1e6:
             continue
         node = one if isinstance(one, NodeNow) else None
-        lost = node is not None and node.role == "primary" and not led
-        what = "Primary" if lost else "Node" if node else "Pooler"
-        text = f"{what} {clean(one.name)} of {clean(now.name)} does not answer: {clean(one.error)}"
         yield Signal(
-            severity="critical" if lost else "warning",
-            subject=one.name if node else f"pooler {one.name}",
-            text=text + ("; no other node is primary" if lost else ""),
+            severity="warning",
+            subject=f"pooler {one.name}" if node is None else one.name,
+            text=f"{'Pooler' if node is None else 'Node'} {clean(one.name)} of {clean(now.name)} does not answer: "
+            f"{clean(one.error)}",
             evidence={
                 "error": clean(one.error),
                 "since": rfc3339(one.since_us),
@@ -214,6 +209,48 @@ def node_unreachable(s: Situation) -> Iterator[Signal]:
             since_us=one.since_us,
             advice="See whether it runs, and whether it can be reached from this host.",
         )
+
+
+def no_primary(s: Situation) -> Iterator[Signal]:
+    """No node has answered as primary for ten seconds, and no standby streams from one: nothing can be written. A
+    primary that standbys still stream from is only out of reach from here, and `node-unreachable` names it.
+    """
+    now, memo = s.picture.now(PART, ClusterNow), s.memo("no-primary")
+    if now is None or _primaries(now.nodes) or not any(one.at_us for one in now.nodes) or _streams(now.nodes):
+        memo.clear()
+        return
+    since_us, since_mono_us = memo.setdefault("since", (s.now_us, s.mono_us))
+    if s.mono_us - since_mono_us < s.limits.cluster.unreachable_s * 1e6:
+        return
+    was = [one for one in now.nodes if one.role == "primary"]
+    standbys = sorted((one for one in now.nodes if one.answers), key=lambda one: one.lsn or 0, reverse=True)
+    text = f"No node of {clean(now.name)} is primary"
+    text += "".join(f"; {clean(one.name)} was, at {lsn_text(one.lsn)}: {clean(one.error)}" for one in was)
+    text += "".join(f"; standby {clean(one.name)} has received up to {lsn_text(one.lsn)}" for one in standbys)
+    yield Signal(
+        severity="critical",
+        subject=now.name,
+        text=text,
+        evidence={
+            "was_primary": [clean(one.name) for one in was],
+            "standbys": [clean(one.name) for one in standbys],
+            "received_lsns": [lsn_text(one.lsn) or "?" for one in standbys],
+        },
+        since_us=since_us,
+        runbook="failover",
+        advice="Start the old primary where it can be started: that loses nothing. Else the runbook failover.",
+    )
+
+
+def _streams(nodes: Sequence[NodeNow]) -> bool:
+    """Whether a standby streams from a server that is none of the nodes that answer; so too where that is not seen."""
+    there = [one for one in nodes if one.answers]
+    return any(
+        one.receiver_application is not None
+        and one.receiver in (None, "streaming")
+        and all(sender_of(other, one) is None for other in there)
+        for one in there
+    )
 
 
 def pooler_paused(s: Situation) -> Iterator[Signal]:
@@ -261,6 +298,17 @@ RULES: tuple[Rule, ...] = (
         look=node_unreachable,
         clear_after_s=0.0,
         settings=("cluster.unreachable_s",),
+    ),
+    Rule(
+        name="no-primary",
+        title="No node of the cluster is primary",
+        parts=(PART,),
+        look=no_primary,
+        watch_s=10.0,
+        clear_after_s=0.0,
+        settings=("cluster.unreachable_s",),
+        source="PostgreSQL: pg_is_in_recovery(), pg_stat_wal_receiver",
+        runbook="failover",
     ),
     Rule(
         name="pooler-paused",

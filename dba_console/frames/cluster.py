@@ -146,9 +146,7 @@ def _pooler(pooler: PoolerNow, nodes: Sequence[NodeNow], mono_us: int) -> list[P
     age_s = _age_s(mono_us, pooler.at_us)
     error, since = pooler.error or None, rfc3339(pooler.since_us) if pooler.error else None
     rows = [_pooled(pooler.name, one, nodes) for one in pooler.databases]
-    rows += [
-        PoolerRow(name=pooler.name, database=one, error="the pooler has no such database") for one in pooler.missing
-    ]
+    rows += [PoolerRow(name=pooler.name, database=one, error="not listed by the pooler") for one in pooler.missing]
     rows = rows or [PoolerRow(name=pooler.name)]
     for row in rows:
         row.age_s, row.error, row.since = age_s, error or row.error, since

@@ -23,6 +23,7 @@ from dba_console.clusters.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
+from dba_console.clusters.heartbeat_clients import KEPT_OUT
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.errors import SessionError, UsageError
 from tests.background import wait_until
@@ -31,7 +32,7 @@ from tests.postgres.bouncer import bouncer
 from tests.sql import query, wait_for
 
 pytestmark = pytest.mark.xdist_group("heartbeat")
-ITS_SESSIONS = "select count(*) from pg_stat_activity where application_name = 'dba-console:heartbeat'"
+ITS_SESSIONS = "select count(*) from pg_stat_activity where application_name = 'dba-console:cutover-heartbeat'"
 ITS_SCHEMA = "select count(*) from pg_namespace where nspname = 'dba_console'"
 
 
@@ -55,6 +56,12 @@ def more(directory: Path, than: Outage) -> Outage:
         return now if now.writes > than.writes and now.reads > than.reads else None
 
     return wait_until(found, what="a further beat")
+
+
+def more_errors(directory: Path) -> None:
+    """Returns once further beats have failed."""
+    before = sum(outage(directory).errors.values())
+    wait_until(lambda: sum(outage(directory).errors.values()) > before, what="a further error")
 
 
 def process_of(directory: Path) -> int:
@@ -110,11 +117,12 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         one, other = [each for each in found.answered if each.kind == "write"]
         assert (one.port, one.timeline) == (str(primary.port), 1) and one.to_us <= found.began_us
         assert (other.port, other.timeline) == (str(standby.port), 2) and other.from_us == found.ended_us
-        report = "\n".join(sentences(outage(directory)))
-        assert f"writes: local socket:{standby.port} (timeline 2)" in report and "same time" not in report
+        report = "\n".join(sentences(outage(directory), {1: "db1", 2: "db2"}))
+        assert f"writes by db2 (local socket:{standby.port}, timeline 2) from " in report
+        assert "same time" not in report
         assert query(standby, ITS_SCHEMA) == "0"
         clients = admin.execute("SHOW CLIENTS").fetchall()
-        assert not any("dba-console:heartbeat" in row for row in clients), clients
+        assert not any("dba-console:cutover-heartbeat" in row for row in clients), clients
         ended = outage(directory)
         assert (ended.running, ended.ended, ended.left) == (False, "it was stopped", "")
 
@@ -200,12 +208,30 @@ def test_a_session_that_is_ended_is_an_error_and_the_next_one_goes_on(directory:
     assert after.running
 
 
+def test_where_clients_are_kept_out_it_writes_nothing_also_as_a_superuser(directory: Path, cluster: Cluster) -> None:
+    query(cluster, "create database shop")
+    try:
+        started(directory, cluster.dsn(dbname="shop"))
+        query(cluster, "alter database shop connection limit 0")
+        wait_until(lambda: KEPT_OUT in outage(directory).errors, what="a beat that is held")
+        beats = "select beats from dba_console.heartbeat"
+        last = query(cluster, beats, dbname="shop")
+        more_errors(directory)
+        assert query(cluster, beats, dbname="shop") == last
+        query(cluster, "alter database shop connection limit -1")
+        more(directory, outage(directory))
+    finally:
+        stop_heartbeat(directory)
+        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        query(cluster, "drop database shop")
+
+
 def test_a_server_that_does_not_answer_is_measured_and_does_not_keep_it_from_starting(directory: Path) -> None:
     start_heartbeat(directory, "host=127.0.0.1 port=1 user=u", SYSTEM, life_s=0.1)
     found = wait_until(lambda: now if (now := outage(directory)).ended else None)
     assert found.write_s is None and found.ended == "it had run for 0.1 s"
     assert any("refused" in text for text in found.errors)
-    assert sentences(found)[0] == "write outage unknown: no write was acknowledged"
+    assert sentences(found)[0] == "whether clients could write is unknown: no write was acknowledged"
 
 
 def test_its_password_stands_neither_in_its_arguments_nor_in_its_environment(
@@ -236,5 +262,5 @@ def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None
     found = outage(tmp_path)
     assert (found.write_s, found.began_us, found.ended_us) == (0.84, 1040000, 1900000)
     assert (found.writes, found.reads, found.read_s, found.until_us) == (3, 0, None, 2000000)
-    assert found.answered[0].server == "10.0.0.1:5432 (timeline 10)"
+    assert found.answered[0].server == "10.0.0.1:5432, timeline 10"
     assert outage(tmp_path / "none") == Outage()

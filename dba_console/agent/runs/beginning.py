@@ -45,7 +45,7 @@ def begin(
     _refuse_masked(order)
     about = _met(order.plan, around)
     run = new_run_id(order.plan.id, around.clock.wall_us())
-    secrets = secrets_of(around.target.conninfo, order.values, order.secret)
+    secrets = secrets_of(around.target.conninfo, around.config, order.values, order.secret)
     journal = RunJournal.create(
         run_directory(session, run), _about(order, who, around), text=order.text, plan=order.plan, secrets=secrets,
         clock=around.clock,
@@ -101,7 +101,7 @@ def resume(
 ) -> Conduct:  # fmt: skip
     """The run of these papers, to be gone on with. Raises ConsoleError where it cannot be."""
     about = planned_of(papers.records)
-    secrets = secrets_of(around.target.conninfo, order.values, order.secret)
+    secrets = secrets_of(around.target.conninfo, around.config, order.values, order.secret)
     journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
     records = list(papers.records)
     with _closed_unless_made(journal):

@@ -113,7 +113,7 @@ class Conduct:
         self.lines = Lines()
         self.ending: Ending | None = None
         self._audience, self._put_lines, self._journal = audience, put_lines, journal
-        self._secrets = secrets_of(around.target.conninfo, order.values, order.secret)
+        self._secrets = secrets_of(around.target.conninfo, around.config, order.values, order.secret)
         self._mask = text_mask(self._secrets)
         self._shown_mask = _mask_shown(self._secrets, around.target.name)
         self._pen = Pen(journal, desk, tag_of(self.plan), around.emit)
@@ -234,7 +234,8 @@ class Conduct:
             return
         order = self.order = replace(self.order, secret=self.order.secret | {one.name})
         self._looks.secrets = order.secret
-        self._secrets = self._acts.secrets = secrets_of(self.around.target.conninfo, order.values, order.secret)
+        secrets = secrets_of(self.around.target.conninfo, self.around.config, order.values, order.secret)
+        self._secrets = self._acts.secrets = secrets
         self._mask = text_mask(self._secrets)
         self._shown_mask = _mask_shown(self._secrets, self.around.target.name)
         self._journal.keep_secret(self._secrets)

@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg.pq import Conninfo
 
+from dba_console.config import Config
 from dba_console.errors import UsageError
 from dba_console.target import parse_conninfo
 
@@ -56,11 +57,26 @@ def server_environment(
     return found
 
 
-def secrets_of(conninfo: str, values: Mapping[str, Any], secret: frozenset[str]) -> tuple[str, ...]:
-    """What must appear nowhere: the password of the connection string, and inputs that are secret."""
-    try:
-        password = parse_conninfo(conninfo).get("password", "")
-    except UsageError:
-        password = ""
-    found = [password, os.environ.get("PGPASSWORD", ""), *(str(values[name]) for name in secret if values.get(name))]
+def secrets_of(conninfo: str, config: Config, values: Mapping[str, Any], secret: frozenset[str]) -> tuple[str, ...]:
+    """What must appear nowhere: the passwords of the connection string and of all clusters' nodes and poolers, and
+    inputs that are secret.
+
+    A password that is a part of another input, as of a cluster's name, is left out: masked, the input would not be
+    known any more when the run is resumed.
+    """
+    conninfos = [conninfo]
+    for cluster in config.clusters.values():
+        conninfos += [dsn for node in cluster.nodes.values() for dsn in (node.dsn, node.replication_dsn) if dsn]
+        conninfos += [pooler.dsn for pooler in cluster.poolers.values()]
+        conninfos += [cluster.clients] if cluster.clients else []
+    plain = [str(value) for name, value in values.items() if name not in secret]
+    passwords = [one for one in map(_password, conninfos) if not any(one in value for value in plain)]
+    found = [*passwords, os.environ.get("PGPASSWORD", ""), *(str(values[name]) for name in secret if values.get(name))]
     return tuple(dict.fromkeys(one for one in found if one))
+
+
+def _password(conninfo: str) -> str:
+    try:
+        return parse_conninfo(conninfo).get("password", "")
+    except UsageError:
+        return ""

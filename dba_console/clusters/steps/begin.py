@@ -13,7 +13,8 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import Check
 from dba_console.clusters.control import ServerControl, discover
 from dba_console.clusters.failover import dead_primary, failover_readiness, loss
-from dba_console.clusters.plan import CutoverPlan, NodePlan, cluster_of, load_plan, save_plan, slot_name
+from dba_console.clusters.plan import CutoverPlan, NodePlan, cluster_of, load_plan, node_address, save_plan, slot_name
+from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.readiness import readiness
 from dba_console.clusters.steps.step import Step, StepSettings, cutover, open_node
 from dba_console.clusters.survey import Survey, survey
@@ -65,6 +66,7 @@ class Begin(Step):
             text = f"{settings.cluster} is not ready for a {settings.kind} to {settings.to}."
             return Sight(text=text, exact="", rows=rows, refusal=_first(bad), hint=clean(bad[0].fix) or None)
         plan = _plan(settings, config, found, world)
+        _check_pooler_files(config, plan, world)
         promote = f"on {settings.to}: SELECT pg_promote()"
         if failover:
             text = f"{plan.old} is dead; {settings.to} takes over on timeline {plan.timeline + 1} or later."
@@ -145,6 +147,14 @@ def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: 
         },
         lost_bytes=loss(found, known).bytes if failover else None,
     )
+
+
+def _check_pooler_files(config: ClusterConfig, plan: CutoverPlan, world: World) -> None:
+    """Raises ConsoleError where a pooler could not be led to the new primary: after the promotion that is too late."""
+    old, to = (node_address(config.nodes[name]) for name in (plan.old, plan.to))
+    for name, databases in plan.databases.items():
+        if config.poolers[name].config is not None:
+            check_file(name, config.poolers[name], databases, old, to, world.clock)
 
 
 def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: World) -> NodePlan:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
-from dba_console.clusters.commands import run_command
+from dba_console.clusters.commands import failure, run_command
 from dba_console.clusters.plan import save_plan
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.steps.step import (
@@ -96,11 +96,8 @@ def _run_hooks(at: Cutover, *, release: bool) -> Done:
         ended = run_command(
             hook, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=release, clock=at.world.clock
         )
-        if ended.code != 0:
-            how = "did not end in time" if ended.code is None else f"failed with exit code {ended.code}"
-            return Done(
-                state="failed", text=clean(f"hook {name} {how}: {ended.errors.strip() or ended.output.strip()}")
-            )
+        if (why := failure(f"hook {name}", ended)) is not None:
+            return Done(state="failed", text=why)
     return Done(state="ok", text=f"{len(at.config.hooks)} hooks", undo={})
 
 
@@ -129,9 +126,11 @@ class Pause(Step):
 
     def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        with at.link(at.plan.old) as (link, _):
-            control.tell(f"CHECKPOINT on {at.plan.old}")  # what it writes now need not be written while clients wait
-            link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+        if at.plan.kind == "cutover":
+            with at.link(at.plan.old) as (link, _):
+                # What it writes now need not be written while clients wait.
+                control.tell(f"CHECKPOINT on {at.plan.old}")
+                link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
             control.tell(f"PAUSE on {name}")

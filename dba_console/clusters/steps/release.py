@@ -8,14 +8,12 @@ from msgspec import Struct
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
-from dba_console.clusters.commands import run_command
-from dba_console.clusters.host import Host
-from dba_console.clusters.pgbouncer_ini import repointed
-from dba_console.clusters.plan import replication_address
+from dba_console.clusters.commands import failure, run_command
+from dba_console.clusters.plan import node_address
+from dba_console.clusters.pooler_file import change_file
 from dba_console.clusters.steps.hold import let_in
 from dba_console.clusters.steps.standbys import follow
 from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, bounded, cutover
-from dba_console.errors import ConfigError
 from dba_console.harmless import clean
 
 _SYNCHRONOUS = """
@@ -36,7 +34,7 @@ class Repoint(Step):
 
     def look(self, settings: StepSettings, world: World) -> Sight:
         at = cutover(settings, world)
-        host, port = _address(at)
+        host, port = node_address(at.node(at.plan.to))
         exact = [f"{at.config.poolers[name].config}: host={host} port={port}; RELOAD"
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
@@ -44,44 +42,27 @@ class Repoint(Step):
 
     def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        host, port = _address(at)
+        to = node_address(at.node(at.plan.to))
         count = 0
         for name, admin, databases in at.poolers():
             pooler = at.config.poolers[name]
             if pooler.config is None:
                 continue
-            control.tell(f"{pooler.config}: host={host}")
-            files = Host(pooler.ssh, world.clock)
-            try:
-                content = files.read(pooler.config)
-                if content is None:
-                    raise ConfigError(f"{pooler.config} is not there", hint=f"config of the pooler {name}")
-                before = content.decode("utf-8", "surrogateescape")
-                after = repointed(before, databases, host, port)
-                if after != before:
-                    files.write(pooler.config, after.encode("utf-8", "surrogateescape"))
-            finally:
-                files.close()
-            admin.reload()
+            control.tell(f"{pooler.config}: host={to[0]} port={to[1]}")
+            change_file(name, pooler, databases, node_address(at.node(at.plan.old)), to, world.clock)
+            admin.reload(dict.fromkeys(databases, to))
             count += 1
         for name, address in at.config.addresses.items():
             control.tell(f"address {name}")
             ended = run_command(
                 address, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=False, clock=world.clock
             )
-            if ended.code != 0:
-                how = "did not end in time" if ended.code is None else f"failed with exit code {ended.code}"
-                return Done(state="failed", text=clean(f"address {name} {how}: {ended.errors.strip()}"))
+            if (why := failure(f"address {name}", ended)) is not None:
+                return Done(state="failed", text=why)
         return Done(state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses lead to {at.plan.to}")
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
         return self.again("doing it again is safe")
-
-
-def _address(at: Cutover) -> tuple[str, str]:
-    """Host and port of the new primary as poolers reach it."""
-    given = replication_address(at.node(at.plan.to))
-    return given.get("host") or given.get("hostaddr") or "127.0.0.1", given.get("port") or "5432"
 
 
 class Release(Step):

@@ -1,7 +1,6 @@
 """Actions that act on the nodes of a cluster, for tests: each line of a file stands for a node's state.
 
-Importing this module registers them, also in an agent: `python -m tests.agent.runs.nodes` is the command, and the agent
-it starts.
+`python -m tests.agent.runs.nodes` is the command that knows them, and the agent it starts.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ class LineSettings(Struct, forbid_unknown_fields=True, frozen=True):
     what: str
     """Line it writes."""
     file: str
-    """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails."""
+    """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails,
+    `NAME.says` what it says once it is done."""
     cluster: str = ""
 
 
@@ -49,7 +49,8 @@ class NodeStep:
         if settings.what in _lines(settings.file + ".fails"):
             return Done(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
         _write(settings.file, settings.what)
-        return Done(state="ok", text="written", undo={"what": settings.what})
+        said = " ".join(["written", *_lines(settings.file + ".says")])
+        return Done(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
 
     def settle(self, settings: LineSettings, sight: Sight, world: World) -> Done:
         if settings.what in _lines(settings.file):
@@ -72,7 +73,10 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
-registry._PLACES[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
+def register() -> None:
+    """Make the action known to this process."""
+    registry._PLACES[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
+
 
 BOOK = """# Nodes
 
@@ -117,4 +121,5 @@ file = "%(file)s"
 """Four acts on nodes, the third of which cannot be taken back."""
 
 if __name__ == "__main__":
+    register()
     sys.exit(command_or_agent("tests.agent.runs.nodes"))

@@ -85,6 +85,24 @@ def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(stor
     assert papers.ended is not None and papers.ended.text.endswith("taken back: stop, freeze"), papers.ended
 
 
+def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(story: Story) -> None:
+    config = story.place / "config" / "dba-console" / "config.toml"
+    config.parent.mkdir(parents=True)
+    nodes = '[clusters.shop.nodes.db2]\ndsn = "host=b password=hush-of-db2"\n'
+    config.write_text(nodes + '[clusters.shop.poolers.main]\ndsn = "postgresql://u:hush%2dof%2dpooler@c/pgbouncer"\n')
+    config.chmod(0o600)
+    story.file.with_name("nodes.says").write_text("it said hush-of-db2 and hush-of-pooler\n")
+    with agent(story.dsn, story.place, program=NODES) as running:
+        operator = Operator.of(running)
+        operator.begin(BOOK, {"file": str(story.file), "to": "db2"})
+        view = operator.walk(answers(WILLING))
+        assert "hush" not in str((view, operator.events, operator.asked))
+        running.end()
+    assert any("it said ******** and ********" in record.text for record in story.papers().records)
+    for path in (story.place / "sessions").rglob("*"):
+        assert path.is_dir() or b"hush-of" not in path.read_bytes(), path
+
+
 def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,4 +119,6 @@ def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
     assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is asked for" in wrong.stdout
     assert story.lines() == ["freeze", "stop", "promote", "thaw", "freeze", "stop"]
     [socket] = (story.place / "run").glob("*.sock")
-    os.kill(Operator.attach(socket).client.hello.pid, signal.SIGTERM)
+    ending = Operator.attach(socket)
+    os.kill(ending.client.hello.pid, signal.SIGTERM)
+    ending.close()

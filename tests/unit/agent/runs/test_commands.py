@@ -10,6 +10,7 @@ from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.environment import secrets_of, server_environment, variables
 from dba_console.agent.runs.shell import environment, program, script
 from dba_console.clock import SYSTEM
+from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.keeping.look import Exit, Line
 from dba_console.short_command import OUTPUT_LIMIT, run_short
 
@@ -59,7 +60,17 @@ def test_a_command_finds_the_server_of_its_run() -> None:
         "PGAPPNAME": "x", "PGHOST": "db1", "PGPORT": "5433", "PGDATABASE": "app", "PGUSER": "anna",
         "PGPASSWORD": "s3cret", "PGSSLMODE": "require", "PGOPTIONS": OWN_NAMES,
     }  # fmt: skip
-    assert secrets_of("password=s3cret", {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
+    assert secrets_of("password=s3cret", Config(), {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
+
+
+def test_the_passwords_of_a_clusters_nodes_and_poolers_are_secrets_of_every_run() -> None:
+    nodes = {"db1": NodeConfig(dsn="host=a password=one"), "db2": NodeConfig(dsn="postgresql://u:tw%6f@b/x")}
+    pooler = PoolerConfig(dsn="host=c password=three")
+    cluster = ClusterConfig(nodes=nodes, poolers={"main": pooler}, clients="host=c password=four")
+    config = Config(clusters={"shop": cluster})
+    assert secrets_of("host=d", config, {"to": "db2"}, frozenset()) == ("one", "two", "three", "four")
+    # Masked, what the run is to do would be unknown once it is resumed.
+    assert "four" not in secrets_of("host=d", config, {"to": "db-four"}, frozenset())
 
 
 def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> None:
