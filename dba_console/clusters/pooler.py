@@ -83,7 +83,7 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool
     found = structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
     if not detailed:
         return found
-    why = pooler_file_error(config, [one.name for one in found.databases], clock)
+    why = pooler_file_error(config, config.databases or [one.name for one in found.databases], clock)
     return structs.replace(found, config=config.config, admin=_is_admin(config, settings), config_error=why)
 
 
