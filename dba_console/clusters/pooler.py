@@ -84,7 +84,7 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool
         return found
     from dba_console.clusters.host_facts import pooler_file_error  # loads the driver, which a watching agent is without
 
-    why = pooler_file_error(config, [one.name for one in found.databases], clock)
+    why = pooler_file_error(config, config.databases or [one.name for one in found.databases], clock)
     return structs.replace(found, config=config.config, admin=_is_admin(config, settings), config_error=why)
 
 
