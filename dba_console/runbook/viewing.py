@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -25,6 +26,8 @@ MOST_PROSE = 20_000
 """Characters of a text of the document."""
 MOST_NOTE = 2_000
 """Characters of what the world said."""
+CACHED = 256
+"""Texts kept as they were made harmless: a view is made several times for each block, most of it of the same texts."""
 
 
 class Live(Struct, frozen=True, kw_only=True):
@@ -263,8 +266,8 @@ def _left(preview: BlockState, done: int) -> Table | None:
 def _acted_on(plan: Plan, state: RunState) -> bool:
     """Whether the rows looked at last have been acted on: what they show is not so any more."""
     for _, block in plan.blocks():
-        preview = bound_preview(plan, block)
-        if preview is not None and state.blocks[block.id].executions and state.blocks[preview.id].table == state.table:
+        preview = bound_preview(plan, block) if state.blocks[block.id].executions else None
+        if preview is not None and state.blocks[preview.id].table == state.table:
             return True
     return False
 
@@ -292,6 +295,7 @@ def _harmless(table: Table | None) -> Table | None:
     return structs.replace(table, columns=columns, rows=rows, title=line(table.title))
 
 
+@lru_cache(CACHED)
 def line(text: str) -> str:
     """Text of the world as one line that drives no terminal and holds no secret."""
     return clean(redact(text)[:MOST_NOTE])
@@ -302,6 +306,7 @@ def _in_one_line(text: str) -> str:
     return line(" · ".join(" ".join(one.split()) for one in text.splitlines() if one.strip()))
 
 
+@lru_cache(CACHED)
 def lines(text: str, most: int = MOST_NOTE) -> str:
     """The same for text of several lines."""
     return "\n".join(clean(one) for one in redact(text)[:most].replace("\t", "    ").split("\n"))
