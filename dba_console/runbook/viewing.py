@@ -13,7 +13,7 @@ from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.view import BlockView, Option, Question, RunView, StepState, StepView, Table, Waiting
 from dba_console.plans.view import RunState as Standing
 from dba_console.redact import redact
-from dba_console.runbook.bound import as_shown, bound_preview, done_before, for_each
+from dba_console.runbook.bound import as_shown, bound_preview, done_before, for_each, undo_of
 from dba_console.runbook.fold_state import BlockState, RunState
 from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, table_of
 from dba_console.runbook.requests import Ask
@@ -183,6 +183,10 @@ def exact(plan: Plan, state: RunState, block: Block) -> str:
     """What runs, verbatim, with what it is bound to beside it."""
     known = state.blocks[block.id]
     sight = known.sight or _intended(state, block).get("sight") or {}
+    if block.kind == "action" and (undone := undo_of(state, block)) is not None:
+        took = str(sight.get("exact") or as_shown(state, block))
+        what = [f"take back: {took}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
+        return lines("\n".join(what), MOST_PROSE)
     if block.kind == "action" and sight.get("exact"):
         return lines(str(sight["exact"]), MOST_PROSE)
     preview = bound_preview(plan, block)
