@@ -21,7 +21,7 @@ help: ## what can be made
 
 venv: $(VENV)/.for-demo ## the virtual environment, in .venv
 
-demo: $(VENV)/.for-demo ## an embedded server under load, and the console on it (ARGS='--incident lock-queue' to practise)
+demo: $(VENV)/.for-demo ## an embedded server under load, and the console on it (ARGS='--incident lock-queue' to practise, ARGS=--cluster for a cutover)
 	@$(BIN)/dba-console demo $(ARGS)
 
 test: $(VENV)/.for-test ## the whole test suite, by 4 workers (PYTEST='tests/cli -k show' for a part, WORKERS=0 for none)

@@ -11,11 +11,12 @@ from bench.figure import Figure, table
 from bench.measure import measure, side_by_side
 
 NAMES = (
-    "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "run_overhead", "shrink", "stamp",
-    "long_queries", "fuzz", "watching", "many_tables", "restore", "eta", "sweep", "quiet",
+    "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
+    "long_queries", "fuzz", "watching", "many_tables", "restore", "eta", "sweep", "cluster_watch", "cutover",
+    "cutover_killed", "run_overhead", "quiet",
 )  # fmt: skip
-LONG = ("quiet", "fuzz")
-"""Take an hour, and a quarter of one: measured when they are named, not with all."""
+LONG = ("quiet", "fuzz", "cutover", "cutover_killed")
+"""Take an hour, and a quarter of one each: measured when they are named, not with all."""
 
 
 def main(arguments: list[str]) -> int:

@@ -116,6 +116,10 @@ class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
         return f"PoolerConfig(databases={self.databases!r})"
 
 
+COMMAND_NAMES = ("cluster", "from", "to")
+"""What an argument of a command of a cutover may name in braces."""
+
+
 class CommandConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A command of a cutover and the one that reverts it: `[clusters.NAME.addresses.…]`, `[clusters.NAME.hooks.…]`.
 

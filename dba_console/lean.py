@@ -23,6 +23,13 @@ def begin_lean() -> None:
     gc.disable()
 
 
+def allow_tls() -> None:
+    """Let ssl be imported after all: before a cutover the certificates of servers that offer TLS are read."""
+    for name in UNUSED:
+        if name in sys.modules and sys.modules[name] is None:
+            del sys.modules[name]
+
+
 def loaded() -> None:
     """All is loaded: collect again, but never again among what was loaded. Harmless without `begin_lean`."""
     gc.freeze()

@@ -11,13 +11,12 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from dba_console.clock import Clock
 
 OUTPUT_LIMIT = 64 * 1024
 """Bytes of output that are kept; more is read and thrown away, so that the command does not wait for us."""
-INPUT_LIMIT = 60 * 1024
-"""Bytes of input: what a pipe takes at once, so that writing never waits."""
 REAP_S = 2.0
 """After SIGKILL: a process in an uninterruptible wait is left to the kernel."""
 
@@ -33,11 +32,16 @@ class Ended:
     seconds: float
 
 
-def run_short(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, clock: Clock, data: bytes = b"") -> Ended:
-    """Run it in a process group of its own, killed when the time is up; `data` is its input. Raises OSError where it
-    cannot start."""
-    if len(data) > INPUT_LIMIT:
-        raise ValueError(f"input of {len(data)} bytes: at most {INPUT_LIMIT}")
+def run_short(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    timeout_s: float,
+    clock: Clock,
+    data: bytes = b"",
+    limit: int = OUTPUT_LIMIT,
+) -> Ended:
+    """Run it in a process group of its own, killed when the time is up; `data` is its input, `limit` the bytes kept of
+    each output. Raises OSError where it cannot start."""
     begun_us = clock.mono_us()
     until_us = begun_us + int(timeout_s * 1e6)
     process = subprocess.Popen(
@@ -46,15 +50,9 @@ def run_short(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, clo
         start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
-    if process.stdin is not None:
-        try:
-            process.stdin.write(data)
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # it ended without reading: its exit says so
     kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     try:
-        _drain(dict(kept), until_us, clock)
+        _exchange(process.stdin, data, dict(kept), limit, until_us, clock)
         code = _waited(process, (until_us - clock.mono_us()) / 1e6)
     finally:
         _kill_group(process)
@@ -64,15 +62,33 @@ def run_short(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, clo
     return Ended(code, out, errors, (clock.mono_us() - begun_us) / 1e6)
 
 
-def _drain(open_ends: dict[int, bytearray], until_us: int, clock: Clock) -> None:
-    """Read until every end is closed or the time is up."""
-    while open_ends and (left_us := until_us - clock.mono_us()) > 0:
-        for end in select.select(list(open_ends), [], [], left_us / 1e6)[0]:
-            data = os.read(end, 65536)
-            if not data:
-                del open_ends[end]
-            elif len(open_ends[end]) < OUTPUT_LIMIT:
-                open_ends[end] += data[: OUTPUT_LIMIT - len(open_ends[end])]
+def _exchange(
+    stdin: IO[bytes] | None, data: bytes, ends: dict[int, bytearray], limit: int, until_us: int, clock: Clock
+) -> None:
+    """Write the input and read until every end is closed or the time is up."""
+    rest = memoryview(data)
+    try:
+        if stdin is not None:
+            os.set_blocking(stdin.fileno(), False)
+        while (ends or stdin) and (left_us := until_us - clock.mono_us()) > 0:
+            readable, writable, _ = select.select(list(ends), [stdin] if stdin else [], [], left_us / 1e6)
+            if stdin is not None and writable:
+                try:
+                    rest = rest[os.write(stdin.fileno(), rest) :]
+                except BrokenPipeError:
+                    rest = rest[:0]  # it ended without reading: its exit says so
+                if not rest:
+                    stdin.close()
+                    stdin = None
+            for end in readable:
+                got = os.read(end, 65536)
+                if not got:
+                    del ends[end]
+                elif len(ends[end]) < limit:
+                    ends[end] += got[: limit - len(ends[end])]
+    finally:
+        if stdin is not None:
+            stdin.close()
 
 
 def _waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dba_console.frames.cluster_model import NodeRow, NodeSlot, PoolerRow
 from dba_console.frames.history import History
 from dba_console.frames.model import (
     ChecksumRow,
+    Cluster,
     ConnectionGroup,
     Connections,
     DatabaseRow,
@@ -140,6 +142,7 @@ def busy_frame() -> Frame:
         disks=_disks(),
         sessions=_sessions(),
         events=_events(),
+        cluster=_cluster(),
         findings=_findings(),
         own=_own(),
     )
@@ -148,6 +151,49 @@ def busy_frame() -> Frame:
 def empty_frame() -> Frame:
     """Nothing is known yet: every number None."""
     return Frame(at_us=NOW_US)
+
+
+def _cluster() -> Cluster:
+    system = "7431204485839012345"
+    return Cluster(
+        age_s=0.4,
+        name="shop",
+        primary="db2",
+        nodes=[
+            NodeRow(
+                name="db2", role="primary", timeline=3, version="15.18", lsn="2A/7F0318C8", archive_ready=2,
+                archive_failing=False,
+                slots=[
+                    NodeSlot(name="to_db3", kind="physical", active=True, wal_status="reserved", retained_bytes=4 * MB),
+                    NodeSlot(name="billing", kind="logical", active=False, wal_status="extended", retained_bytes=GB),
+                ],
+                system_identifier=system, age_s=0.4, archive_age_s=12.0,
+            ),
+            NodeRow(
+                name="db3", role="standby", timeline=3, version="15.17", lsn="2A/7F0318C8", lag_bytes=18 * MB,
+                lag_s=12.0, receiver="streaming", sync_state="async", apply_delay_s=5.0,
+                system_identifier=system, age_s=0.4, archive_age_s=12.0,
+            ),
+            NodeRow(
+                name="db1", role="primary", timeline=2, version="15.18", lsn="2A/7C000028", age_s=741.0,
+                system_identifier=system, since="2026-11-20T14:45:08Z",
+                error="connection to server at \"db1\", port 5432 failed: Connection refused",
+            ),
+        ],
+        poolers=[
+            PoolerRow(
+                name="main", database="shop", mode="transaction", clients_active=18, clients_waiting=2, servers=20,
+                longest_wait_s=0.4, paused=False, leads_to="db2:5432", node="db2", age_s=0.4,
+            ),
+            PoolerRow(
+                name="main", database="billing", mode="session", clients_active=0, clients_waiting=7, servers=0,
+                longest_wait_s=95.0, paused=True, paused_since="2026-11-20T14:55:54Z", leads_to="10.0.0.9:5432",
+                age_s=0.4,
+            ),
+        ],
+        differences=["db3 runs PostgreSQL 15.17, db2 15.18",
+                     "max_connections is 200 on db3, 250 on db2: db3 is the weaker one"],
+    )  # fmt: skip
 
 
 def _target() -> TargetFrame:

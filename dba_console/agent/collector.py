@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,6 +25,9 @@ from dba_console.samples.own import Self
 from dba_console.samples.sample import Part, Sample, make_part
 from dba_console.target import Target
 from dba_console.units import parse_duration
+
+if TYPE_CHECKING:
+    from dba_console.agent.cluster_side import ClusterSide
 
 BUDGET = 0.7
 """Share of the interval a tick waits for its lanes."""
@@ -48,6 +52,7 @@ class Collector:
         self.server = ServerSide(target.conninfo, options, clock, self.interval_s)
         self.host = HostSide(target, clock)
         self.debts = DebtSide(target, self.server, clock)
+        self.cluster = _cluster_side(target, config, self.server, clock)
         self._own = OwnCost(clock)
         self._seq = 0
         self._tick = 0
@@ -61,6 +66,8 @@ class Collector:
         started = self._clock.mono_us()
         until = started + int(self.interval_s * BUDGET * 1e6)
         names = [*due(HOST_PARTS, self._tick, self.interval_s), *due(("host.mounts",), self._tick, self.interval_s)]
+        if self.cluster is not None:
+            self.cluster.begin()
         self.server.begin()
         parts: list[Part] = []
         if not self.server.connected:
@@ -75,6 +82,8 @@ class Collector:
         parts += self.host.finish(until)
         self._tick += 1
         parts += self.debts.tick()
+        if self.cluster is not None:
+            parts += self.cluster.finish()
         parts += self.more()
         parts.append(self._own_part(late_us))
         return self._sample(parts)
@@ -84,6 +93,8 @@ class Collector:
         self.server.close()
         self.host.close()
         self.debts.close()
+        if self.cluster is not None:
+            self.cluster.close()
 
     def _own_part(self, late_us: int) -> Part:
         lanes = list(self.host.stuck)
@@ -91,6 +102,8 @@ class Collector:
             lanes.append("postgres")
         if self.debts.stuck:
             lanes.append("debts")
+        if self.cluster is not None:
+            lanes += self.cluster.stuck
         # Elsewhere the pid is another process of this host, or none.
         backend = self.server.backend_pid if self.host.is_here else None
         own = self._own.read(self.server.counters(), backend, lanes, late_us)
@@ -101,3 +114,12 @@ class Collector:
     def _sample(self, parts: list[Part]) -> Sample:
         self._seq += 1
         return Sample(self._seq, self._clock.wall_us(), self._clock.mono_us(), parts, self.boot)
+
+
+def _cluster_side(target: Target, config: Config, server: ServerSide, clock: Clock) -> ClusterSide | None:
+    """None, and nothing loaded, where no cluster is configured."""
+    if not config.clusters:
+        return None
+    from dba_console.agent.cluster_side import ClusterSide
+
+    return ClusterSide(target, config, server, clock)

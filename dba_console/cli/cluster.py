@@ -16,11 +16,12 @@ from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.clock import SYSTEM
 from dba_console.clusters.checks import Check, position
+from dba_console.clusters.failover import failover_readiness
 from dba_console.clusters.history import after, load, save, since_us
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.pooler import PoolerState
 from dba_console.clusters.readiness import readiness, ready
-from dba_console.clusters.survey import Survey, survey
+from dba_console.clusters.survey import Survey, remember, survey
 from dba_console.config import ClusterConfig
 from dba_console.errors import ConsoleError, ExitCode, UsageError
 from dba_console.harmless import clean
@@ -36,7 +37,7 @@ _SIGNS = {"ok": "ok", "warning": "warn", "failed": "FAILED", "unknown": "unknown
 @app.command()
 def show(name: Name, json: Json = False) -> int:
     """Every node with role, timeline, version and lag, every pooler with its clients."""
-    found = survey(name, _cluster(name), SYSTEM)
+    found = _survey(name)
     if json:
         put_json(msgspec.to_builtins(found))
         return ExitCode.OK
@@ -48,20 +49,32 @@ def show(name: Name, json: Json = False) -> int:
 def check(
     name: Name,
     to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node that shall become the primary.")],
+    failover: Annotated[
+        bool, typer.Option("--failover", help="The primary is dead: can NODE take over, and what would be lost?")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Whether a cutover to NODE can begin: exit code 0 where it can, 7 where not."""
-    found = survey(name, _cluster(name), SYSTEM)
-    checks = readiness(found, to)
+    found = _survey(name, to)
+    checks = failover_readiness(found, to) if failover else readiness(found, to)
     good = ready(checks)
-    begun_us = _remembered(name, to, checks, good)
+    begun_us = None if failover else _remembered(name, to, checks, good)
     if json:
         since = None if begun_us is None else rfc3339(begun_us)
         put_json({"cluster": name, "to": to, "ready": good, "since": since, "took_s": found.took_s,
                   "checks": [msgspec.to_builtins(one) for one in checks]})  # fmt: skip
     else:
-        put("\n".join(_checks(name, to, checks, good, begun_us)))
+        put("\n".join(_checks(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, begun_us)))
     return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
+
+
+def _survey(name: str, to: str | None = None) -> Survey:
+    found = survey(name, _cluster(name), SYSTEM, to=to)
+    try:
+        remember(found)
+    except (ConsoleError, OSError) as error:
+        say(f"warning: where the primary is was not recorded: {error}")
+    return found
 
 
 def _remembered(name: str, to: str, checks: Sequence[Check], good: bool) -> int | None:
@@ -130,14 +143,14 @@ def _poolers(poolers: Sequence[PoolerState]) -> list[str]:
     return lines + [f"! {pooler.name}: {pooler.error}" for pooler in poolers if pooler.error]
 
 
-def _checks(name: str, to: str, checks: Sequence[Check], good: bool, since: int | None) -> list[str]:
+def _checks(operation: str, checks: Sequence[Check], good: bool, since: int | None) -> list[str]:
     failed = sum(one.state == "failed" for one in checks)
     unseen = sum(one.state == "unknown" for one in checks)
     warned = sum(one.state == "warning" for one in checks)
     counts = {"failed": failed, "unknown": unseen, "warnings": warned}
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     verdict = "READY" if good else "NOT READY"
-    lines = [f"{verdict} for a cutover of {name} to {to}{': ' + ', '.join(parts) if parts else ''}"]
+    lines = [f"{verdict} for {operation}{': ' + ', '.join(parts) if parts else ''}"]
     if since is not None and (lasted := SYSTEM.wall_us() - since) >= 1_000_000:
         lines.append(f"so at every look since {moment(since)} ({human_duration(lasted / 1e6)})")
     for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):

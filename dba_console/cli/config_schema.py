@@ -7,6 +7,8 @@ and says what was expected in words, so that the file's line can be put beside i
 from __future__ import annotations
 
 import difflib
+import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +19,7 @@ import msgspec
 from dba_console.actions.policy import COMMAND, SQL
 from dba_console.actions.registry import ACTIONS
 from dba_console.cli.config_figures import check_figure, check_off, out_of_order
-from dba_console.config import Config
+from dba_console.config import COMMAND_NAMES, Config
 from dba_console.errors import UsageError
 from dba_console.limits import Limits
 from dba_console.records import convert
@@ -28,6 +30,7 @@ KeyPath = tuple[str, ...]
 SHORTEST_INTERVAL_S = 0.25
 COLOURS = ("auto", "16", "256", "truecolor", "none")
 FOREVER = "forever"
+_IN_BRACES = re.compile(r"\{(\w+)\}")
 
 
 class Problem(NamedTuple):
@@ -89,6 +92,8 @@ def _check_meaning(value: Any, path: KeyPath) -> Problem | None:
     try:
         if len(path) == 3 and path[0] == "findings":
             check_figure(path[1], path[2], value)
+        elif len(path) == 5 and path[0] == "clusters" and path[2] in ("addresses", "hooks"):
+            _command(path[4], value)
         elif check is not None and value is not None:
             check(value)
     except UsageError as error:
@@ -128,6 +133,17 @@ def _deny(names: list[str]) -> None:
 def _windows(named: dict[str, str]) -> None:
     for text in named.values():
         _positive(text)
+
+
+def _command(name: str, value: Any) -> None:
+    """A key of `CommandConfig`: what it names in braces is known, and it can run."""
+    if name == "run" and not (value and value[0]):
+        raise UsageError("names no program", hint='a list of the program and its arguments: ["/usr/local/bin/move-ip"]')
+    if name == "timeout_s" and not 0 < value < math.inf:
+        raise UsageError(f"{value} must be a number of seconds above 0")
+    for argument in value if name in ("run", "undo") else ():
+        for unknown in set(_IN_BRACES.findall(argument)) - set(COMMAND_NAMES):
+            raise UsageError(f"{{{unknown}}} is not known", hint=f"known are {', '.join(COMMAND_NAMES)}, in braces")
 
 
 _MEANINGS: dict[str, Callable[[Any], object]] = {

@@ -22,6 +22,9 @@ def demo(
     incident: Annotated[
         str | None, typer.Option("--incident", metavar="NAME", help="Let something go wrong; --list names what.")
     ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="A primary, two standbys and a pooler, to rehearse a cutover.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="The incidents there are, one line each.")] = False,
 ) -> int:
     """An embedded PostgreSQL under a pgbench load with idle sessions, and the console on it.
@@ -29,6 +32,9 @@ def demo(
     Without a terminal it runs for 20 s and prints the overview as text. Everything is stopped at the end. With
     --incident something goes wrong after a few calm seconds, and without a terminal the exit code says whether the
     console named it: 0 if it did, 1 if not.
+
+    With --cluster there are a primary db1, its standbys db2 and db3, an archive, PgBouncer where it is installed, and
+    a load that keeps a ledger of its commits: `cluster check demo --to db2`, `runbook run cutover`.
     """
     if list_:
         from dba_console.demo.incidents.registry import overview
@@ -37,4 +43,4 @@ def demo(
         return ExitCode.OK
     from dba_console.demo.command import run_demo
 
-    return run_demo(headless, None if for_ is None else parse_duration(for_), keep, incident)
+    return run_demo(headless, None if for_ is None else parse_duration(for_), keep, incident, cluster)

@@ -169,7 +169,7 @@ class _OwnLive:
 
     @property
     def settled(self) -> bool:
-        return not self._jobs.due
+        return not self._jobs.due and (self._collector.cluster is None or self._collector.cluster.settled)
 
     def next(self) -> View:
         self._pause.wait(max(0.0, (self._due_us - self._clock.mono_us()) / 1e6))

@@ -5,23 +5,17 @@ Kept are changes, not checks: an answer like the one before only moves the time 
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from dba_console import paths
 from dba_console.clusters.checks import Check
-from dba_console.keeping.files import write_whole
-from dba_console.records import from_json
+from dba_console.clusters.seen import load_file, save_file, state_file
 
 FORMAT = 1
 MOST = 200
 """Changes that are kept."""
-_LIMIT = 1 << 20
 
 
 class Spell(Struct, frozen=True, kw_only=True):
@@ -46,13 +40,9 @@ class History(Struct, frozen=True, kw_only=True):
 
 def load(cluster: str, to: str) -> History:
     """What is kept; empty where nothing is, or nothing that can be read."""
-    try:
-        descriptor = os.open(_file(cluster, to), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            kept = from_json(file.read(_LIMIT), History)
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-        return History(cluster=cluster, to=to)
-    return kept if (kept.version, kept.cluster, kept.to) == (FORMAT, cluster, to) else History(cluster=cluster, to=to)
+    kept = load_file(state_file(cluster, to), History)
+    good = kept is not None and (kept.version, kept.cluster, kept.to) == (FORMAT, cluster, to)
+    return kept if kept is not None and good else History(cluster=cluster, to=to)
 
 
 def after(known: History, checks: Sequence[Check], ready: bool, at_us: int) -> History:
@@ -78,12 +68,4 @@ def since_us(known: History) -> int | None:
 
 def save(known: History) -> None:
     """Keep it in place of what was. Raises OSError or ConsoleError; what was is then as it was."""
-    path = _file(known.cluster, known.to)
-    paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
-    write_whole(str(path.parent), path.name, msgspec.json.encode(known))
-
-
-def _file(cluster: str, to: str) -> Path:
-    """Names of clusters and nodes are the operator's, and need not be names of files."""
-    key = hashlib.sha256(f"{cluster}\0{to}".encode(errors="surrogateescape")).hexdigest()[:16]
-    return paths.state_dir() / "clusters" / f"{key}.json"
+    save_file(state_file(known.cluster, known.to), known)

@@ -5,10 +5,12 @@ Pure. Each gives what it found, with what would break and the command that mends
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dba_console.clusters.checks import Check, failed, ok, position, unknown, warning
 from dba_console.clusters.node import NodeState
+from dba_console.clusters.survey import Survey
 from dba_console.units import human_bytes, human_duration
 
 READY_FILES = 16
@@ -97,11 +99,19 @@ def archive(primary: NodeState, target: NodeState) -> Iterator[Check]:
 
 
 def under_way(primary: NodeState, target: NodeState) -> Iterator[Check]:
-    if primary.prepared:
+    if target.work is not None and (backups := target.work["base_backups"]):
         yield warning(
+            "work.target",
+            f"{backups} base backups are taken from {target.name}",
+            breaks="a promotion of the standby ends them with an error",
+            fix="wait for their end",
+        )
+    if primary.prepared:
+        yield failed(
             "prepared",
-            f"{primary.prepared} prepared transactions on {primary.name}",
+            f"prepared transactions on {primary.name} that nobody ends: {primary.prepared}",
             breaks="they go along, with their locks; their manager has to find the new primary",
+            fix="COMMIT PREPARED or ROLLBACK PREPARED, by the gid in pg_prepared_xacts",
         )
     work = primary.work
     if work is None or not primary.sees_all:
@@ -113,6 +123,7 @@ def under_way(primary: NodeState, target: NodeState) -> Iterator[Check]:
             (work["long_xacts"], "transaction open for more than a minute", "transactions open for more than a minute"),
             (work["dumps"], "session of a dump or restore", "sessions of dumps or restores"),
             (work["base_backups"], "base backup", "base backups"),
+            (work["backups"], "session of a backup", "sessions of backups"),
             (work["index_builds"], "index build", "index builds"),
             (work["rewrites"], "VACUUM FULL or CLUSTER", "of VACUUM FULL or CLUSTER"),
         )
@@ -129,16 +140,78 @@ def under_way(primary: NodeState, target: NodeState) -> Iterator[Check]:
         yield ok("work", f"no long transaction, dump, backup or index build on {primary.name}")
 
 
-def synchronous(primary: NodeState, target: NodeState) -> Iterator[Check]:
+def synchronous(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
+    """Standbys by name that the target's commits wait for once it is the primary."""
     names = target.settings.get("synchronous_standby_names")
-    if names:
-        yield warning(
-            "synchronous",
-            f"{target.name} has synchronous_standby_names = {names}",
-            breaks=f"as primary its commits wait until such a standby is there: {primary.name} has to come back "
-            "under that name",
-            fix="look whether the name fits, or empty it until it is back",
-        )
+    if not names:
+        return
+    needed, wanted = synchronous_names(names)
+    now = [one["application_name"] for one in target.standbys or () if one.get("state") == "streaming"]
+    back = {one.name: _standby_names(one) for one in found.nodes if one.reached and one is not target}
+    back = {name: own for name, own in back.items() if not own & {*now}}
+    present = sum(_counts(one, wanted) for one in now)
+    later = [name for name, own in back.items() if any(_counts(one, wanted) for one in own)]
+    text = f"{target.name} has synchronous_standby_names = {names}, which needs {needed}"
+    if present >= needed:
+        yield ok("synchronous", f"{text}: {', '.join(now)} are connected to it")
+    elif present + len(later) >= needed:
+        yield warning("synchronous", f"{text}, and {present} are connected to it",
+                      breaks=f"the first commit waits until {', '.join(later)} is its standby: so long is the outage",
+                      fix=f"until then: alter system set synchronous_standby_names = '' on {target.name}, "
+                          "and reload")  # fmt: skip
+    else:
+        # Sessions may still wait where the server's own default does not.
+        relaxed = target.settings.get("synchronous_commit") in ("off", "local")
+        judge = warning if relaxed else failed
+        yield judge("synchronous", f"{text}: {present} are connected to it, {len(later)} come back by such a name",
+                    breaks="the first commit after the promotion waits without end",
+                    fix=f"let synchronous_standby_names of {target.name} name its standbys, and reload")  # fmt: skip
+
+
+def synchronous_names(setting: str) -> tuple[int, tuple[str, ...]]:
+    """Return how many standbys a commit waits for, and their names.
+
+    >>> synchronous_names('ANY 2 (db2, "DB 3", *)'), synchronous_names("db2, db3")
+    ((2, ('db2', 'DB 3', '*')), (1, ('db2', 'db3')))
+    """
+    match = re.fullmatch(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\((.*)\)\s*", setting, re.I | re.S)
+    count, listed = (int(match[1]), match[2]) if match else (1, setting)
+    found = re.findall(r'"((?:[^"]|"")*)"|([^\s,"]+)', listed)
+    return count, tuple(quoted.replace('""', '"') or plain for quoted, plain in found)
+
+
+def _counts(name: str, wanted: tuple[str, ...]) -> bool:
+    return "*" in wanted or name.lower() in {one.lower() for one in wanted}
+
+
+def _standby_names(node: NodeState) -> set[str]:
+    """By which a node may be known as a standby: application_name, else cluster_name, else walreceiver."""
+    own = (node.upstream or {}).get("application_name")
+    return {own or node.settings.get("cluster_name") or "walreceiver", node.name}
+
+
+def waits_for_standbys(primary: NodeState, target: NodeState) -> Iterator[Check]:
+    """17 and later: logical walsenders send only what these slots have; 19: a stop may give standbys up."""
+    for node, when in ((primary, "its stop waits for them"), (target, "logical replication from it stands still")):
+        names = [one.strip() for one in node.settings.get("synchronized_standby_slots", "").split(",") if one.strip()]
+        if not names:
+            continue
+        name = f"slots.waits.{node.name}"
+        if node.slots is None:
+            yield unknown(name, f"slots of {node.name} were not seen", breaks=when)
+            continue
+        here = {one["name"] for one in node.slots if one["kind"] == "physical" and (one["active"] or node is target)}
+        if missing := ", ".join(one for one in names if one not in here):
+            what = "not active" if node is primary else "missing"
+            yield failed(name, f"synchronized_standby_slots of {node.name} has slots that are {what}: {missing}",
+                         breaks=when, fix=f"take them out of the setting of {node.name}, and reload")  # fmt: skip
+        else:
+            yield ok(name, f"every slot of synchronized_standby_slots of {node.name} is there")
+    limit = primary.settings.get("wal_sender_shutdown_timeout")
+    if limit not in (None, "-1"):
+        yield failed("shutdown", f"{primary.name} has wal_sender_shutdown_timeout = {limit} ms",
+                     breaks=f"its stop may end before {target.name} has received everything",
+                     fix="alter system set wal_sender_shutdown_timeout = -1, and reload")  # fmt: skip
 
 
 def clocks(primary: NodeState, target: NodeState) -> Iterator[Check]:

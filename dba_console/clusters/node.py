@@ -9,91 +9,50 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from dba_console.actions.identity import PRIMARY, Identity
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
+from dba_console.clusters.certificate import Certificate, read_certificate
+from dba_console.clusters.questions import SELF, for_cutover, questions, together
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
+from dba_console.probes.postgres.failures import ConnectFailed
 from dba_console.redact import redact
+from dba_console.target import parse_conninfo
 
 CONNECT_S = 3.0
 APPLICATION = "dba-console"
 ANSWER_S = 3.0
-"""For each question; the server's own limits are the same."""
+"""For each statement; the server's own limits are the same."""
 LOCK_S = 0.1
-_SELF = """
-SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
-       extract(epoch FROM clock_timestamp())::float8 AS clock_s,
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END::text AS lsn,
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() END::text AS replayed_lsn,
-       CASE WHEN pg_is_in_recovery() THEN pg_is_wal_replay_paused() END AS replay_paused,
-       CASE WHEN pg_is_in_recovery()
-            THEN extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 END AS replayed_ago_s,
-       (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared,
-       (SELECT count(*)::int4 FROM pg_replication_slots) AS slots_used,
-       (SELECT count(*)::int4 FROM pg_stat_replication) AS walsenders_used,
-       current_setting('data_checksums') = 'on' AS checksums,
-       r.rolsuper OR pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all
-  FROM pg_roles r WHERE r.rolname = current_user
-"""
-_RECEIVER = """
-SELECT status, sender_host, sender_port, slot_name::text, received_tli, latest_end_lsn::text
-  FROM pg_stat_wal_receiver
-"""
-_STANDBYS = """
-SELECT application_name, host(client_addr) AS client_addr, state, sync_state, sent_lsn::text, replay_lsn::text,
-       CASE WHEN pg_is_in_recovery() THEN NULL
-            ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::float8 END AS behind_bytes,
-       extract(epoch FROM replay_lag)::float8 AS behind_s
-  FROM pg_stat_replication WHERE application_name <> 'pg_basebackup' ORDER BY application_name, pid
-"""
-_SLOTS = """
-SELECT slot_name::text AS name, slot_type AS kind, active, wal_status,
-       coalesce((to_jsonb(s)->>'synced')::bool, false) AS synced, (to_jsonb(s)->>'failover')::bool AS failover,
-       temporary, to_jsonb(s)->>'invalidation_reason' AS invalidated
-  FROM pg_replication_slots s ORDER BY slot_name
-"""
-_SETTINGS = """
-SELECT name, setting FROM pg_settings
- WHERE name = ANY (ARRAY['max_connections', 'max_prepared_transactions', 'max_locks_per_transaction', 'max_wal_senders',
-   'max_worker_processes', 'max_replication_slots', 'wal_level', 'full_page_writes', 'wal_log_hints', 'archive_mode',
-   'wal_keep_size', 'max_slot_wal_keep_size', 'hot_standby_feedback', 'recovery_min_apply_delay', 'cluster_name',
-   'recovery_target_timeline', 'synchronous_commit', 'synchronous_standby_names', 'shared_preload_libraries',
-   'superuser_reserved_connections', 'shared_buffers', 'port', 'primary_slot_name', 'synchronized_standby_slots',
-   'wal_sender_shutdown_timeout'])
-"""
-_ARCHIVE = """
-SELECT a.failed_count, a.last_archived_time, a.last_failed_time, a.last_failed_wal,
-       coalesce(a.last_failed_time > a.last_archived_time, a.last_failed_time IS NOT NULL) AS failing,
-       CASE WHEN current_setting('archive_mode') <> 'off' AND NOT pg_is_in_recovery()
-                 AND has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE')
-            THEN query_to_xml($$SELECT count(*) AS n FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'$$,
-                              true, true, '')::text END AS ready_xml
-  FROM pg_stat_archiver a
-"""
-_WORK = """
-SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))
-         FILTER (WHERE backend_type = 'client backend'), 0)::float8 AS oldest_xact_s,
-       count(*) FILTER (WHERE backend_type = 'client backend'
-         AND xact_start < clock_timestamp() - interval '1 min')::int4 AS long_xacts,
-       count(*) FILTER (WHERE application_name ~ '^(pg_dump|pg_restore|pg_dumpall|pgcopydb)')::int4 AS dumps,
-       count(*) FILTER (WHERE backend_type = 'client backend')::int4 AS clients,
-       (SELECT count(*)::int4 FROM pg_stat_progress_basebackup) AS base_backups,
-       (SELECT count(*)::int4 FROM pg_stat_progress_create_index) AS index_builds,
-       (SELECT count(*)::int4 FROM pg_stat_progress_cluster) AS rewrites,
-       bool_or(application_name LIKE 'Patroni%') AS patroni, bool_or(application_name LIKE 'repmgr%') AS repmgr,
-       bool_or(application_name LIKE 'pg_auto_failover%' OR application_name LIKE 'pgautofailover%') AS autofailover
-  FROM pg_stat_activity WHERE pid <> pg_backend_pid()
-"""
-_EXTENSIONS = "SELECT DISTINCT name::text FROM pg_available_extensions ORDER BY name"
-_USED = "SELECT extname::text AS name FROM pg_extension ORDER BY extname"
-_QUESTIONS = {
-    "receiver": _RECEIVER, "standbys": _STANDBYS, "slots": _SLOTS, "settings": _SETTINGS, "archive": _ARCHIVE,
-    "work": _WORK, "available": _EXTENSIONS, "used": _USED,
-}  # fmt: skip
+_UPSTREAM = (
+    "host", "hostaddr", "port", "user", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert", "gssencmode",
+    "channel_binding", "passfile",
+)  # fmt: skip
+"""What is kept of primary_conninfo: never the rest, which may hold a password."""
+
+
+class Details(Struct, frozen=True, kw_only=True):
+    """What only a check of a cutover asks. None: not known."""
+
+    configured: dict[str, str] | None = None
+    """Every setting that is not of our own session."""
+    replicates: tuple[str, ...] | None = None
+    """Roles that may connect for replication."""
+    tls: dict[str, Any] | None = None
+    rewind: dict[str, Any] | None = None
+    """Whether the role may read the files of the server, as pg_rewind does."""
+    collations: tuple[dict[str, Any], ...] | None = None
+    """Versions of the collations of the database and of its indexes: recorded, and of the library on this host."""
+    hba: tuple[dict[str, Any], ...] | None = None
+    cron: dict[str, Any] | None = None
+    """Jobs of pg_cron; None where the database has no such table, or the role may not read it: `reads_cron`."""
+    reads_cron: bool | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +62,16 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     asked_us: int = 0
     """Our wall clock when it was asked: the age of every number here."""
+    failure: str = ""
+    """Where nobody answered: the kind, as `probes.postgres.failures` has it: refused, timeout, auth, starting …"""
+    replication: dict[str, str] = {}
+    """Host and port at which other nodes connect to it for replication."""
+    address: str | None = None
+    """At which the server was reached; None by a unix socket."""
+    certificate: Certificate | None = None
+    """What it shows to clients that use TLS; None where it was not asked."""
+    places: tuple[tuple[str, str], ...] = ()
+    """Hosts and ports it is known by: of its conninfos, and the address the server has."""
     role: str | None = None
     """primary or standby."""
     version: str = ""
@@ -118,12 +87,15 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock_apart_s: float | None = None
     """Its clock less ours; includes half the way there and back."""
     prepared: int | None = None
+    """Transactions prepared at least 5 s ago: the manager of one that is at work ends it in milliseconds."""
     slots_used: int | None = None
     walsenders_used: int | None = None
     checksums: bool | None = None
     sees_all: bool | None = None
     """Whether the role sees other users' sessions: without it long transactions are not known."""
     receiver: dict[str, Any] | None = None
+    upstream: dict[str, str] | None = None
+    """Where its primary_conninfo leads and as whom; None where the role may not read it."""
     standbys: tuple[dict[str, Any], ...] | None = None
     slots: tuple[dict[str, Any], ...] | None = None
     settings: dict[str, str] = {}
@@ -133,6 +105,9 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Extensions whose files are there."""
     used: tuple[str, ...] | None = None
     """Extensions of the database that was asked."""
+    server_start_us: int = 0
+    data_directory: str | None = None
+    details: Details | None = None
     unknown: dict[str, str] = {}
     """What could not be asked, and why."""
 
@@ -141,7 +116,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.error
 
 
-def read_node(name: str, config: NodeConfig, clock: Clock) -> NodeState:
+def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = False) -> NodeState:
     """Ask one node everything. Never raises: who does not answer is a state with an `error`."""
     asked_us = clock.wall_us()
     link = Operator(
@@ -149,42 +124,125 @@ def read_node(name: str, config: NodeConfig, clock: Clock) -> NodeState:
     )
     with closing(link):
         try:
-            return _read(name, link, asked_us, clock)
+            state = _read(name, config, link, asked_us, clock, detailed)
         except ConsoleError as error:
-            return NodeState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
+            return NodeState(
+                name=name, error=clean(redact(error.message)), asked_us=asked_us,
+                failure=error.kind if isinstance(error, ConnectFailed) else "other", places=_places(config),
+            )  # fmt: skip
+    if state.details is not None and (state.details.tls or {}).get("server"):
+        return msgspec.structs.replace(state, certificate=read_certificate(state.places))
+    return state
 
 
-def _read(name: str, link: Operator, asked_us: int, clock: Clock) -> NodeState:
+def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: Clock, detailed: bool) -> NodeState:
     who = link.identity()
-    [own] = link.rows(_SELF, timeout_s=ANSWER_S)
+    [own] = link.rows(SELF, timeout_s=ANSWER_S)
     clock_apart_s = own.pop("clock_s") - clock.wall_us() / 1e6
+    hba, cron = own.pop("reads_hba"), own.pop("reads_cron")
+    more = for_cutover(who.version_num, hba=hba, cron=bool(cron)) if detailed else {}
+    known, unknown = _answers(link, questions(archive=own.pop("reads_archive")) | more)
+    [recovery] = known.get("recovery") or [{}]
+    return NodeState(
+        name=name,
+        asked_us=asked_us,
+        places=_places(config, who),
+        replication=_replication(config),
+        address=who.address,
+        role=who.role,
+        version_num=who.version_num,
+        system_identifier=who.system_identifier,
+        timeline=_timeline(who, recovery.get("timeline")),
+        clock_apart_s=clock_apart_s,
+        receiver=next(iter(known.get("receiver", [])), None),
+        upstream=_upstream(known.get("upstream")),
+        standbys=_rows(known, "standbys"),
+        slots=_rows(known, "slots"),
+        settings={row["name"]: row["setting"] for row in known.get("settings", [])},
+        archive=next(iter(known.get("archive", [])), None),
+        work=next(iter(known.get("work", [])), None),
+        available=_names(known, "available"),
+        used=_names(known, "used"),
+        server_start_us=who.server_start_us,
+        data_directory=config.data_directory or who.data_directory,
+        details=_details(known, cron) if detailed else None,
+        unknown=unknown,
+        **own,
+    )
+
+
+def _answers(link: Operator, asked: Mapping[str, str]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    """The rows of each question, and why some have none: asked one by one only where they cannot be asked together."""
+    try:
+        [row] = link.rows(together(asked), timeout_s=ANSWER_S)
+        return row["answers"], {}
+    except StatementFailed:
+        pass
     known: dict[str, list[dict[str, Any]]] = {}
     unknown: dict[str, str] = {}
-    for what, question in _QUESTIONS.items():
+    for what, question in asked.items():
         try:
             known[what] = link.rows(question, timeout_s=ANSWER_S)
         except StatementFailed as error:
             unknown[what] = error.message
-    archive = next(iter(known.get("archive", [])), None)
-    return NodeState(
-        name=name,
-        asked_us=asked_us,
-        role=who.role,
-        version_num=who.version_num,
-        system_identifier=who.system_identifier,
-        timeline=who.timeline,
-        clock_apart_s=clock_apart_s,
-        receiver=next(iter(known.get("receiver", [])), None),
-        standbys=_rows(known, "standbys"),
-        slots=_rows(known, "slots"),
-        settings={row["name"]: row["setting"] for row in known.get("settings", [])},
-        archive=None if archive is None else {**archive, "ready": _count(archive.pop("ready_xml"))},
-        work=next(iter(known.get("work", [])), None),
-        available=_names(known, "available"),
-        used=_names(known, "used"),
-        unknown=unknown,
-        **own,
+    return known, unknown
+
+
+def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None) -> Details:
+    def first(what: str) -> dict[str, Any] | None:
+        return next(iter(known.get(what, [])), None)
+
+    configured = known.get("configured")
+    return Details(
+        configured=None if configured is None else {row["name"]: row["setting"] for row in configured},
+        replicates=_names(known, "replicates"),
+        tls=first("tls"),
+        rewind=first("rewind"),
+        collations=_rows(known, "collations"),
+        hba=_rows(known, "hba"),
+        cron=first("cron"),
+        reads_cron=reads_cron,
     )
+
+
+def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str, str], ...]:
+    found: dict[tuple[str, str], None] = {}
+    for conninfo in (config.dsn, config.replication_dsn or ""):
+        try:
+            given = parse_conninfo(conninfo)
+        except ConsoleError:
+            continue
+        hosts = [host for key in ("host", "hostaddr") for host in given.get(key, "").split(",")]
+        ports = given.get("port", "5432").split(",")
+        found |= dict.fromkeys((host, port) for host in hosts if host for port in ports)
+    if who is not None and who.address is not None:
+        found[(who.address, str(who.port))] = None
+    return tuple(found)
+
+
+def _replication(config: NodeConfig) -> dict[str, str]:
+    try:
+        given = parse_conninfo(config.replication_dsn or config.dsn)
+    except ConsoleError:
+        return {}
+    return {name: given[name] for name in ("host", "hostaddr", "port") if name in given}
+
+
+def _timeline(who: Identity, replayed: int | None) -> int | None:
+    """Of a standby without a WAL receiver the newest it has replayed: its last restartpoint may be on an older one."""
+    if who.timeline is None or who.role == PRIMARY or replayed is None:
+        return who.timeline
+    return max(who.timeline, replayed)
+
+
+def _upstream(rows: list[dict[str, Any]] | None) -> dict[str, str] | None:
+    if not rows:
+        return None
+    try:
+        given = parse_conninfo(rows[0]["conninfo"])
+    except ConsoleError:
+        return {}
+    return {name: given[name] for name in _UPSTREAM if name in given}
 
 
 def _rows(known: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[dict[str, Any], ...] | None:
@@ -193,9 +251,3 @@ def _rows(known: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[dict[st
 
 def _names(known: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[str, ...] | None:
     return tuple(row["name"] for row in known[what]) if what in known else None
-
-
-def _count(xml: str | None) -> int | None:
-    """The number in what `query_to_xml` gives for one count."""
-    _, found, rest = (xml or "").partition("<n>")
-    return int(rest.partition("<")[0]) if found else None

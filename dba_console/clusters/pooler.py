@@ -6,23 +6,22 @@ Columns of SHOW differ between its versions; what one does not tell is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dba_console.clock import Clock
+from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
+from dba_console.clusters.host_facts import pooler_file_error
 from dba_console.config import PoolerConfig
 from dba_console.harmless import clean
-from dba_console.probes.postgres.connecting import open_connection
-from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.resolving import resolved
 from dba_console.probes.postgres.simple import simple_query
 from dba_console.redact import redact
-from dba_console.target import parse_conninfo
+from dba_console.target import address_of
 
-CONNECT_S = 3.0
-ADMIN = "pgbouncer"
-"""Its own database and pool."""
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 
 class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +50,12 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     asked_us: int = 0
     version: str | None = None
     databases: tuple[PooledDatabase, ...] = ()
+    admin: bool | None = None
+    """Whether the role is one of admin_users, which may PAUSE; None: not asked, or unclear."""
+    config: str | None = None
+    """Its configuration file, as configured."""
+    config_error: str = ""
+    """Why that cannot be changed; empty where it can, or was not asked."""
     missing: tuple[str, ...] = ()
     """Configured here as leading to the cluster, and unknown to it."""
 
@@ -59,13 +64,45 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.error
 
 
-def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
-    """Ask one pooler everything. Never raises."""
+def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool = False) -> PoolerState:
+    """Ask one pooler everything over a connection of its own. Never raises.
+
+    `detailed` asks for what only a check of a cutover needs: rights, and its file.
+    """
     asked_us = clock.wall_us()
     try:
-        version, databases, pools = _ask(config.dsn, clock)
+        connection = open_admin(config, clock)
+        try:
+            version = simple_query(connection, b"SHOW VERSION", ANSWER_S, clock)
+            found = ask_pooler(connection, name, config, clock)
+            settings = simple_query(connection, b"SHOW CONFIG", ANSWER_S, clock) if detailed else []
+        finally:
+            connection.finish()
     except (ConnectFailed, ConnectionLost) as error:
         return PoolerState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
+    found = structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
+    if not detailed:
+        return found
+    why = pooler_file_error(config, [one.name for one in found.databases], clock)
+    return structs.replace(found, config=config.config, admin=_is_admin(config, settings), config_error=why)
+
+
+def _is_admin(config: PoolerConfig, settings: Sequence[Mapping[str, str]]) -> bool | None:
+    """By admin_users of SHOW CONFIG. The user `pgbouncer` on a unix socket is one too, as the same account."""
+    address = address_of(config.dsn)
+    users = next((row.get("value") or "" for row in settings if row.get("key") == "admin_users"), None)
+    if users is None:
+        return None
+    names = {one.strip() for one in users.split(",")}
+    return address.user in names or (address.user == ADMIN and address.host.startswith("/"))
+
+
+def ask_pooler(connection: PGconn, name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
+    """Its databases and their pools. Raises ConnectionLost."""
+    asked_us = clock.wall_us()
+    databases, pools = (
+        simple_query(connection, command, ANSWER_S, clock) for command in (b"SHOW DATABASES", b"SHOW POOLS")
+    )
     if not databases:
         return PoolerState(
             name=name, asked_us=asked_us, error="it answers, and does not show its databases: is it PgBouncer's admin "
@@ -76,22 +113,9 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
     return PoolerState(
         name=name,
         asked_us=asked_us,
-        version=next(iter(version[0].values()), None) if version else None,
         databases=tuple(one for one in known if one.name in wanted),
         missing=tuple(one for one in wanted if one not in {each.name for each in known}),
     )
-
-
-def _ask(dsn: str, clock: Clock) -> tuple[list[dict[str, str]], ...]:
-    given = {"dbname": ADMIN, **parse_conninfo(dsn)}
-    connection = open_connection(monitor_conninfo(resolved(given)), CONNECT_S, clock)
-    try:
-        return tuple(
-            simple_query(connection, command, CONNECT_S, clock)
-            for command in (b"SHOW VERSION", b"SHOW DATABASES", b"SHOW POOLS")
-        )
-    finally:
-        connection.finish()
 
 
 def _database(row: Mapping[str, str], pools: Sequence[Mapping[str, str]]) -> PooledDatabase:

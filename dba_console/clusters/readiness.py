@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.clusters import moment, suitable
-from dba_console.clusters.checks import Check, failed, ok, warning
+from dba_console.clusters import access, drift, host_checks, moment, suitable, third_nodes
+from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
+from dba_console.clusters.pooler import PoolerState
 from dba_console.clusters.survey import Survey
 
 
@@ -28,7 +29,11 @@ def readiness(found: Survey, to: str) -> list[Check]:
         suitable.same_server,
         suitable.streams,
         suitable.settings,
+        drift.settings,
         suitable.extensions,
+        drift.collations,
+        drift.archiving,
+        drift.jobs,
         suitable.way_back,
         suitable.free_places,
         suitable.logical_slots,
@@ -36,10 +41,20 @@ def readiness(found: Survey, to: str) -> list[Check]:
         moment.replay,
         moment.archive,
         moment.under_way,
-        moment.synchronous,
+        moment.waits_for_standbys,
         moment.clocks,
     ):
         checks += each(primary, target)
+    for of_all in (
+        access.replication,
+        access.tls,
+        third_nodes.other_standbys,
+        host_checks.control,
+        host_checks.disks,
+        host_checks.driving,
+        moment.synchronous,
+    ):
+        checks += of_all(found, primary, target)
     checks += _managed(found)
     checks += _poolers(found)
     return checks
@@ -115,8 +130,33 @@ def _managed(found: Survey) -> Iterator[Check]:
             )
 
 
+def _rights(found: Survey, pooler: PoolerState) -> Iterator[Check]:
+    name, place = f"pooler.{pooler.name}", f"[clusters.{found.cluster}.poolers.{pooler.name}]"
+    if pooler.admin is None:
+        yield unknown(f"{name}.admin", f"whether the role may PAUSE {pooler.name} was not seen",
+                      breaks="clients could not be held")  # fmt: skip
+    elif not pooler.admin:
+        yield failed(f"{name}.admin", f"the role of {place} is not one of admin_users",
+                     breaks="it may not PAUSE and RESUME: clients could not be held",
+                     fix=f"add it to admin_users of {pooler.name}, and RELOAD")  # fmt: skip
+    else:
+        yield ok(f"{name}.admin", f"the role may PAUSE {pooler.name}")
+    if pooler.config is None:
+        yield warning(f"{name}.config", f"the configuration file of {pooler.name} is not known",
+                      breaks="after the cutover it leads to the old primary, unless an address command changes that",
+                      fix=f"set config, and ssh where it is on another host, in {place}")  # fmt: skip
+    elif pooler.config_error:
+        yield failed(f"{name}.config", f"the configuration of {pooler.name} cannot be changed: {pooler.config_error}",
+                     breaks="after the cutover it leads to the old primary",
+                     fix=f"correct config of {place}")  # fmt: skip
+    else:
+        yield ok(f"{name}.config", f"{pooler.config} of {pooler.name} can be changed")
+
+
 def _poolers(found: Survey) -> Iterator[Check]:
     for pooler in found.poolers:
+        if pooler.reached:
+            yield from _rights(found, pooler)
         for one in pooler.missing:
             yield failed(
                 f"pooler.{pooler.name}.{one}",
@@ -126,7 +166,7 @@ def _poolers(found: Survey) -> Iterator[Check]:
         for database in pooler.databases:
             place = f"{database.name} of {pooler.name}"
             if database.mode == "session":
-                yield warning(
+                yield failed(
                     f"pooler.{pooler.name}.{database.name}",
                     f"{place} is in session mode",
                     breaks="its pause ends only when every client has disconnected",

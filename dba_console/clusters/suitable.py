@@ -9,16 +9,7 @@ from collections.abc import Iterator
 
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
-
-NOT_LOWER = (
-    "max_connections",
-    "max_prepared_transactions",
-    "max_locks_per_transaction",
-    "max_wal_senders",
-    "max_worker_processes",
-)
-"""A standby on which one is lower stops its replay, or does not start (PostgreSQL documentation, "Administrator's
-Overview" of hot standby). The other way round it holds for the way back."""
+from dba_console.samples.cluster import NOT_LOWER
 
 
 def same_server(primary: NodeState, target: NodeState) -> Iterator[Check]:
@@ -154,6 +145,17 @@ def way_back(primary: NodeState, target: NodeState) -> Iterator[Check]:
                 breaks="a node whose history differs would have to be copied anew",
                 fix=f"set it on {node.name}, and restart",
             )
+    may = None if target.details is None else target.details.rewind
+    if may is None:
+        yield unknown("rewind.role", f"whether the role may read files of {target.name} was not seen")
+    elif not may["may"]:
+        yield warning(
+            "rewind.role",
+            f"role {may['role']} may not read the files of {target.name}",
+            breaks=f"pg_rewind could not bring {primary.name} back, where its history differs",
+            fix=f"grant execute on function pg_ls_dir(text, boolean, boolean), pg_stat_file(text, boolean), "
+            f'pg_read_binary_file(text), pg_read_binary_file(text, bigint, bigint, boolean) to "{may["role"]}"',
+        )
     if primary.settings.get("archive_mode") != target.settings.get("archive_mode"):
         yield warning(
             "archive_mode",
@@ -204,9 +206,3 @@ def logical_slots(primary: NodeState, target: NodeState) -> Iterator[Check]:
         )
     elif logical:
         yield ok("slots.logical", f"{len(logical)} logical slots are synced to {target.name}")
-    if waits := primary.settings.get("synchronized_standby_slots"):
-        yield warning(
-            "slots.waits",
-            f"synchronized_standby_slots = {waits}",
-            breaks=f"the stop of {primary.name} waits for these standbys",
-        )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from dba_console.actions.identity import PRIMARY
 from dba_console.clock import Clock
+from dba_console.clusters.host_facts import HostState, read_host
 from dba_console.clusters.node import NodeState, read_node
 from dba_console.clusters.pooler import PoolerState, read_pooler
+from dba_console.clusters.seen import Seen, load_seen, save_seen
 from dba_console.config import ClusterConfig
 
 PATIENCE_S = 15.0
@@ -22,26 +26,33 @@ class Survey(Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeState, ...]
     poolers: tuple[PoolerState, ...] = ()
     took_s: float = 0.0
+    hosts: dict[str, HostState] = {}
+    """Hosts of the nodes that answer, by the node's name; empty where no target was named."""
+    seen: Seen | None = None
+    """The primary when it last answered, where none answers now."""
 
     @property
     def primaries(self) -> list[NodeState]:
-        return [node for node in self.nodes if node.role == "primary"]
+        return [node for node in self.nodes if node.role == PRIMARY]
 
     def node(self, name: str) -> NodeState | None:
         return next((node for node in self.nodes if node.name == name), None)
 
 
-def survey(name: str, config: ClusterConfig, clock: Clock) -> Survey:
-    """Ask everybody. Never raises; takes as long as the slowest, at most PATIENCE_S."""
+def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = None) -> Survey:
+    """Ask every node and pooler. Never raises; takes as long as the slowest, at most PATIENCE_S.
+
+    `to` reads what `readiness` for that node needs as well: without it many of its conditions are unknown.
+    """
     begun_us, wall_us = clock.mono_us(), clock.wall_us()
     nodes: dict[str, NodeState] = {}
     poolers: dict[str, PoolerState] = {}
 
     def ask_node(one: str) -> None:
-        nodes[one] = read_node(one, config.nodes[one], clock)
+        nodes[one] = read_node(one, config.nodes[one], clock, detailed=to is not None)
 
     def ask_pooler(one: str) -> None:
-        poolers[one] = read_pooler(one, config.poolers[one], clock)
+        poolers[one] = read_pooler(one, config.poolers[one], clock, detailed=to is not None)
 
     # Daemons: one that hangs in a name server must not keep the command from ending.
     threads = [threading.Thread(target=ask_node, args=(one,), name=one, daemon=True) for one in config.nodes]
@@ -52,11 +63,45 @@ def survey(name: str, config: ClusterConfig, clock: Clock) -> Survey:
     for thread in threads:
         thread.join(max(0.0, (until_us - clock.mono_us()) / 1e6))
     late = f"no answer within {PATIENCE_S:g} s"
+    answers = tuple(nodes.get(one) or NodeState(name=one, error=late, asked_us=wall_us) for one in config.nodes)
+    hosts: dict[str, HostState] = {}
+    if to is not None:
+        _ask_hosts(hosts, answers, config, to, clock, until_us)
     return Survey(
         cluster=name,
-        nodes=tuple(nodes.get(one) or NodeState(name=one, error=late, asked_us=wall_us) for one in config.nodes),
+        hosts=dict(hosts),
+        nodes=answers,
         poolers=tuple(
             poolers.get(one) or PoolerState(name=one, error=late, asked_us=wall_us) for one in config.poolers
         ),
         took_s=(clock.mono_us() - begun_us) / 1e6,
+        seen=None if any(node.role == PRIMARY for node in answers) else load_seen(name),
     )
+
+
+def _ask_hosts(
+    hosts: dict[str, HostState], nodes: Sequence[NodeState], config: ClusterConfig, to: str, clock: Clock, until_us: int
+) -> None:
+    target = next((node for node in nodes if node.name == to and node.reached), None)
+
+    def ask(node: NodeState) -> None:
+        other = None if node is target else target
+        hosts[node.name] = read_host(node, config.nodes[node.name], other, clock)
+
+    threads = [threading.Thread(target=ask, args=(node,), daemon=True) for node in nodes if node.reached]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, (until_us - clock.mono_us()) / 1e6))
+
+
+def remember(found: Survey) -> None:
+    """Keep where the primary is, for a failover. Raises OSError or ConsoleError."""
+    if len(found.primaries) == 1 and (lsn := found.primaries[0].lsn) is not None:
+        one = found.primaries[0]
+        save_seen(
+            Seen(
+                cluster=found.cluster, node=one.name, at_us=one.asked_us, lsn=lsn, timeline=one.timeline,
+                system_identifier=one.system_identifier,
+            )
+        )  # fmt: skip

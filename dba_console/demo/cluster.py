@@ -20,7 +20,7 @@ from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.conf import Settings, conninfo, write_settings
 from dba_console.demo.guard import Guard
-from dba_console.demo.postmaster import Postmaster
+from dba_console.demo.postmaster import PID_FILE, Daemon, Postmaster
 from dba_console.demo.readable import reachable
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.paths import SOCKET_PATH_LIMIT
@@ -35,7 +35,8 @@ class Cluster:
 
     `base` holds everything: data/, socket/, server.log. Left out, a temporary directory is made and removed at the
     end. `durable=False` turns fsync off: for tests only. `data_directory` puts the data elsewhere, on a file system
-    under test. `with Cluster() as cluster:` makes, starts and always stops it.
+    under test. Not `guarded`, the caller sees to it that nothing is left after a `kill -9` of this process.
+    `with Cluster() as cluster:` makes, starts and always stops it.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Cluster:
         settings: Settings | None = None,
         durable: bool = True,
         keep: bool = False,
+        guarded: bool = True,
     ) -> None:
         self.binaries = binaries or find_binaries()
         self.account = server_account()
@@ -58,8 +60,8 @@ class Cluster:
         self.socket_directory = self._make_directories()
         self.settings: dict[str, str | int] = {} if durable else {"fsync": "off", "synchronous_commit": "off"}
         self.settings.update(settings or {})
-        self._postmaster: Postmaster | None = None
-        self._guard: Guard | None = Guard(self.data_directory, self._temporary())
+        self._postmaster: Postmaster | Daemon | None = None
+        self._guard = Guard([self.data_directory / PID_FILE], self._temporary()) if guarded else None
 
     def __enter__(self) -> Self:
         try:
@@ -91,8 +93,7 @@ class Cluster:
             return
         self.settings.update(settings or {})
         self._write_settings()
-        program = self.binaries.program("postgres")
-        self._postmaster = Postmaster(program, self.data_directory, self.log_path, self.account)
+        self._postmaster = self._spawn()
         if not self._postmaster.wait_ready(timeout_s):
             self.stop("immediate")
             raise ConnectError(f"the server did not start: {self.log_text()[-1500:].strip()}")
@@ -203,7 +204,10 @@ class Cluster:
         }  # fmt: skip
         write_settings(self.data_directory, {**own, **self.settings}, self.account)
 
-    def _running(self) -> Postmaster:
+    def _spawn(self) -> Postmaster | Daemon:
+        return Postmaster(self.binaries.program("postgres"), self.data_directory, self.log_path, self.account)
+
+    def _running(self) -> Postmaster | Daemon:
         if self._postmaster is None:
             raise ConnectError("the server is not running")
         return self._postmaster

@@ -66,6 +66,11 @@ class PracticeGround:
         """The connection string of the database under load, as the superuser."""
         return self.cluster.dsn(dbname=DATABASE)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that commands on it need: none."""
+        return {}
+
     def __enter__(self) -> Self:
         try:
             self._set_up()
@@ -87,6 +92,10 @@ class PracticeGround:
             if self.incident is not None:
                 incident, self.incident = self.incident, None
                 incident.end(self)
+
+    def check(self) -> None:
+        """Raises ConnectError when a client of the load ended, with its last words."""
+        self.load.check()
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Return when the whole load is connected. Raises ConnectError when part of it ended or took too long."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dba_console.agent.client import AgentClient, ConnectionLost
@@ -28,17 +29,17 @@ MARK_S = 3.0
 """Waited for the agent's word on a mark."""
 
 
-class Rehearsal:
-    """One incident on a running practice ground. `say` is told when it begins and when the cause is there; `dsn` is
-    what the agent watches it by, unless it is the ground's own.
-    """
+class Occurrence:
+    """Something that is made to happen while an agent watches `dsn`: `begin` calls `cause` and marks the moment in the
+    recording; without a `cause` it stands already. `say` gets the moment it begins and the one the cause is there."""
 
     def __init__(
-        self, ground: PracticeGround, incident: Incident, say: Callable[[str], None], dsn: str | None = None
+        self, dsn: str, name: str, title: str, cause: Callable[[], None] | None, say: Callable[[str], None]
     ) -> None:
-        self._ground = ground
-        self._target = make_target(ground.dsn if dsn is None else dsn)
-        self._incident = incident
+        self.name = name
+        self._title = title
+        self._cause = cause
+        self._target = make_target(dsn)
         self._say = say
         self._session: Path | None = None
         self._begun_us = 0
@@ -72,16 +73,52 @@ class Rehearsal:
 
     def begin(self) -> None:
         """Cause it, and mark the moment in the recording; one that stands already is only told of."""
-        word = "stands" if self._incident.standing else BEGUN
-        self._mark(f"incident {word}: {self._incident.name}")
+        word = "stands" if self._cause is None else BEGUN
+        self._mark(f"incident {word}: {self.name}")
         self._begun_us = self._there_us = _now_us()
-        self._say(f"{clock_of(self._begun_us)} incident {word}: {self._incident.name}: {self._incident.title}")
-        if self._incident.standing:
+        self._say(f"{clock_of(self._begun_us)} incident {word}: {self.name}: {self._title}")
+        if self._cause is None:
             return
-        self._incident.cause(self._ground)
+        self._cause()
         self._there_us = _now_us()
         took = (self._there_us - self._begun_us) / 1e6
         self._say(f"{clock_of(self._there_us)} the cause is there, after {took:.1f} s")
+
+    def _mark(self, text: str) -> None:
+        client = self._attach()
+        if client is not None:
+            try:
+                client.send(Mark(text=text))
+                _wait_for_mark(client, text)
+            except ConnectionLost:
+                pass  # the mark is a convenience; without the agent the verdict will say what is missing
+            finally:
+                client.close()
+
+    def _attach(self) -> AgentClient | None:
+        """A connection to the agent, None while it does not answer yet."""
+        path = find_agent(self._target)
+        if path is None:
+            return None
+        try:
+            client = AgentClient.connect(path, role="show")
+        except ConnectError:
+            return None
+        if client.hello.session is not None:
+            self._session = Path(client.hello.session)
+        return client
+
+
+class Rehearsal(Occurrence):
+    """One incident on a running practice ground, judged by the findings of the recording. `dsn` is what the agent
+    watches it by, unless it is the ground's own."""
+
+    def __init__(
+        self, ground: PracticeGround, incident: Incident, say: Callable[[str], None], dsn: str | None = None
+    ) -> None:
+        cause = None if incident.standing else partial(incident.cause, ground)
+        super().__init__(ground.dsn if dsn is None else dsn, incident.name, incident.title, cause, say)
+        self._incident = incident
 
     @property
     def recorded_s(self) -> float:
@@ -107,30 +144,6 @@ class Rehearsal:
             return judge(recording.events(self._begun_us), self._incident, self._begun_us, self._there_us)
         finally:
             recording.close()
-
-    def _mark(self, text: str) -> None:
-        client = self._attach()
-        if client is not None:
-            try:
-                client.send(Mark(text=text))
-                _wait_for_mark(client, text)
-            except ConnectionLost:
-                pass  # the mark is a convenience; without the agent the verdict will say what is missing
-            finally:
-                client.close()
-
-    def _attach(self) -> AgentClient | None:
-        """A connection to the agent, None while it does not answer yet."""
-        path = find_agent(self._target)
-        if path is None:
-            return None
-        try:
-            client = AgentClient.connect(path, role="show")
-        except ConnectError:
-            return None
-        if client.hello.session is not None:
-            self._session = Path(client.hello.session)
-        return client
 
 
 def recorded_verdict(directory: Path, incident: Incident) -> Verdict:

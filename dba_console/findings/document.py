@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dba_console.findings import connections, console, disks, io, jobs, locks, memory, safety, server, wal
+from dba_console.findings import cluster, connections, console, disks, io, jobs, locks, memory, safety, server, wal
 from dba_console.findings.links import LINKS
 from dba_console.findings.rule import Rule
 from dba_console.limits import Limits
@@ -59,6 +59,7 @@ FAMILIES = (
     Family("WAL, archiving, replication", "wal", wal.RULES),
     Family("Disks", "disks", disks.RULES),
     Family("The server", "server", server.RULES),
+    Family("The cluster", "cluster", cluster.RULES),
     Family("The console itself", "console", console.RULES),
 )
 

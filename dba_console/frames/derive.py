@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from dba_console.frames.cluster import derive_cluster
 from dba_console.frames.connections import derive_connections
 from dba_console.frames.disks import derive_disks
 from dba_console.frames.facts import Facts
@@ -14,6 +15,7 @@ from dba_console.frames.io import derive_io
 from dba_console.frames.locks import derive_locks
 from dba_console.frames.memory import derive_memory
 from dba_console.frames.model import (
+    Cluster,
     Connections,
     Disks,
     EventRow,
@@ -62,6 +64,7 @@ def derive(picture: Picture, history: History, events: Sequence[Event] = ()) -> 
         disks=_guarded(derive_disks, Disks, facts),
         sessions=_guarded(derive_sessions, Sessions, facts),
         events=derive_events(events),
+        cluster=_guarded(derive_cluster, Cluster, facts),
         own=derive_own(facts),
     )
     return add_findings(frame, picture)

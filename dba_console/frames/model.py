@@ -10,12 +10,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from dba_console.frames.cluster_model import NodeRow, PoolerRow
 from dba_console.frames.progress_model import ProgressRow
 
 PANELS = (
     "connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions", "events",
+    "cluster",
 )  # fmt: skip
-"""Every panel, in the order of their keys 1 to 9 and 0."""
+"""Every panel, in the order of their keys 1 to 9, 0 and o."""
 
 
 class PanelFrame(Struct, kw_only=True):
@@ -318,6 +320,17 @@ class Replication(PanelFrame, kw_only=True):
     checkpoint_write_ms: float | None = None
 
 
+class Cluster(PanelFrame, kw_only=True):
+    name: str | None = None
+    """As configured; null where the server belongs to no configured cluster."""
+    primary: str | None = None
+    """The one node that answers as primary; null where none or several do."""
+    nodes: list[NodeRow] = []
+    poolers: list[PoolerRow] = []
+    differences: list[str] = []
+    """What differs between the nodes and matters, in sentences."""
+
+
 class MountRow(Struct, kw_only=True):
     path: str
     device: str | None = None
@@ -495,6 +508,7 @@ class Frame(Struct, kw_only=True):
     disks: Disks = field(default_factory=Disks)
     sessions: Sessions = field(default_factory=Sessions)
     events: Events = field(default_factory=Events)
+    cluster: Cluster = field(default_factory=Cluster)
     findings: list[Finding] = []
     judged: bool = False
     """The rules were asked at this moment: no findings then means that they found nothing."""

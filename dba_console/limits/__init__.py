@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from dba_console.limits.cluster import ClusterLimits
 from dba_console.limits.connections import ConnectionLimits
 from dba_console.limits.console import ConsoleLimits
 from dba_console.limits.disks import DiskLimits
@@ -33,4 +34,5 @@ class Limits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     wal: WalLimits = field(default_factory=WalLimits)
     disks: DiskLimits = field(default_factory=DiskLimits)
     server: ServerLimits = field(default_factory=ServerLimits)
+    cluster: ClusterLimits = field(default_factory=ClusterLimits)
     console: ConsoleLimits = field(default_factory=ConsoleLimits)

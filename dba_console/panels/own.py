@@ -85,6 +85,8 @@ def _panels(frame: Frame) -> Table:
     rows = []
     for name in PANELS:
         panel = getattr(frame, name)
+        if name == "cluster" and panel.status == "unsupported":
+            continue  # no cluster is configured: nothing is watched
         rows.append(
             Row(
                 name,

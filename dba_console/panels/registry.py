@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dba_console.frames.history import History
 from dba_console.frames.model import Frame, PanelFrame
 from dba_console.panels import (
+    cluster,
     connections,
     disks,
     events,
@@ -61,6 +62,7 @@ _KINDS = (
     PanelKind("disks", "Disks", "8", disks.compact, disks.detail),
     PanelKind("sessions", "Sessions", "9", sessions.compact, sessions.detail),
     PanelKind("events", "Events", "0", events.compact, events.detail),
+    PanelKind("cluster", "Cluster", "o", cluster.compact, cluster.detail),
     PanelKind("findings", "Findings", "f", findings.compact, findings.detail),
     PanelKind("own", "This console", "c", own.compact, own.detail),
 )

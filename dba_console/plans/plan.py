@@ -139,6 +139,8 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """root, superuser, a predefined role, `server`, a program on PATH."""
     strict: bool = False
     """No step may be skipped or jumped to."""
+    reverts: bool = False
+    """Given up before a point of no return, it reverts every step without a question: half of it is worse than none."""
     tag: str = ""
     """Tag of lines in session.log; empty: the id in capitals without signs."""
     versions: tuple[int | None, int | None] = (None, None)

@@ -10,7 +10,6 @@ from dba_console.plans.plan import Plan
 from dba_console.plans.view import Table
 from dba_console.runbook.fold import fold, seconds
 from dba_console.runbook.fold_state import RunState
-from dba_console.runbook.outline import input_told
 from dba_console.runbook.requests import Record
 from dba_console.runbook.summary import Summary, as_table, summarize
 from dba_console.runbook.usual import Usual
@@ -18,8 +17,6 @@ from dba_console.units import human_duration
 
 UNTOLD = frozenset({"block.asked"})
 """Kinds of which the record that follows says enough."""
-MOST_VALUE = 120
-"""Characters of an input's value."""
 
 
 def story(
@@ -56,8 +53,7 @@ def _head(state: RunState, summary: Summary, when: Callable[[int], str]) -> list
     ]
     if plan.sha256:
         head.append(f"document {plan.source or plan.id}, sha256 {plan.sha256}")
-    given = [(one, state.values.get(one.name)) for one in plan.inputs if not one.secret]
-    told = [f"{one.name}={input_told(one, value)[:MOST_VALUE]}" for one, value in given if value is not None]
+    told = [f"{name}={value}" for name, value in summary.inputs.items()]
     told += [f"{one.name}=********" for one in plan.inputs if one.secret]
     return [*head, f"with {', '.join(told)}"] if told else head
 

@@ -81,6 +81,7 @@ def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Check
         answers=head.answers,
         needs=head.needs,
         strict=head.strict,
+        reverts=head.reverts,
         tag=head.tag,
         versions=(head.min_version, head.max_version),
         inputs=head.inputs,

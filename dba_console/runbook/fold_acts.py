@@ -11,6 +11,7 @@ from dba_console.plans.view import Table
 from dba_console.records import convert
 from dba_console.runbook.bound import bound_preview, for_each
 from dba_console.runbook.fold_state import BlockState, Execution, Failure, RunState
+from dba_console.runbook.fold_tables import WITH_UNIT
 from dba_console.runbook.requests import Record
 
 
@@ -51,11 +52,17 @@ def came_to(state: RunState, record: Record) -> None:
     state.asked = None
     if plan_block.name and not execution.item:
         state.values[plan_block.name] = given.get("values", {})
+    if plan_block.action and not execution.item:
+        state.figures |= {name: float(value) for name, value in given.get("values", {}).items() if _figure(name, value)}
     if execution.item:
         block.status = "ok"
         item_done(state, execution.item, "ok")
     else:
         row_done(state, plan_block, block, execution.intent)
+
+
+def _figure(name: str, value: Any) -> bool:
+    return name.endswith(WITH_UNIT) and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def row_done(state: RunState, plan_block: Block, block: BlockState, intent: Record | None) -> None:

@@ -182,6 +182,8 @@ class RunState:
     """Results by the name their block gave them, and inputs that are no secret."""
     measures: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What each measure gave, oldest first; the first and the last are what is compared."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What actions measured, where the name says in what: `write_outage_s`."""
     goto: str = ""
     """The step, or the end, a decision leads to; what stands before it is skipped."""
     asked: Asked | None = None

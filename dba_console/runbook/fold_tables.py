@@ -21,7 +21,7 @@ NULL = "-"
 """Of a row of the server's: there is no value, which is known."""
 TIMES = ("_start", "_at", "_us", "_change")
 """How the names of columns end that hold a time."""
-_WITH_UNIT = ("_bytes", "_bytes_per_s", "_per_s", "_pct", "_s", "_ms")
+WITH_UNIT = ("_bytes", "_bytes_per_s", "_per_s", "_pct", "_s", "_ms")
 """How the names of measures end that say in what they are measured (amounts.told)."""
 FIRST_TIME_US = 10**15
 """A number below it is no time of ours: it would lie before 2001."""
@@ -82,7 +82,7 @@ def _measure(value: Any, key: str) -> str:
     ('320 MB', '335544320', '?')
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return told(key, value) if number and key.endswith(_WITH_UNIT) else cell(value, key)
+    return told(key, value) if number and key.endswith(WITH_UNIT) else cell(value, key)
 
 
 def _change(before: Any, after: Any, key: str) -> str:
@@ -91,7 +91,7 @@ def _change(before: Any, after: Any, key: str) -> str:
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return ""
     change = after - before
-    shown = told(key, change) if key.endswith(_WITH_UNIT) else _number(change)
+    shown = told(key, change) if key.endswith(WITH_UNIT) else _number(change)
     return f"{'+' if change > 0 else ''}{shown}"
 
 

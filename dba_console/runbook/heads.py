@@ -28,6 +28,7 @@ class Head(Struct, frozen=True, kw_only=True):
     answers: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     strict: bool = False
+    reverts: bool = False
     tag: str = ""
     min_version: int | None = None
     max_version: int | None = None

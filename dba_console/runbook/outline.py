@@ -70,6 +70,8 @@ def head(plan: Plan) -> Iterator[str]:
         yield f"servers    {low or '…'} to {high or '…'}"
     if plan.strict:
         yield "strict     no step may be skipped or jumped to"
+    if plan.reverts:
+        yield "reverts    every step before the point of no return, where it fails or is aborted"
 
 
 def counted(plan: Plan) -> str:

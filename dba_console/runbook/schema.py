@@ -87,6 +87,8 @@ RUNBOOK: tuple[Key, ...] = (
     Key("needs", "texts", "`root`, `server`, `superuser`, `pg_monitor`, `pg_signal_backend` or another role of the "
         "server's, or a program on the path: looked at before anything else"),
     Key("strict", "switch", "`true`: no step may be skipped, none jumped to"),
+    Key("reverts", "switch", "`true`: where it fails or is aborted before a point of no return, every step is "
+        "reverted, the last one first, without a question; also headless"),
     Key("tag", "text", "tag of its lines in session.log; else the id in capitals"),
     Key("min_version", "int", "lowest major version of the server it is for"),
     Key("max_version", "int", "highest major version of the server it is for"),

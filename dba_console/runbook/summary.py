@@ -6,15 +6,29 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dba_console.plans.plan import Plan, Step
+from dba_console.plans.plan import ACTS, Plan, Step
 from dba_console.plans.view import Table
 from dba_console.runbook.fold_state import RunState
 from dba_console.runbook.fold_tables import comparison
+from dba_console.runbook.outline import input_told
 from dba_console.runbook.usual import Usual
 from dba_console.units import human_duration
 
 FORMAT = 1
 """Of summary.json."""
+TIMED = frozenset({*ACTS, "wait"})
+"""Kinds of blocks whose time is kept apart."""
+MOST_INPUT = 120
+"""Characters of an input's value."""
+
+
+class BlockSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an act or a wait of a step took; seconds of machine time."""
+
+    id: str
+    title: str = ""
+    state: str
+    machine_s: float = 0.0
 
 
 class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +42,8 @@ class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usual_s: float | None = None
     """Median of machine time in earlier runs."""
     usual_runs: int = 0
+    last_s: float | None = None
+    """In the newest of them."""
     machine_s: float = 0.0
     human_s: float = 0.0
     interrupted_s: float = 0.0
@@ -37,6 +53,8 @@ class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rounds: int = 1
     executions: int = 0
     note: str = ""
+    blocks: tuple[BlockSummary, ...] = ()
+    """Its acts and waits that were reached."""
 
     @property
     def actual_s(self) -> float:
@@ -57,7 +75,9 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     identity: str = ""
     about: str = ""
-    """The databases it was given, or the one whose dump it restored."""
+    """The cluster or the databases it was given, or the one whose dump it restored."""
+    inputs: dict[str, str] = {}
+    """Those that are not secret."""
     who: str = ""
     sha256: str = ""
     started_us: int = 0
@@ -68,6 +88,8 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: tuple[StepSummary, ...] = ()
     deviations: tuple[str, ...] = ()
     measures: Table | None = None
+    figures: dict[str, float] = {}
+    """What its actions measured, by name: `write_outage_s`."""
 
 
 def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = None, *, about: str = "") -> Summary:
@@ -94,6 +116,12 @@ def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = N
         steps=steps,
         deviations=tuple(record.text for record in state.deviations),
         measures=comparison(state.measures),
+        inputs={
+            one.name: input_told(one, value)[:MOST_INPUT]
+            for one in plan.inputs
+            if not one.secret and (value := state.values.get(one.name)) is not None
+        },
+        figures=state.figures,
     )
 
 
@@ -107,12 +135,18 @@ def _step(state: RunState, step: Step, usual: Usual | None) -> StepSummary:
         planned_s=sum(planned) if planned else None,
         usual_s=usual.seconds if usual is not None else None,
         usual_runs=usual.runs if usual is not None else 0,
+        last_s=usual.last_s if usual is not None else None,
         machine_s=known.machine_s,
         human_s=known.human_s,
         interrupted_s=known.interrupted_s,
         rounds=known.round,
         executions=sum(state.blocks[block.id].executions for block in step.blocks),
         note=known.note,
+        blocks=tuple(
+            BlockSummary(id=one.id, title=one.title, state=block.status, machine_s=block.machine_s)
+            for one in step.blocks
+            if one.kind in TIMED and (block := state.blocks[one.id]).status != "pending"
+        ),
     )
 
 
@@ -153,7 +187,7 @@ def as_table(summary: Summary) -> Table:
                 step.title or step.id,
                 step.state,
                 _seconds(step.planned_s),
-                _seconds(step.usual_s) + (f" ({step.usual_runs})" if step.usual_runs else ""),
+                _seconds(step.usual_s) + usual_from(step.usual_runs, step.last_s),
                 _seconds(step.actual_s if step.rounds else None),
                 _seconds(step.machine_s if step.rounds else None),
                 _seconds(step.human_s if step.rounds else None),
@@ -163,6 +197,16 @@ def as_table(summary: Summary) -> Table:
         ),
         total=len(summary.steps),
     )
+
+
+def usual_from(runs: int, last_s: float | None) -> str:
+    """What stands behind a usual time.
+
+    >>> usual_from(0, None), usual_from(1, 2.0), usual_from(3, 2.0)
+    ('', ' (1)', ' (3, last 2.0s)')
+    """
+    last = f", last {human_duration(last_s)}" if runs > 1 and last_s is not None else ""
+    return f" ({runs}{last})" if runs else ""
 
 
 def _seconds(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What a step usually takes: the median of the machine time of earlier runs. Time a person took is no part of it."""
+"""What a step, and each block of it, usually takes and took last: machine time of earlier runs, without people's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ MOST_RUNS = 20
 
 
 class Usual(Struct, frozen=True):
-    """Of one step."""
+    """Of one step or block."""
 
     seconds: float
+    """Median."""
     runs: int
+    last_s: float
+    """In the newest of these runs."""
 
 
 class Subject(Struct, frozen=True):
@@ -27,18 +30,29 @@ class Subject(Struct, frozen=True):
 
     runbook: str
     identity: str = ""
-    """Of the server."""
+    """Of the server, in words (`Identity.words`)."""
     about: str = ""
-    """The databases it is given, or the one whose dump it restores."""
+    """The cluster or the databases it is given, or the one whose dump it restores."""
 
     def is_of(self, one: Summary) -> bool:
-        return (self.runbook, self.identity, self.about) == (one.runbook, one.identity, one.about)
+        here = (self.runbook, self.about) == (one.runbook, one.about)
+        return here and _server(self.identity) == _server(one.identity)
+
+
+def _server(identity: str) -> str:
+    """What stays the same after a promotion or an update: the system identifier, where it could be read.
+
+    >>> _server("system identifier 7412, primary, timeline 1, PG 15.18"), _server("system identifier ?, primary")
+    ('system identifier 7412', 'system identifier ?, primary')
+    """
+    identifier = identity.partition(", ")[0]
+    return identity if identifier.endswith("?") else identifier
 
 
 def usual_times(subject: Subject, earlier: Iterable[Summary]) -> dict[str, Usual]:
-    """By step id. Only runs of the same server and database count, for those of others take another time; of them only
-    steps that were walked to their end in a run that was no rehearsal. A step that was walked several times in a run
-    counts with the mean of its rounds."""
+    """By id of step and block. Only runs of the same server and database, or cluster, count, for those of others take
+    another time; of them only steps that were walked to their end in a run that was no rehearsal. A step that was
+    walked several times in a run counts with the mean of its rounds."""
     newest = sorted(
         (one for one in earlier if subject.is_of(one) and one.mode == "run"), key=lambda one: one.started_us
     )[-MOST_RUNS:]
@@ -46,5 +60,8 @@ def usual_times(subject: Subject, earlier: Iterable[Summary]) -> dict[str, Usual
     for summary in newest:
         for step in summary.steps:
             if step.state == "ok" and step.rounds:
-                taken.setdefault(step.id, []).append(step.machine_s / step.rounds)
-    return {step: Usual(median(times), len(times)) for step, times in taken.items()}
+                times = {step.id: step.machine_s}
+                times |= {block.id: block.machine_s for block in step.blocks if block.state == "ok"}
+                for part, seconds in times.items():
+                    taken.setdefault(part, []).append(seconds / step.rounds)
+    return {part: Usual(median(known), len(known), known[-1]) for part, known in taken.items()}

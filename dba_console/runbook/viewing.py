@@ -21,6 +21,7 @@ from dba_console.runbook.rows import extent
 from dba_console.runbook.summary import as_table, summarize
 from dba_console.runbook.uses import in_sql
 from dba_console.runbook.usual import Usual
+from dba_console.units import human_duration
 
 MOST_PROSE = 20_000
 """Characters of a text of the document."""
@@ -140,10 +141,15 @@ def _step(state: RunState, step: Step, live: Live) -> StepView:
         elapsed_s=elapsed if known.round or elapsed else None,
         human_s=known.human_s,
         usual_s=usual.seconds if usual is not None else sum(author) if author else None,
-        usual_from=f"{usual.runs} runs" if usual is not None else "author" if author else "",
+        usual_from=_behind(usual) if usual is not None else "author" if author else "",
         point_of_no_return=step.point_of_no_return,
         round=known.round if known.round > 1 else 0,
     )
+
+
+def _behind(usual: Usual) -> str:
+    runs = f"{usual.runs} run{'s' if usual.runs > 1 else ''}"
+    return f"{runs}, last {human_duration(usual.last_s)}" if usual.runs > 1 else runs
 
 
 def _step_state(state: RunState, step: Step) -> StepState:
@@ -159,7 +165,7 @@ def _step_state(state: RunState, step: Step) -> StepState:
 
 
 def _block(plan: Plan, state: RunState, block: Block, live: Live) -> BlockView:
-    known = state.blocks[block.id]
+    known, usual = state.blocks[block.id], live.usual.get(block.id)
     elapsed = known.machine_s + known.human_s
     return BlockView(
         id=block.id,
@@ -168,7 +174,7 @@ def _block(plan: Plan, state: RunState, block: Block, live: Live) -> BlockView:
         state=_block_state(state, block, known),
         exact=exact(plan, state, block),
         note=_in_one_line(known.note),
-        usual_s=block.usual_s,
+        usual_s=usual.seconds if usual is not None else block.usual_s,
         elapsed_s=elapsed or None,
     )
 

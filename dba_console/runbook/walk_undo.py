@@ -7,7 +7,7 @@ from __future__ import annotations
 from dba_console.plans.plan import Block
 from dba_console.plans.view import Option, Waiting, to_type
 from dba_console.runbook.fold_state import UndoPlan
-from dba_console.runbook.requests import Outcome, PutBack
+from dba_console.runbook.requests import Answer, Outcome, PutBack
 from dba_console.runbook.undo import items
 from dba_console.runbook.walk_acts import act, outcome_of
 from dba_console.runbook.walk_course import Course, Turn
@@ -15,6 +15,8 @@ from dba_console.runbook.walk_give_up import end
 from dba_console.units import human_duration
 
 ALL, NONE = "all", "none"
+ITSELF = "the runbook"
+"""Who chose what is reverted, where its author did."""
 SERVER_S = 60.0
 """A server that does not answer, as while it recovers from a crash, is waited for so long before the run ends."""
 AGAIN_S = 2.0
@@ -83,6 +85,11 @@ def _tried(course: Course, block: Block) -> Turn[Outcome]:
 
 
 def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:
+    if course.plan.reverts:
+        given = Answer(text=ALL, who=undo.who or ITSELF)
+        said = f"the runbook reverts {', '.join(undo.offered)}"
+        yield from course.answered("undo", given, said, steps=list(undo.offered), answer=ALL)
+        return
     titles = {step.id: step.title for step in course.plan.steps}
     options = (
         Option(key=NONE, text="leave everything as it is"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.samples import catalog, debts, findings, host, jobs, own, postgres
+from dba_console.samples import catalog, cluster, debts, findings, host, jobs, own, postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ _KINDS = (
     PartKind("pg.catalog", catalog.CatalogFaults, 300, "collations, invalid indexes and sequences, from the catalogs"),
     PartKind("pg.subscriptions", catalog.Subscriptions, 30, "pg_subscription and its workers"),
     PartKind("pg.dead_rows", catalog.Unvacuumed, 60, "tables with more dead rows than autovacuum leaves"),
+    PartKind("cluster", cluster.ClusterNow, 2, "nodes and poolers of the configured cluster"),
+    PartKind("cluster.details", cluster.ClusterDetails, 20, "settings and archive backlog of the cluster's nodes"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in _KINDS}

@@ -195,6 +195,7 @@ KEYS: tuple[Key, ...] = (
         Key((digit,), digit, f"panel_{digit}", f"panel {digit}", "", group="panels")
         for digit in _PANEL_KEYS
     ),
+    Key(("o",), "o", "panel_o", "nodes of the cluster", "nodes and poolers of the configured cluster", group="panels"),
     Key(("c",), "c", "panel_c", "console's own cost", "what the console itself costs and whether it keeps up",
         group="panels"),
     Key(("f",), "f", "panel_f", "findings", "what is wrong: every finding with its evidence", group="panels"),

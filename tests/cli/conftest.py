@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.cluster_pair import Pair, running_pair
 from tests.cli.console import Console, own_console
 
 
@@ -13,3 +14,16 @@ from tests.cli.console import Console, own_console
 def console() -> Iterator[Console]:
     with own_console() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def pair() -> Iterator[Pair]:
+    with running_pair() as made:
+        yield made
+
+
+@pytest.fixture
+def told(console: Console, pair: Pair) -> Console:
+    """A console whose configuration has the pair as the cluster `shop`."""
+    console.write_config(pair.configured())
+    return console

@@ -47,11 +47,13 @@ class FastClock:
 class Eyes:
     """What an agent would see and conclude of `dsn`."""
 
-    def __init__(self, dsn: str, *, only: tuple[str, ...] = (), limits: Limits | None = None) -> None:
+    def __init__(
+        self, dsn: str, *, only: tuple[str, ...] = (), limits: Limits | None = None, config: Config | None = None
+    ) -> None:
         self.clock = FastClock()
         # A query that was slow once is asked more rarely: here seconds go by in which nothing was slow.
         options = replace(monitor_options(Config().agent, None), dear_s=3600.0)
-        self.collector = Collector(make_target(dsn), Config(), clock=self.clock, options=options)
+        self.collector = Collector(make_target(dsn), config or Config(), clock=self.clock, options=options)
         rules = [rule for rule in RULES if not only or rule.name in only]
         self.judge = Judge(limits or Limits(), rules)
         self.picture = Picture()
@@ -64,6 +66,8 @@ class Eyes:
         for _ in range(count):
             # No time is skipped under an attempt to connect: its deadline would pass in a moment.
             self.collector.server.attempted(self.clock.mono_us() + PATIENCE_US)
+            if self.collector.cluster is not None:
+                self.collector.cluster.attempted(self.clock.mono_us() + PATIENCE_US)
             self.clock.ahead_us += every_s * 1_000_000
             self.picture = self.picture.absorb(self.collector.tick())
             point = point_of(self.picture)
@@ -103,10 +107,11 @@ class Eyes:
 
 @contextmanager
 def eyes(
-    dsn: str, *only: str, limits: Limits | None = None, calm_s: int = 3, session: Path | None = None
-) -> Iterator[Eyes]:
+    dsn: str, *only: str, limits: Limits | None = None, calm_s: int = 3, session: Path | None = None,
+    config: Config | None = None,
+) -> Iterator[Eyes]:  # fmt: skip
     """Eyes on a server that have seen it calm for a while; `only` names the rules that are asked, none means all."""
-    made = Eyes(dsn, only=only, limits=limits)
+    made = Eyes(dsn, only=only, limits=limits, config=config)
     made.collector.host.session = None if session is None else str(session)
     try:
         made.tick(calm_s)

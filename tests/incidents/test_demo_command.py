@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.registry import INCIDENTS, find
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, INCIDENTS, find
 from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
 from tests.terminal.tmux import Tmux
@@ -44,7 +44,7 @@ def test_a_name_that_is_none_is_answered_with_those_there_are(own_places: dict[s
 def test_the_list_has_one_line_for_each_incident(own_places: dict[str, str]) -> None:
     done = demo("--list", places=own_places)
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(INCIDENTS)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
 
 
 def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_places: dict[str, str]) -> None:

@@ -26,6 +26,9 @@ from dba_console.session.runplaces import SUMMARY, parse_run_id
 
 DISK_S = 3.0
 SIZE_LIMIT = 4 << 20
+CLUSTER = "cluster"
+"""The input of a runbook that names a cluster of the configuration: its runs are compared whatever node is its target,
+for the target changes with each cutover."""
 
 
 def usual_of(
@@ -45,8 +48,11 @@ def usual_of(
 
 
 def about_of(plan: Plan, values: Mapping[str, Any]) -> str:
-    """The database whose dump it restores, where the archive tells it; else the databases it is given. Of a restore it
-    is not the one it is restored into: a test makes a new one each night. Reads the archive."""
+    """The cluster it is given; else the database whose dump it restores, where the archive shows it; else the databases
+    it is given. Of a restore it is not the one it is restored into: a test makes a new one each night. Reads the
+    archive."""
+    if any(one.name == CLUSTER for one in plan.inputs) and values.get(CLUSTER):
+        return f"cluster {values[CLUSTER]}"
     for block in (block for step in plan.steps for block in step.blocks):
         if block.settings.get("reads") == "pg_restore" and block.settings.get("archive"):
             try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -14,27 +16,41 @@ from dba_console.cli.options import Json
 from dba_console.cli.output import columns, put_json
 from dba_console.cli.session_text import local_time
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode
+from dba_console.errors import ExitCode, SessionError
 from dba_console.harmless import clean
+from dba_console.runbook import compare as comparing
 from dba_console.runbook.chronicle import story
 from dba_console.runbook.fold import fold, understood
 from dba_console.runbook.summary import Summary, summarize
 from dba_console.runbook.usual import Subject, usual_times
 from dba_console.session.layout import require_readable
 from dba_console.session.runlisting import RunRow, all_run_directories, list_runs, resolve_run, row_of_papers
-from dba_console.session.runplaces import session_of
+from dba_console.session.runplaces import parse_run_id, session_of
 from dba_console.session.runread import RunPapers, read_run
 from dba_console.units import UNKNOWN, human_duration
 
 Run = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="A run's id, its beginning or its last four signs, or last.")
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A run's id, its beginning or its last four signs, or last; with --compare also a runbook's name.",
+    ),
 ]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="What each step took, beside the runs before it of the same runbook.")
+]
+Count = Annotated[int, typer.Option("--count", min=2, max=50, help="With --compare: how many runs, the newest ones.")]
 _HEAD = ("run", "began", "lasted", "target", "mode", "state", "ending")
 
 
-def runs(run: Run = None, json: Json = False) -> int:
-    """Every run, newest first; of one run the whole story: what was done, by whom, how long it took, how it ended."""
+def runs(run: Run = None, compare: Compare = False, count: Count = 4, json: Json = False) -> int:
+    """Every run, newest first; of one run the whole story: what was done, by whom, how long it took, how it ended.
+
+    --compare: runs of one runbook side by side, about the same databases or cluster; rehearsals only with rehearsals.
+    """
     sessions = sessions_directory(load_config().config)
+    if compare:
+        return _side_by_side(run or "last", sessions, count, json=json)
     if run is not None:
         return _one(read_run(resolve_run(run, sessions)), json=json)
     require_readable(sessions)
@@ -47,6 +63,45 @@ def runs(run: Run = None, json: Json = False) -> int:
     else:
         put(f"no run in {sessions}")
     return ExitCode.OK
+
+
+def _side_by_side(name: str, sessions: Path, count: int, *, json: bool) -> int:
+    newest, earlier = _comparable(name, sessions)
+    subject = Subject(newest.runbook, newest.identity, newest.about)
+    alike = [one for one in earlier if subject.is_of(one) and one.mode == newest.mode]
+    chosen = [*alike, newest][-count:]
+    rows = comparing.compare(chosen)
+    if json:
+        put_json({"runbook": newest.runbook, "about": newest.about, "mode": newest.mode, "runs": chosen, "rows": rows})
+        return ExitCode.OK
+    head, *lines = comparing.table(chosen, rows, _minute)
+    what = "rehearsals" if newest.mode == "rehearse" else "runs"
+    put(clean(f"{what} of {newest.runbook}" + (f", {newest.about}" if newest.about else "")) + "\n")
+    put(columns(head, lines, right=range(1, len(head))))
+    return ExitCode.OK
+
+
+def _comparable(name: str, sessions: Path) -> tuple[Summary, list[Summary]]:
+    """The run that is meant, and those of its runbook that began before it, oldest first. Raises SessionError."""
+    require_readable(sessions)
+    books: dict[str, list[Path]] = {}
+    for directory in all_run_directories(sessions):
+        if (parsed := parse_run_id(directory.name)) is not None:
+            books.setdefault(parsed.runbook, []).append(directory)
+    newest: Summary | None = None
+    if name in books:
+        ended = [summary for one in reversed(books[name]) if (summary := read_summary(one)) is not None]
+        newest = next((one for one in ended if one.mode == "run"), next(iter(ended), None))
+    else:
+        newest = read_summary(resolve_run(name, sessions))
+    if newest is None:
+        raise SessionError(f"{name} has no run that has ended, so there is nothing to compare")
+    every = [summary for one in books.get(newest.runbook, ()) if (summary := read_summary(one)) is not None]
+    return newest, [one for one in every if one.started_us < newest.started_us]
+
+
+def _minute(wall_us: int) -> str:
+    return f"{datetime.fromtimestamp(wall_us / 1e6):%m-%d %H:%M}"
 
 
 def _cells(row: RunRow) -> list[str]:

@@ -84,7 +84,7 @@ def _steps(before: RunView | None, now: RunView) -> Iterator[Change]:
             yield {
                 "event": "step", "run": now.run, "step": step.id, "number": number, "title": step.title,
                 "state": step.state, "text": step.note, "round": step.round, "elapsed_s": step.elapsed_s,
-                "point_of_no_return": step.point_of_no_return,
+                "usual_s": step.usual_s, "usual_from": step.usual_from, "point_of_no_return": step.point_of_no_return,
                 "prose": now.step_prose if step.id == now.current and _entered(before, now) else "",
             }  # fmt: skip
 

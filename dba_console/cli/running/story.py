@@ -63,7 +63,10 @@ def _driver(change: Change, at_us: int, cells: int) -> list[Line]:
 
 def _step(change: Change, at_us: int, cells: int) -> list[Line]:
     again = f", round {change['round']}" if change["round"] > 1 else ""
-    taken = f" ({short_time(change['elapsed_s'])})" if change["elapsed_s"] and change["state"] != "running" else ""
+    taken = ""
+    if change["elapsed_s"] and change["state"] != "running":
+        usual = f", usual {short_time(change['usual_s'])}: {change['usual_from']}" if change["usual_s"] else ""
+        taken = f" ({short_time(change['elapsed_s'])}{usual})"
     note = f": {clean(change['text'])}" if change["text"] else ""
     what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{taken}{note}"
     lines = [line(Span(f"{clock(at_us)} ", "dim"), step_sign(change["state"]), " ", Span(what, "title"))]

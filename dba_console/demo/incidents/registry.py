@@ -1,14 +1,19 @@
-"""The incidents by name. Their modules are loaded when one is asked for, so the table holds what a list needs."""
+"""The incidents by name, of one server and of a cluster.
+
+Their modules are loaded when one is asked for, so the tables hold what a list needs.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dba_console.errors import UsageError
 
 if TYPE_CHECKING:
+    from dba_console.demo.incidents.cluster_incident import ClusterIncident
     from dba_console.demo.incidents.incident import Incident
 
 
@@ -33,18 +38,46 @@ INCIDENTS = {
 }
 
 
+CLUSTER_INCIDENTS = {
+    "standby-lags": Entry("standby_incidents", "StandbyLags", "a report on the standby holds up its replay"),
+    "replay-paused": Entry("standby_incidents", "ReplayPaused", "replay on the standby was not resumed"),
+    "weaker-standby": Entry("standby_incidents", "WeakerStandby", "the standby lets in fewer clients than the primary"),
+    "missing-slot": Entry("standby_incidents", "MissingSlot", "the slot of the standby was dropped"),
+    "archive-stuck": Entry("primary_incidents", "ArchiveStuck", "WAL of the primary cannot be archived any more"),
+    "long-transaction": Entry("primary_incidents", "LongTransaction", "a transaction on the primary does not end"),
+    "prepared-transaction": Entry("primary_incidents", "PreparedTransaction", "a prepared transaction is left behind"),
+    "session-pool": Entry("primary_incidents", "SessionPool", "the pooler pools by session (needs PgBouncer)"),
+    "primary-killed": Entry("primary_incidents", "PrimaryKilled", "the primary is killed: a failover to rehearse"),
+}
+"""What happens to the cluster of `demo --cluster`, and has to stop a cutover."""
+
+
 def find(name: str) -> Incident:
-    """A new incident of that name. Raises UsageError with the nearest name, or all of them."""
-    entry = INCIDENTS.get(name)
-    if entry is None:
-        close = difflib.get_close_matches(name, INCIDENTS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UsageError(f"no incident {name!r}", hint=f"{hint}There are: {', '.join(INCIDENTS)}")
-    module = importlib.import_module(f"dba_console.demo.incidents.{entry.module}")
-    kind: type[Incident] = getattr(module, entry.kind)
+    """A new incident of one server. Raises UsageError with the nearest name, or all of them."""
+    kind: type[Incident] = _kind(name, INCIDENTS)
     return kind()
+
+
+def find_of_cluster(name: str) -> ClusterIncident:
+    """A new incident of the practice cluster. Raises UsageError, also where `name` is one of a single server."""
+    if name in INCIDENTS:
+        raise UsageError(f"the incident {name!r} is one of a single server", hint="leave out --cluster")
+    kind: type[ClusterIncident] = _kind(name, CLUSTER_INCIDENTS)
+    return kind()
+
+
+def _kind(name: str, known: Mapping[str, Entry]) -> Any:
+    entry = known.get(name)
+    if entry is None:
+        names = [*INCIDENTS, *CLUSTER_INCIDENTS]
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"no incident {name!r}", hint=f"{hint}There are: {', '.join(names)}")
+    return getattr(importlib.import_module(f"dba_console.demo.incidents.{entry.module}"), entry.kind)
 
 
 def overview() -> str:
     """A line for each incident."""
-    return "\n".join(f"  {name:<20} {entry.summary}" for name, entry in INCIDENTS.items())
+    lines = [f"  {name:<20} {entry.summary}" for name, entry in INCIDENTS.items()]
+    lines += [f"  {name:<20} cluster: {entry.summary}" for name, entry in CLUSTER_INCIDENTS.items()]
+    return "\n".join(lines)

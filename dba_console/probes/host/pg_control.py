@@ -21,7 +21,10 @@ _STATES = (
 
 
 class PgControl(NamedTuple):
-    """As of the last checkpoint: `next_xid` with its epoch (64 bit), `oldest_xid` without. None: layout unknown."""
+    """As of the last checkpoint: `next_xid` with its epoch (64 bit), `oldest_xid` without. None: layout unknown.
+
+    `checkpoint_lsn` is where its record begins, as `Latest checkpoint location` of pg_controldata: `0/3000028`.
+    """
 
     system_identifier: str
     version_number: int
@@ -31,6 +34,7 @@ class PgControl(NamedTuple):
     oldest_xid: int | None = None
     max_connections: int | None = None
     data_checksums: bool | None = None
+    checkpoint_lsn: str | None = None
 
 
 class DamagedControl(ValueError):
@@ -59,6 +63,7 @@ def parse_control(data: bytes) -> PgControl:
     if len(data) < crc_at + 4 or crc32c(data[:crc_at]) != struct.unpack_from("<I", data, crc_at)[0]:
         raise DamagedControl("the checksum of pg_control does not match its content")
     state = struct.unpack_from("<i", data, 16)[0]
+    low, high = struct.unpack_from("<II", data, 32)
     return PgControl(
         str(identifier),
         version,
@@ -68,6 +73,7 @@ def parse_control(data: bytes) -> PgControl:
         oldest_xid=struct.unpack_from("<I", data, 84)[0],
         max_connections=struct.unpack_from("<i", data, 180)[0],
         data_checksums=struct.unpack_from("<I", data, 252)[0] != 0,
+        checkpoint_lsn=f"{high:X}/{low:X}",
     )
 
 

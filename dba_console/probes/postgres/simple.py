@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dba_console.clock import Clock
+from dba_console.errors import ConsoleError
 from dba_console.probes.postgres.connecting import message_of, wait_for
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.failures import ConnectionLost
+from dba_console.probes.postgres.failures import ConnectionLost, plain
+from dba_console.redact import redact
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -15,21 +18,68 @@ if TYPE_CHECKING:
 
 def simple_query(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> list[dict[str, str]]:
     """Rows as column -> text, NULLs left out; none where the command failed. Raises ConnectionLost, also when late."""
-    deadline = clock.mono_us() + int(timeout_s * 1e6)
-    rows: list[dict[str, str]] = []
+    send_command(connection, command)
+    answer = receive_answer(connection, timeout_s, clock)
+    if answer is None:
+        raise ConnectionLost(f"no answer within {timeout_s:g} s")
+    return answer.rows
+
+
+def last_value(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> bytes:
+    """The one value that the last statement of the command gives.
+
+    Raises ConsoleError with the server's message where a statement fails, ConnectionLost as `simple_query`.
+    """
+    from psycopg.pq import ConnStatus
+
+    send_command(connection, command)
+    answer = receive_answer(connection, timeout_s, clock)
+    if answer is None:
+        raise ConnectionLost(f"no answer within {timeout_s:g} s")
+    if answer.error and connection.status == ConnStatus.BAD:
+        raise ConnectionLost(plain(answer.error))
+    if answer.error:
+        raise ConsoleError(redact(plain(answer.error)))
+    if not answer.rows or not answer.rows[-1]:
+        raise ConsoleError("the server gave no answer")
+    return next(iter(answer.rows[-1].values())).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one command gave."""
+
+    rows: list[dict[str, str]]
+    error: str
+    """The server's message where the command failed, else empty."""
+
+
+def send_command(connection: PGconn, command: bytes) -> None:
+    """Send one command without waiting for its answer. Raises ConnectionLost."""
     try:
         connection.send_query(command)
+    except Exception:
+        raise ConnectionLost(message_of(connection)) from None
+
+
+def receive_answer(connection: PGconn, timeout_s: float, clock: Clock) -> Answer | None:
+    """The answer to the command that was sent; None: not within `timeout_s`, ask again. Raises ConnectionLost."""
+    from psycopg.pq import ExecStatus
+
+    deadline = clock.mono_us() + int(timeout_s * 1e6)
+    answer = Answer([], "")
+    try:
         while True:
             while connection.is_busy():
                 if not wait_for(connection.socket, writing=False, until_us=deadline, clock=clock):
-                    raise ConnectionLost(f"no answer within {timeout_s:g} s")
+                    return None
                 connection.consume_input()
             result = connection.get_result()
             if result is None:
-                return rows
-            rows.extend(_rows(result))
-    except ConnectionLost:
-        raise
+                return answer
+            failed = result.status == ExecStatus.FATAL_ERROR
+            error = decode(result.error_message).strip() if failed else answer.error
+            answer = Answer([*answer.rows, *_rows(result)], error)
     except Exception:
         raise ConnectionLost(message_of(connection)) from None
 

@@ -2,7 +2,8 @@
 
 DIES in the environment says when: `after:block.mark`, once the first record of that kind that this process writes is on
 the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that of the step `look`;
-`before:block.mark:set:2`, at the second of the step `set`.
+`before:block.mark:set:2`, at the second of the step `set`. With KILLS, the file it names holds the processes that are
+killed in its place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 from dba_console.plans.record import Record
 from dba_console.session.runjournal import RunJournal
@@ -17,6 +19,7 @@ from tests.agent.runs import nodes
 from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"
+KILLS = "KILLS"
 _append = RunJournal.append
 _seen: list[Record] = []
 
@@ -29,11 +32,18 @@ def append(self: RunJournal, record: Record) -> Record:
         _seen.append(record)
         due = len(_seen) == int(more[1])
     if due and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
+        _kill()
     written = _append(self, record)
-    if due:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if due and when == "after":
+        _kill()
     return written
+
+
+def _kill() -> None:
+    if KILLS not in os.environ:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for pid in Path(os.environ[KILLS]).read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -151,3 +151,24 @@ def test_windows_of_jobs_are_durations_and_shown_with_where_they_come_from(tmp_p
     assert load(tmp_path, text, DBA_CONSOLE_JOBS_WINDOW="6h").config.jobs.window == "6h"
     for wrong in ('window = "0s"', 'windows = { a = "soon" }', "windows = { a = 3 }", 'windows = "8h"'):
         assert "jobs.window" in complaint(tmp_path, f"[jobs]\n{wrong}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('run = ["move-ip", "{node}"]', "{node} is not known\nhint: known are cluster, from, to, in braces"),
+        ('run = ["move-ip"]\nundo = ["{nodes}"]', "{nodes} is not known"),
+        ("run = []", "names no program"),
+        ('run = [""]', "names no program"),
+        ('run = ["move-ip"]\ntimeout_s = 0', "must be a number of seconds above 0"),
+    ],
+)
+def test_a_command_of_a_cutover_that_cannot_run_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    for kind in ("addresses", "hooks"):
+        text = complaint(tmp_path, f'[clusters.shop.nodes.db1]\ndsn = ""\n[clusters.shop.{kind}.vip]\n{line}\n')
+        assert message in text and f"clusters.shop.{kind}.vip." in text
+
+
+def test_braces_that_name_nothing_stay_in_a_command_of_a_cutover(tmp_path: Path) -> None:
+    text = """[clusters.shop.nodes.db1]\ndsn = ""\n[clusters.shop.hooks.api]\nrun = ["curl", '{"to": "{to}"}']\n"""
+    assert load(tmp_path, text).config.clusters["shop"].hooks["api"].run == ["curl", '{"to": "{to}"}']

@@ -24,13 +24,13 @@ def test_a_guard_left_alone_removes_what_was_temporary(tmp_path: Path) -> None:
     temporary, kept = tmp_path / "a b", tmp_path / "kept"
     temporary.mkdir()
     kept.mkdir()
-    left_alone(Guard(temporary / "data", [temporary]))
+    left_alone(Guard([temporary / "data" / "postmaster.pid"], [temporary]))
     assert not temporary.exists()
     assert kept.exists()
 
 
 def test_a_released_guard_removes_nothing(tmp_path: Path) -> None:
-    guard = Guard(tmp_path, [tmp_path])
+    guard = Guard([tmp_path / "postmaster.pid"], [tmp_path])
     guard.release()
     guard.release()
     assert tmp_path.exists()
@@ -39,7 +39,7 @@ def test_a_released_guard_removes_nothing(tmp_path: Path) -> None:
 def test_a_guard_spares_a_process_that_only_inherited_the_servers_number(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
         (tmp_path / "postmaster.pid").write_text(f"{stranger.pid}\n{tmp_path}\n")
-        left_alone(Guard(tmp_path))
+        left_alone(Guard([tmp_path / "postmaster.pid"]))
         assert stranger.poll() is None
 
 
@@ -47,7 +47,7 @@ def test_a_guard_ends_the_process_that_works_in_its_data_directory(tmp_path: Pat
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=tmp_path) as server:
         (tmp_path / "postmaster.pid").write_text(f"{server.pid}\n{tmp_path}\n")
         server.send_signal(signal.SIGSTOP)
-        guard = Guard(tmp_path)
+        guard = Guard([tmp_path / "postmaster.pid"])
         assert guard._process.stdin is not None
         guard._process.stdin.close()
         assert server.wait(30) == -signal.SIGQUIT

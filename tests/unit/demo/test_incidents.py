@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.incidents.incident import Incident, stand_in
-from dba_console.demo.incidents.registry import INCIDENTS, find, overview
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, INCIDENTS, find, find_of_cluster, overview
 from dba_console.errors import PermissionDenied, UsageError
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
@@ -31,12 +31,25 @@ def test_every_incident_is_documented_with_the_finding_it_leads_to(name: str) ->
     assert find(name).finding in sections[name]
 
 
+@pytest.mark.parametrize("name", CLUSTER_INCIDENTS)
+def test_every_incident_of_a_cluster_is_documented_with_the_condition_it_fails(name: str) -> None:
+    incident = find_of_cluster(name)
+    assert incident.name == name
+    (row,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |")]
+    assert f"| `{incident.check}` |" in row
+
+
+def test_an_incident_of_one_server_is_refused_on_a_cluster() -> None:
+    with pytest.raises(UsageError, match="one of a single server"):
+        find_of_cluster("lock-queue")
+
+
 def test_an_unknown_incident_is_told_the_nearest_name_and_all_of_them() -> None:
     with pytest.raises(UsageError) as raised:
         find("lock-que")
     assert raised.value.hint is not None
     assert "did you mean lock-queue?" in raised.value.hint
-    assert all(name in raised.value.hint for name in INCIDENTS)
+    assert all(name in raised.value.hint for name in [*INCIDENTS, *CLUSTER_INCIDENTS])
 
 
 def test_the_list_has_a_line_for_each_and_loads_none_of_them() -> None:
@@ -45,7 +58,7 @@ def test_the_list_has_a_line_for_each_and_loads_none_of_them() -> None:
         "print('\\nloaded', *sorted(name for name in sys.modules if name.startswith('dba_console')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in overview().splitlines()] == list(INCIDENTS)
+    assert [line.split()[0] for line in overview().splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
     assert "dba_console.demo.practice" not in done.stdout.splitlines()[-1]
 
 

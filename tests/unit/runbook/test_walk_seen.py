@@ -176,7 +176,7 @@ def finished() -> tuple[Plan, World]:
 
 def test_a_summary_keeps_planned_usual_actual_machine_and_human_apart() -> None:
     plan, world = finished()
-    summary = summarize(plan, fold(plan, world.records), {"b": Usual(55.0, 3)})
+    summary = summarize(plan, fold(plan, world.records), {"b": Usual(55.0, 3, 52.0)})
     _, b, _ = summary.steps
     assert (b.planned_s, b.usual_s, b.usual_runs, b.machine_s, b.human_s, b.executions) == (60.0, 55.0, 3, 60.0, 6.0, 2)
     assert summary.human_s == 8.0
@@ -231,20 +231,20 @@ def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their
         past(4, identity="another server"),
     ]
     shop = Subject("book", "server", "shop")
-    assert usual_times(shop, earlier) == {"a": Usual(20.0, 3)}
+    assert usual_times(shop, earlier) == {"a": Usual(20.0, 3, 30.0)}
     assert usual_times(shop, []) == {}
 
 
 def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -> None:
     plan, world = finished()
-    text = "\n".join(story(plan, world.records, when=when, usual={"b": Usual(55.0, 3)}))
+    text = "\n".join(story(plan, world.records, when=when, usual={"b": Usual(55.0, 3, 52.0)}))
     for part in (
         "run r1: done",
         "on db2 (id), by ann",
         "machine 1m02s, people 8.0s",
         "sha256 ab12",
         "with keep=3, key=********",
-        "B     ok       1m       55s (3)  1m06s   1m       6.0s",
+        "B     ok       1m       55s (3, last 52s)  1m06s   1m       6.0s",
         "before.cached  100     40     -60",
         "- b/run: look and try again, by ann",
         "- step c: left out by ann: nobody to tell at night",

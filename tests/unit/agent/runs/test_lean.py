@@ -12,13 +12,23 @@ ROOMS = (
     "markdown_it",
     "simpleeval",
     "psycopg.rows",
+    "dba_console.clusters",
+    "dba_console.agent.cluster_side",
 )
 
 
-def test_an_agent_loads_the_rooms_of_runs_with_its_first_run() -> None:
-    code = (
-        "import sys, dba_console.agent.run, dba_console.agent.__main__, dba_console.session.recorder;"
-        f"print([name for name in {ROOMS!r} if name in sys.modules])"
-    )
+def loaded_with(statement: str) -> list[str]:
+    """Which of ROOMS an interpreter of its own has loaded after the statement."""
+    code = f"import sys; {statement}; print(*[name for name in {ROOMS!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.split()
+
+
+def test_an_agent_of_a_cluster_loads_neither_the_driver_nor_the_actions() -> None:
+    assert loaded_with("import dba_console.agent.cluster_side") == [
+        "dba_console.clusters", "dba_console.agent.cluster_side"
+    ]  # fmt: skip
+
+
+def test_an_agent_loads_the_rooms_of_runs_with_its_first_run() -> None:
+    assert loaded_with("import dba_console.agent.run, dba_console.agent.__main__, dba_console.session.recorder") == []

@@ -1,0 +1,97 @@
+"""What watching a cluster of three nodes and a pooler adds to an agent: its CPU, and how long its ticks take."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.console import PROGRAM, own_directories
+from bench.figure import Figure
+from bench.ground import Ground, ground
+from bench.process import cost, resident_mb
+from dba_console.agent.collector import Collector
+from dba_console.cli.config_file import load_config
+from dba_console.config import Config
+from dba_console.demo.cluster import make_standby
+from dba_console.target import make_target
+from tests.postgres.bouncer import bouncer
+
+SETTLED_S = 5.0
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    """Two agents of one server in the same seconds, one of them with a cluster; then collectors tick by turns."""
+    seconds = 5.0 if smoke else 60.0
+    with ground(200) as here, own_directories() as place, _cluster(here, place):
+        with _agent(here.cluster.dsn(dbname="template1"), place, "alone") as alone, _agent(
+            here.dsn, place, "cluster"
+        ) as watching:  # fmt: skip
+            time.sleep(SETTLED_S)
+            assert len(here.pid_of("dba-console")) == 3, "two of the agents, and the one that asks the node"
+            spent = cost({"alone": [alone], "watching": [watching]}, seconds)
+            grown_mb = resident_mb(watching) - resident_mb(alone)
+        one, several = _ticks(here.dsn, 5 if smoke else 40)
+    text = f"{spent['watching']:.1f} ms/s against {spent['alone']:.1f} ms/s"
+    took = f"median {several:.1f} ms against {one:.1f} ms"
+    return [
+        Figure("agent of a cluster of three nodes and a pooler, CPU against an agent of one server",
+               spent["watching"] / spent["alone"], "×", 1.5, text),
+        Figure("the same: time a tick takes", several / one, "×", 1.5, took),
+        Figure("the same: memory more", grown_mb, "MB"),
+    ]  # fmt: skip
+
+
+@contextmanager
+def _cluster(here: Ground, place: Path) -> Iterator[None]:
+    """Two standbys and a PgBouncer of the server, written into the configuration of the agent named `cluster`."""
+    with ExitStack() as around:
+        nodes = [here.cluster]
+        for number in (2, 3):
+            standby = make_standby(here.cluster, slot=f"to_db{number}")
+            around.callback(standby.close)
+            standby.start()
+            nodes.append(standby)
+        pooled = around.enter_context(bouncer(here.cluster, "transaction", admin=True))
+        lines = [f'[clusters.shop.nodes.db{number}]\ndsn = "{node.dsn()}"' for number, node in enumerate(nodes, 1)]
+        lines += [f'[clusters.shop.poolers.main]\ndsn = "{pooled.replace("dbname=postgres", "dbname=pgbouncer")}"']
+        file = place / "config" / "dba-console" / "config.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text("\n".join(lines) + "\n")
+        yield
+
+
+@contextmanager
+def _agent(dsn: str, place: Path, name: str) -> Iterator[int]:
+    """A recording agent; only the one named `cluster` finds a configuration."""
+    config = place / ("config" if name == "cluster" else "none")
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(config), "DBA_CONSOLE_RUNTIME": f"{place}/run-{name}"}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([PROGRAM, "record", dsn], stdin=quiet, stdout=quiet, stderr=quiet, env=environ)
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _ticks(dsn: str, count: int) -> tuple[float, float]:
+    """Milliseconds of a tick without and with the cluster, medians of ticks taken by turns."""
+    made = [Collector(make_target(dsn), config) for config in (Config(), load_config().config)]
+    took: list[list[float]] = [[], []]
+    try:
+        for tick in range(count + 5):
+            for which, collector in enumerate(made):
+                begun = time.perf_counter()
+                collector.tick()
+                if tick >= 5:
+                    took[which].append((time.perf_counter() - begun) * 1000)
+                time.sleep(0.5)
+    finally:
+        for collector in made:
+            collector.close()
+    return statistics.median(took[0]), statistics.median(took[1])

@@ -1,0 +1,156 @@
+"""How long clients cannot write while the primary changes: the runbook `cutover` beside a bare script and repmgr.
+
+One pair, PgBouncer in transaction mode, pgbench at 70 % of what it can, the load with a ledger and a heartbeat. Each
+round is a cutover and a fail-back of every way, in turns, so that what else the machine does is the same for all.
+CUTOVER_ROUNDS (10). CUTOVER_WAYS: some of bare, repmgr, ours, with blanks between. CUTOVER_STEPS: anything; the seconds
+of every step, on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.beat import Beat
+from bench.console import PROGRAM, own_directories
+from bench.figure import Figure
+from bench.pair import NAME, Pair
+from bench.switchovers import Repmgr, Steps, bare, ours
+from bench.traffic import SHARE, Traffic, maximum_tps
+
+WAYS = ("bare", "ours", "repmgr")
+GOAL = 1.5
+"""Times the outage of the bare script."""
+CHECK_S = 2.0
+CHECKS = 10
+
+
+class Outages:
+    """Seconds of each cutover and fail-back of one way."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.write: list[float] = []
+        self.read: list[float] = []
+        self.steps: dict[str, list[float]] = {}
+        self.errors = 0
+
+    def add(self, beat: Beat, steps: Steps) -> None:
+        self.write.append(beat.gaps["write"])
+        self.read.append(beat.gaps["read"])
+        self.errors += sum(beat.errors.values())
+        for step, seconds in steps.items():
+            self.steps.setdefault(step, []).append(seconds)
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"worst {max(self.write):.3g} s; reads {statistics.median(self.read):.3g} s, worst {max(self.read):.3g} s; "
+            f"{len(self.write)} switchovers, {self.errors / len(self.write):.3g} errors at the heartbeat each"
+        )
+
+    def tell(self) -> None:
+        """The median of every step, on stderr."""
+        steps = ", ".join(f"{step} {statistics.median(each):.3f}" for step, each in self.steps.items())
+        print(f"{self.way}: {steps}", file=sys.stderr, flush=True)
+
+
+def configured(pair: Pair, place: Path) -> None:
+    """Write the console's configuration of the pair, where `own_directories` has it looked for."""
+    path = place / "config" / "dba-console" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(pair.configuration())
+    path.chmod(0o600)
+
+
+def switch(pair: Pair, way: str, roles: list[str], repmgr: Repmgr | None, traffic: Traffic, settle_s: float) -> Outages:
+    """One change of the primary, seen by a heartbeat of its own. `roles` is primary, standby, and is swapped."""
+    found = Outages(way)
+    old, new = roles
+    with Beat(pair) as beat:
+        time.sleep(settle_s)
+        if way == "repmgr" and repmgr is not None:
+            steps = repmgr.switch(old, new)
+        else:
+            steps = bare(pair, old, new) if way == "bare" else ours(new)
+        time.sleep(settle_s)
+        pair.await_standbys()
+    roles.reverse()
+    if way == "repmgr" and repmgr is not None:
+        repmgr.forget(new)
+    traffic.keep_going()
+    found.add(beat, steps)
+    return found
+
+
+def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -> list[Figure]:
+    outages = {way: Outages(way) for way in ways}
+    with ExitStack() as stack:
+        place = stack.enter_context(own_directories())
+        pair = stack.enter_context(Pair())
+        repmgr = stack.enter_context(Repmgr(pair)) if "repmgr" in ways else None
+        configured(pair, place)
+        top = maximum_tps(pair, top_s)
+        traffic = stack.enter_context(Traffic(pair, SHARE * top))
+        roles = list(pair.names)
+        time.sleep(settle_s)
+        for number in range(rounds):
+            for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
+                for _ in range(2):
+                    one = switch(pair, way, roles, repmgr, traffic, settle_s)
+                    for steps in [{step: each[0] for step, each in one.steps.items()}]:
+                        outages[way].write += one.write
+                        outages[way].read += one.read
+                        outages[way].errors += one.errors
+                        for step, seconds in steps.items():
+                            outages[way].steps.setdefault(step, []).append(seconds)
+        found = traffic.verdict(roles[0])
+    figures = []
+    for way in ways:
+        each = outages[way]
+        if os.environ.get("CUTOVER_STEPS"):
+            each.tell()
+        figures.append(Figure(f"cutover, {way}: write outage, median", statistics.median(each.write), "s", None,
+                              each.sentence))  # fmt: skip
+    if "ours" in ways and "bare" in ways:
+        median = {way: statistics.median(outages[way].write) for way in ways}
+        worst = {way: max(outages[way].write) for way in ways}
+        figures.append(Figure("cutover, write outage against the bare script, median", median["ours"] / median["bare"],
+                              "×", GOAL, f"{median['ours']:.3g} s against {median['bare']:.3g} s"))  # fmt: skip
+        figures.append(Figure("the same, worst against worst", worst["ours"] / worst["bare"], "×", GOAL,
+                              f"{worst['ours']:.3g} s against {worst['bare']:.3g} s"))  # fmt: skip
+    said = f"pgbench at {SHARE * top:.0f} transactions a second; {found.sentence()}"
+    figures.append(Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0, said))
+    figures.append(Figure("the same: commits there twice", len(found.twice), "commits", 0))
+    return figures
+
+
+def check_seconds(checks: int) -> Figure:
+    """`cluster check` of three nodes and a pooler, the start of the program in it."""
+    took = []
+    with own_directories() as place, Pair(("db1", "db2", "db3"), scale=0) as pair:
+        configured(pair, place)
+        for _ in range(checks):
+            begun = time.monotonic()
+            done = subprocess.run(
+                [PROGRAM, "cluster", "check", NAME, "--to", "db2"], capture_output=True, text=True, check=False
+            )
+            took.append(time.monotonic() - begun)
+            if done.returncode not in (0, 7):
+                raise RuntimeError(done.stdout + done.stderr)
+    said = f"slowest {max(took):.3g} s of {checks}"
+    return Figure("cluster check, three nodes and a pooler, median", statistics.median(took), "s", CHECK_S, said)
+
+
+def run(smoke: bool) -> list[Figure]:
+    rounds = 1 if smoke else int(os.environ.get("CUTOVER_ROUNDS", "10"))
+    wanted = os.environ.get("CUTOVER_WAYS", "").split()
+    ways = [way for way in WAYS if way in wanted] if wanted else [way for way in WAYS if not smoke or way != "repmgr"]
+    figures = measured(rounds, ways, top_s=2 if smoke else 20, settle_s=0.5 if smoke else 3.0)
+    return [*figures, check_seconds(2 if smoke else CHECKS)]

@@ -1,0 +1,72 @@
+"""Clients of a pair during a cutover: pgbench at a share of its maximum, the load with a ledger, and a heartbeat."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.pair import Pair
+from dba_console.demo.account import clean_environment
+from dba_console.demo.leash import end, on_leash
+from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
+
+CLIENTS = 8
+SHARE = 0.7
+"""Of the maximum that was measured on the same pair."""
+
+
+def maximum_tps(pair: Pair, seconds: int) -> float:
+    """Transactions a second of pgbench through the pooler, at full speed."""
+    said = pair.program("pgbench", "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), pair.clients)
+    found = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)
+    assert found is not None, said
+    return float(found[1])
+
+
+class Traffic:
+    """The load through the pooler. A pgbench whose connection broke is started again, as an application would."""
+
+    def __init__(self, pair: Pair, rate_per_s: float, *, conninfo: str | None = None) -> None:
+        self._pair, self._rate_per_s = pair, rate_per_s
+        self._conninfo = conninfo or pair.clients
+        self.ledger = pair.base / "ledger"
+        self._load: subprocess.Popen[bytes] | None = None
+        self._benches: list[subprocess.Popen[bytes]] = []
+        self._stop = threading.Event()
+        self.restarts = 0
+
+    def __enter__(self) -> Self:
+        self._load = start_ledger(self.ledger, self._conninfo)
+        if self._rate_per_s:
+            self._benches = [self._pgbench() for _ in range(CLIENTS)]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in (*self._benches, *([self._load] if self._load else [])):
+            process.terminate()
+            end(process)
+
+    def keep_going(self) -> None:
+        """Start what ended. Called from the thread that made this, since a client ends with the thread that started
+        it."""
+        for place, process in enumerate(self._benches):
+            if process.poll() is not None:
+                self._benches[place] = self._pgbench()
+                self.restarts += 1
+
+    def verdict(self, node: str) -> LedgerVerdict:
+        return verdict(self.ledger, self._pair.dsn(node))
+
+    def _pgbench(self) -> subprocess.Popen[bytes]:
+        program = str(self._pair.nodes[self._pair.names[0]].binaries.program("pgbench"))
+        # A transaction that is a second late is left out: what an outage held back does not come at once after it.
+        pace = ["-R", f"{self._rate_per_s / CLIENTS:g}", "-L", "1000"]
+        with Path(self._pair.base / "pgbench.log").open("ab") as log:
+            return on_leash(
+                [program, "-n", "-c", "1", "-T", "100000", *pace, self._conninfo], output=log,
+                environment=clean_environment(str(self._pair.base)), spawn=self._pair.account.spawn,
+            )  # fmt: skip

@@ -1,0 +1,97 @@
+"""A connection to PgBouncer's admin console: its commands, their rows and their errors as sentences."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dba_console.clock import Clock
+from dba_console.config import PoolerConfig
+from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
+from dba_console.harmless import clean
+from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.conninfo import monitor_conninfo
+from dba_console.probes.postgres.failures import ConnectionLost, plain
+from dba_console.probes.postgres.resolving import resolved
+from dba_console.probes.postgres.simple import Answer, receive_answer, send_command
+from dba_console.redact import redact
+from dba_console.target import parse_conninfo
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
+
+ADMIN = "pgbouncer"
+"""Its own database and pool."""
+ANSWER_S = 3.0
+"""For the connection, and for each command that does not wait for clients."""
+
+
+def open_admin(config: PoolerConfig, clock: Clock) -> PGconn:
+    """A connection to the admin console. Raises ConnectFailed."""
+    given = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
+    return open_connection(monitor_conninfo(resolved(given)), ANSWER_S, clock)
+
+
+class AdminConsole:
+    """One connection to the admin console of a PgBouncer. Not thread-safe; close it, or use it in `with`."""
+
+    def __init__(self, name: str, config: PoolerConfig, clock: Clock) -> None:
+        """Raises ConnectError."""
+        self._name = name
+        self._clock = clock
+        try:
+            self._connection = open_admin(config, clock)
+        except ConnectError as error:
+            raise ConnectError(f'pooler "{name}": {clean(redact(error.message))}', hint=error.hint) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.finish()
+
+    def ask(self, command: str) -> list[dict[str, str]]:
+        """The rows of one command. Raises ConnectError, PermissionDenied, or ConsoleError with PgBouncer's message."""
+        self.send(command)
+        answer = self.answer(ANSWER_S)
+        if answer is None:
+            raise ConnectError(f'pooler "{self._name}": no answer to {clean(command)} within {ANSWER_S:g} s')
+        return self.rows_of(command, answer)
+
+    def send(self, command: str) -> None:
+        """Send a command that may wait for clients. Raises ConnectError."""
+        try:
+            send_command(self._connection, command.encode())
+        except ConnectionLost as error:
+            raise self._lost(error) from None
+
+    def answer(self, timeout_s: float) -> Answer | None:
+        """What the command that was sent gave; None: nothing yet. Raises ConnectError."""
+        try:
+            return receive_answer(self._connection, timeout_s, self._clock)
+        except ConnectionLost as error:
+            raise self._lost(error) from None
+
+    def rows_of(self, command: str, answer: Answer) -> list[dict[str, str]]:
+        """The rows of an answer. Raises PermissionDenied, or ConsoleError with PgBouncer's message."""
+        if not answer.error:
+            return answer.rows
+        message = f'pooler "{self._name}" refused {clean(command)}: {clean(redact(plain(answer.error)))}'
+        if "admin access needed" in answer.error:  # of stats_users, which may only ask (PgBouncer: src/admin.c)
+            raise PermissionDenied(message, hint="add the role of the pooler's dsn to admin_users in pgbouncer.ini")
+        raise ConsoleError(message)
+
+    def _lost(self, error: ConnectionLost) -> ConnectError:
+        return ConnectError(f'pooler "{self._name}": connection lost: {clean(error.message)}')
+
+
+def quoted(name: str) -> str:
+    """A database's name as the admin console reads it.
+
+    >>> quoted('a "b"')
+    '"a ""b\"""'
+    """
+    return '"' + name.replace('"', '""') + '"'

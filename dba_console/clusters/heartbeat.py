@@ -1,0 +1,363 @@
+"""The outage as clients see it: a process that writes and reads every 20 ms, and what its record shows.
+
+The process (`clusters/beating.py`) has a process session of its own and outlives agent and console. It appends each
+acknowledged beat to `heartbeat.jsonl` of the given directory; from that file alone the outage is computed, also after
+the process was killed. The outage is the longest time between the ends of two acknowledged beats, less the interval:
+a beat that a paused pooler holds is one long beat and no error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.clock import Clock
+from dba_console.errors import ConnectError, SessionError
+from dba_console.keeping.proc import boot_id, lives
+from dba_console.processes import python
+from dba_console.records import json_decoder
+from dba_console.target import parse_conninfo
+
+FILE = "heartbeat.jsonl"
+INTERVAL_S = 0.02
+"""Between two beats: a tenth of the shortest outage that a cutover can have, and fifty small commits a second."""
+LIFE_S = 2 * 3600.0
+"""Nobody stops a heartbeat whose run was forgotten: it ends by itself."""
+START_S = 10.0
+"""Until the process answers; it answers after its first write, acknowledged or not, or after 3 s."""
+STOP_S = 10.0
+"""For it to remove its row and table; after that it is killed."""
+MOST_ERRORS = 3
+"""Kinds of errors that are named in a report, the most frequent ones."""
+KILLED = "it was killed"
+_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TZ")
+_LARGEST = 64 << 20
+"""Bytes of a record that are read; a heartbeat of two hours writes about 20 MB."""
+_KINDS = {"w": ("write", True), "r": ("read", True), "W": ("write", False), "R": ("read", False)}
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """A server that acknowledged beats, from the first to the last of them. Wall time in microseconds since 1970."""
+
+    kind: str
+    """write or read"""
+    address: str | None = None
+    """None: the connection is by a unix socket."""
+    port: str | None = None
+    in_recovery: bool = False
+    timeline: int | None = None
+    """None on a standby."""
+    from_us: int = 0
+    to_us: int = 0
+    beats: int = 0
+
+    @property
+    def server(self) -> str:
+        where = f"{self.address or 'local socket'}:{self.port}"
+        return f"{where}, standby" if self.in_recovery else f"{where}, timeline {self.timeline}"
+
+
+class Outage(Struct, frozen=True, kw_only=True):
+    """What a heartbeat measured. Seconds; times are wall time in microseconds since 1970."""
+
+    write_s: float | None = None
+    """Longest time without an acknowledged write, also where it has not ended. None: none was ever acknowledged."""
+    read_s: float | None = None
+    began_us: int = 0
+    """The last acknowledged write before it."""
+    ended_us: int = 0
+    """The first one after it, or the end of the record."""
+    read_began_us: int = 0
+    read_ended_us: int = 0
+    writes: int = 0
+    reads: int = 0
+    errors: dict[str, int] = {}
+    """How often each was met, most frequent first."""
+    running: bool = False
+    since_us: int = 0
+    until_us: int = 0
+    """Up to here beats are recorded."""
+    unmeasured_s: float = 0.0
+    """Time in which the heartbeat itself did not run, between two starts."""
+    ended: str = ""
+    """Why it ended; empty while it runs."""
+    advisory: str = ""
+    """Why no table was written."""
+    left: str = ""
+    """What it could not remove."""
+    answered: tuple[Answered, ...] = ()
+    """In the order of the first beat."""
+
+
+def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: float = LIFE_S) -> None:
+    """Start the process unless it runs; returns after its first write, acknowledged or not, or after 3 s.
+
+    Raises ConsoleError where it does not start. A server that does not answer is no reason: that is measured.
+    """
+    parse_conninfo(conninfo)
+    directory = directory.resolve()
+    if outage(directory).running:
+        return
+    connect = {name: value for name, value in os.environ.items() if name.startswith("PG")}
+    order = {"conninfo": conninfo, "environment": connect, "life_s": life_s}
+    # Arguments and the environment are seen by others; what is in a memory file is not.
+    request, answer, nothing = os.memfd_create("heartbeat"), os.pipe(), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.write(request, json.dumps(order).encode(errors="surrogateescape"))
+        os.lseek(request, 0, os.SEEK_SET)
+        command = [*python("dba_console.clusters.beating"), str(directory)]
+        pid = os.posix_spawn(
+            command[0], command, _environment(), setsid=True,
+            file_actions=[(os.POSIX_SPAWN_DUP2, one, to) for to, one in enumerate((request, answer[1], nothing))],
+        )  # fmt: skip
+    finally:
+        for descriptor in (request, answer[1], nothing):
+            os.close(descriptor)
+    try:
+        ready = select.select([answer[0]], [], [], START_S)[0]
+        text = os.read(answer[0], 65536) if ready else b""
+    finally:
+        os.close(answer[0])
+        os.waitpid(pid, 0 if ready else os.WNOHANG)
+    if not text:
+        late = f"did not answer within {START_S:g} s" if not ready else "ended before its first write"
+        raise ConnectError(f"the heartbeat {late}", hint=f"{directory / FILE} shows how far it came")
+    if failure := json.loads(text)["error"]:
+        raise SessionError(failure)
+
+
+def stop_heartbeat(directory: Path) -> None:
+    """End the process; it removes its row and table first. Does nothing where none runs."""
+    for header in _headers(directory.resolve())[-1:]:
+        try:
+            descriptor = os.pidfd_open(header["pid"])
+        except OSError:
+            return
+        try:
+            if not _lives(header):
+                return
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            for number, wait_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, 1.0)):
+                signal.pidfd_send_signal(descriptor, number)
+                if poller.poll(wait_s * 1000):
+                    return
+        except ProcessLookupError:
+            return
+        finally:
+            os.close(descriptor)
+
+
+def outage(directory: Path) -> Outage:
+    """What the record in `directory` shows up to now; empty where there is none."""
+    record = _Record()
+    for line in _lines(directory):
+        record.take(line)
+    return record.outage()
+
+
+def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str]:
+    """The measurement for a report, one sentence a line; `names` are those of nodes by the timeline they write."""
+    lines = []
+    for what, seconds, span in (
+        ("write", found.write_s, (found.began_us, found.ended_us)),
+        ("read", found.read_s, (found.read_began_us, found.read_ended_us)),
+    ):
+        if seconds is None:
+            lines.append(f"whether clients could {what} is unknown: no {what} was acknowledged")
+        else:
+            end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and not again by {_moment(span[1])}"
+            lines.append(f"clients could not {what} for {seconds:.2f} s, from {_moment(span[0])} {end}")
+    writers = [one for one in found.answered if one.kind == "write"]
+    for one in writers:
+        name = (names or {}).get(one.timeline or 0, "")
+        where = f"{name} ({one.server})" if name else one.server
+        lines.append(f"writes by {where} from {_moment(one.from_us)} to {_moment(one.to_us)}")
+    lines += [
+        f"two servers acknowledged writes at the same time: {one.server} and {other.server}"
+        for one, other in pairwise(writers)
+        if other.from_us < one.to_us
+    ]
+    lines += [f"{count} × {text}" for text, count in list(found.errors.items())[:MOST_ERRORS]]
+    if (more := len(found.errors) - MOST_ERRORS) > 0:
+        lines.append(f"{more} other errors")
+    if found.advisory:
+        lines.append(f"writes were messages in the WAL, not rows of a table: {found.advisory}")
+    if found.unmeasured_s:
+        lines.append(f"not measured for {found.unmeasured_s:.1f} s: the heartbeat itself had ended")
+    return [*lines, found.left] if found.left else lines
+
+
+def _moment(wall_us: int) -> str:
+    """Local time to the millisecond."""
+    return f"{datetime.fromtimestamp(wall_us / 1e6):%H:%M:%S.%f}"[:-3]
+
+
+def _environment() -> dict[str, str]:
+    # One arena: each thread would get a heap of its own otherwise.
+    return {"MALLOC_ARENA_MAX": "1", **{name: os.environ[name] for name in _INHERITED if name in os.environ}}
+
+
+def _lines(directory: Path) -> Iterator[list[Any]]:
+    """The lines of the record; one that was cut short by a kill is left out."""
+    try:
+        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    with open(descriptor, "rb") as file:
+        decode = json_decoder(list[Any]).decode
+        for line in file.read(_LARGEST).splitlines():
+            try:
+                yield decode(line)
+            except (msgspec.DecodeError, RecursionError):
+                continue
+
+
+def _headers(directory: Path) -> list[dict[str, Any]]:
+    return [line[1] for line in _lines(directory) if line[0] == "start"]
+
+
+def _lives(header: dict[str, Any]) -> bool:
+    return bool(header["boot"] == boot_id()) and lives(header["pid"], header["ticks"])
+
+
+class _Gap:
+    """The longest time between two acknowledged beats of one kind. Monotonic microseconds."""
+
+    def __init__(self) -> None:
+        self.count, self.last = 0, None
+        self.longest_us, self.began, self.ended = -1, 0, 0
+
+    last: int | None
+
+    def until(self, at: int) -> None:
+        if self.last is not None and at - self.last > self.longest_us:
+            self.longest_us, self.began, self.ended = at - self.last, self.last, at
+
+    def beat(self, at: int) -> None:
+        self.until(at)
+        self.count, self.last = self.count + 1, at
+
+    def seconds(self) -> float | None:
+        return max(0.0, self.longest_us / 1e6 - INTERVAL_S) if self.count else None
+
+
+class _Answers:
+    """Of one server, since the last start. Monotonic microseconds."""
+
+    __slots__ = ("count", "first", "last")
+
+    def __init__(self, first: int) -> None:
+        self.first = self.last = first
+        self.count = 0
+
+
+class _Record:
+    """The lines of a record, folded."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Any] = {}
+        self.gaps = {"write": _Gap(), "read": _Gap()}
+        self.servers: dict[int, dict[str, Any]] = {}
+        self.texts: dict[int, str] = {}
+        self.errors: dict[str, int] = {}
+        self.answered: dict[tuple[str, int], _Answers] = {}
+        """By kind and number of the server."""
+        self.before: list[Answered] = []
+        """Of earlier starts: numbers hold for one start."""
+        self.since_us = self.until = 0
+        self.unmeasured_us = 0
+        self.ended = self.advisory = self.left = ""
+
+    def take(self, line: list[Any]) -> None:
+        match line:
+            case ["w" | "r" | "W" | "R" as sign, int(), int() as ended, int() as number]:
+                self._beat(*_KINDS[sign], ended, number)
+            case ["start", dict() as header]:
+                self._start(header)
+            case ["at", int() as until]:
+                self.until = max(self.until, until)
+            case ["server", int() as number, dict() as server]:
+                self.servers[number] = server
+            case ["error", int() as number, str() as text]:
+                self.texts[number] = text
+            case ["advisory", str() as why]:
+                self.advisory = why
+            case ["left", str() as text]:
+                self.left = text
+            case ["end", str() as why]:
+                self.ended = why
+
+    def outage(self) -> Outage:
+        if not self.header:
+            return Outage()
+        for gap in self.gaps.values():
+            gap.until(self.until)
+        write, read = self.gaps["write"], self.gaps["read"]
+        running = not self.ended and _lives(self.header)
+        return Outage(
+            write_s=write.seconds(), read_s=read.seconds(), writes=write.count, reads=read.count,
+            began_us=self._wall(write.began) if write.count else 0,
+            ended_us=self._wall(write.ended) if write.count else 0,
+            read_began_us=self._wall(read.began) if read.count else 0,
+            read_ended_us=self._wall(read.ended) if read.count else 0,
+            errors=dict(sorted(self.errors.items(), key=lambda one: -one[1])),
+            running=running, ended=self.ended or ("" if running else KILLED),
+            since_us=self.since_us, until_us=self._wall(self.until), unmeasured_s=self.unmeasured_us / 1e6,
+            advisory=self.advisory, left=self.left, answered=tuple(self._answered()),
+        )  # fmt: skip
+
+    def _start(self, header: dict[str, Any]) -> None:
+        at = header["mono_us"]
+        if self.header and self.header["boot"] == header["boot"]:
+            self.unmeasured_us += at - self.until
+        elif self.header:  # another boot: its monotonic clock has nothing to do with this one's
+            for gap in self.gaps.values():
+                gap.last = None
+        self.since_us = self.since_us or header["wall_us"]
+        self.before = self._answered()
+        self.answered = {}
+        self.header, self.until = header, at
+        self.servers, self.texts, self.ended, self.left = {}, {}, "", ""
+
+    def _beat(self, kind: str, acknowledged: bool, ended: int, number: int) -> None:
+        self.until = max(self.until, ended)
+        if not acknowledged:
+            text = self.texts.get(number, "?")
+            self.errors[text] = self.errors.get(text, 0) + 1
+            return
+        self.gaps[kind].beat(ended)
+        answers = self.answered.get((kind, number))
+        if answers is None:
+            answers = self.answered[kind, number] = _Answers(ended)
+        answers.last, answers.count = ended, answers.count + 1
+
+    def _answered(self) -> list[Answered]:
+        """Each server once, also where the heartbeat was started again."""
+        found = {(one.kind, one.server): one for one in self.before}
+        for (kind, number), answers in self.answered.items():
+            server = self.servers.get(number, {})
+            line = server.get("timeline")
+            one = Answered(
+                kind=kind, address=server.get("address"), port=server.get("port"),
+                in_recovery=server.get("in_recovery") == "true", timeline=None if line is None else int(line, 16),
+                from_us=self._wall(answers.first), to_us=self._wall(answers.last), beats=answers.count,
+            )  # fmt: skip
+            known = found.get((kind, one.server), one)
+            beats = one.beats if known is one else one.beats + known.beats
+            found[kind, one.server] = replace(one, from_us=known.from_us, beats=beats)
+        return list(found.values())
+
+    def _wall(self, mono_us: int) -> int:
+        return int(self.header["wall_us"] + mono_us - self.header["mono_us"])

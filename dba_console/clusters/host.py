@@ -1,0 +1,247 @@
+"""Commands and files of a node: on this host, or on one behind the system's ssh.
+
+The operator's ssh configuration holds. One connection per host is kept for a minute and shared (ControlMaster): a
+command costs no login. What it is given goes over its input, never into its arguments.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import pwd
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from dba_console.clock import Clock
+from dba_console.clusters import scripts
+from dba_console.clusters.local_files import LONGEST_FILE, NotTheirs, read_file, write_file
+from dba_console.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
+from dba_console.harmless import clean
+from dba_console.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
+from dba_console.redact import redact
+from dba_console.short_command import Ended, run_short
+
+CONNECT_S = 5
+KEPT = "60s"
+"""How long an unused connection stays open: between two steps of a cutover nobody logs in."""
+_INHERITED = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
+)  # fmt: skip
+_SBIN = ":/usr/sbin:/sbin"
+"""Where runuser and pg_ctlcluster's helpers are; a command over ssh often has a path without them."""
+_NOT_CONNECTED = "dba-console: the shared connection is gone"
+_OPTIONS = (
+    "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ServerAliveInterval=5",
+    "-o", "ServerAliveCountMax=2", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none", "-o", "LogLevel=ERROR",
+)  # fmt: skip
+_CONNECT = ("-o", "ControlMaster=auto", "-o", f"ControlPersist={KEPT}")
+_SHARE = ("-o", "ControlMaster=no", "-o", f"ProxyCommand=sh -c 'echo {_NOT_CONNECTED} >&2; exit 1'")
+"""Through the kept connection or not at all: so an end in between is known to be one of a command that ran."""
+_NAME = re.compile(r"(?:[\w.+-]+@)?[\w.:%\[\]][\w.:%\[\]-]*")
+_KILLED = 137
+_LATE_S = 3.0
+"""What ssh has beyond the command's own limit, to say that it was killed."""
+
+
+class LostHost(ConsoleError):
+    """The connection broke, or the time was up, while a command ran: what became of it is unknown."""
+
+    code = ExitCode.CONNECT
+
+
+class Host:
+    """A host and the account we have there. Used by one thread."""
+
+    def __init__(self, ssh: str | None, clock: Clock) -> None:
+        if ssh is not None and not _NAME.fullmatch(ssh):
+            raise ConfigError(f"ssh = {ssh!r} is not the name of a host", hint="use a name of the ssh configuration")
+        self.ssh, self.name, self._clock = ssh, ssh or "this host", clock
+        self._account: str | None = None
+        self._reached = False
+
+    def run(self, argv: Sequence[str], *, user: str | None = None, data: bytes = b"", timeout_s: float = 10.0) -> Ended:
+        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
+        time, and was killed where that is possible.
+
+        Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
+        afterwards, PermissionDenied where the account may not become `user`.
+        """
+        return self._run(argv, user, data, timeout_s, 64 * 1024)
+
+    def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
+        """What `run` executes on the host: `argv`, with what changes the user before it. May connect."""
+        if user is None or user == (account := self.account()):
+            return list(argv)
+        if account == "root":
+            return ["runuser", "-u", user, "--", *argv]
+        return ["sudo", "-n", "-u", user, "--", *argv]
+
+    def account(self) -> str:
+        """Who we are there."""
+        if self._account is None:
+            if self.ssh is None:
+                self._account = _name_of(os.geteuid())
+            else:
+                ended = self._over_ssh(self.ssh, ["id", "-un"], b"", CONNECT_S, 4096)
+                if ended.code != 0 or not ended.output.strip():
+                    raise ConnectError(f"{self.name} runs no commands for this account: {last_line(ended)}")
+                self._account = ended.output.split()[-1]
+        return self._account
+
+    def read(self, path: str, *, user: str | None = None) -> bytes | None:
+        """The content of a file, None where there is no such file. Raises ConsoleError."""
+        with suppress(NotTheirs):
+            if self._without_process(user):
+                return read_file(path, None if user == self.account() else user)
+        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
+        if ended.code is None:
+            raise LostHost(f"reading {path} on {self.name} took longer than 10 s")
+        if ended.code != 0:
+            if "No such file" in ended.errors:
+                return None
+            raise ConsoleError(f"cannot read {path} on {self.name}: {last_line(ended)}")
+        if len(ended.output) >= LONGEST_FILE:
+            raise Unsupported(f"{path} on {self.name} is larger than {LONGEST_FILE // 4 * 3} bytes")
+        try:
+            return base64.b64decode("".join(ended.output.rpartition(scripts.CONTENT)[2].split()), validate=True)
+        except binascii.Error as error:
+            raise ConsoleError(f"cannot read {path} on {self.name}: {error}") from error
+
+    def write(self, path: str, data: bytes, *, user: str | None = None, mode: int = 0o600) -> None:
+        """Put `data` in the place of a file, whole and synced; owner and mode of an existing file stay.
+
+        Raises ConsoleError where the file is unchanged, LostHost where that is not known.
+        """
+        with suppress(NotTheirs):
+            if self._without_process(user):
+                write_file(path, data, None if user == self.account() else user, mode)
+                return
+        self._change("write", path, [scripts.WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
+
+    def remove(self, path: str, *, user: str | None = None) -> None:
+        """Remove a file; one that is not there is fine. Raises as `write`."""
+        self._change("remove", path, [scripts.REMOVE, "sh", path], user, b"")
+
+    def close(self) -> None:
+        """Nothing to end: the connection is shared with other processes, and closes when nobody uses it."""
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _without_process(self, user: str | None) -> bool:
+        return self.ssh is None and (user in (None, self.account()) or self.account() == "root")
+
+    def _change(self, verb: str, path: str, script: list[str], user: str | None, data: bytes) -> None:
+        ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024)
+        if ended.code is None:
+            raise LostHost(f"cannot {verb} {path} on {self.name} within 30 s", hint="it may have changed meanwhile")
+        if ended.code != 0:
+            raise ConsoleError(f"cannot {verb} {path} on {self.name}: {last_line(ended)}")
+
+    def _run(self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int) -> Ended:
+        command = self.command(argv, user=user)
+        if self.ssh is not None:
+            ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+        else:
+            env = {**_environment(), "LC_ALL": "C"}
+            env["PATH"] += _SBIN
+            try:
+                ended = run_short(command, env, timeout_s, self._clock, data, limit)
+            except OSError as error:
+                ended = Ended(127, "", f"{command[0]}: {error.strerror}", 0.0)
+        if command[0] == "sudo" and argv[0] != "sudo":
+            self._refused_by_sudo(ended, argv, user or "")
+        return ended
+
+    def _refused_by_sudo(self, ended: Ended, argv: Sequence[str], user: str) -> None:
+        line = ended.errors.strip().split("\n")[0]
+        missing = ended.code == 127 and "sudo" in line
+        refused = ended.code == 1 and line.startswith(("sudo:", "Sorry, user")) and "command not found" not in line
+        if missing or refused:
+            what = argv[0] if user == "root" else "ALL"
+            raise PermissionDenied(
+                f"{self.account()} may not run commands as {user} on {self.name}: {clean(line)}",
+                hint=f"use an account that is {user} or root, or allow it in /etc/sudoers.d/dba-console: "
+                f"{self.account()} ALL=({user}) NOPASSWD: {what}",
+            )
+
+    def _over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> Ended:
+        if not self._reached:  # from then on an end without an answer is one of a command that ran
+            self._connect(ssh)
+            self._reached = True
+        remote = shlex.join(["sh", "-c", scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
+        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(), "--", ssh, remote]
+        for again in (True, False):
+            ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
+            if ended.code == 255 and _NOT_CONNECTED in ended.errors:
+                if again:
+                    self._connect(ssh)
+                    continue
+                raise ConnectError(f"{self.name} opens no further session on its connection: {last_line(ended)}")
+            break
+        if ended.code == 255:
+            why = f": {last_line(ended)}" if ended.errors.strip() else ""
+            raise LostHost(
+                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran{why}",
+                hint=f"read on {self.name} what became of it",
+            )
+        if ended.code == _KILLED and ended.seconds >= timeout_s:
+            return Ended(None, ended.output, ended.errors, ended.seconds)
+        return ended
+
+    def _connect(self, ssh: str) -> None:
+        """Open the connection that the commands share. Raises ConnectError: nothing ran."""
+        with tempfile.TemporaryFile() as said:
+            # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
+            try:
+                ended = subprocess.run(
+                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(), "--", ssh, "exit 0"],
+                    env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=30,
+                    start_new_session=True, check=False,
+                )  # fmt: skip
+                code: int | None = ended.returncode
+            except subprocess.TimeoutExpired:
+                code = None
+            except OSError as error:
+                raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
+            said.seek(0)
+            text = said.read(65536).decode("utf-8", "replace")
+        if code != 0:
+            why = "no answer within 30 s" if code is None else last_line(Ended(code, "", text, 0.0))
+            raise ConnectError(
+                f"cannot connect to {self.name} by ssh: {why}",
+                hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
+            )
+
+
+def last_line(ended: Ended) -> str:
+    """What a command said last, harmless and without secrets, for a sentence."""
+    lines = [line for line in (ended.errors.strip() or ended.output.strip()).split("\n") if line.strip()]
+    if lines:
+        return clean(redact(lines[-1].strip()))
+    return "no answer in time" if ended.code is None else f"exit code {ended.code}"
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {"PATH": os.defpath, **kept}
+
+
+def _socket() -> tuple[str, str]:
+    """Where connections are shared: a private directory, and ssh's hash of host, port and user."""
+    directory = runtime_dir() / "ssh"
+    if len(os.fsencode(directory)) + 1 + 40 + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
+        directory = Path(f"/tmp/dba-console-ssh-{os.geteuid()}")
+    return ("-o", f"ControlPath={private_dir(directory)}/%C")
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,74 @@
+"""What the hosts of a cluster allow: stop and start, room on the disks, a host that survives the cutover. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.clusters.checks import Check, failed, ok, unknown, warning
+from dba_console.clusters.host_facts import HostState, Mount
+from dba_console.clusters.node import NodeState
+from dba_console.clusters.survey import Survey
+from dba_console.units import human_bytes
+
+CRITICAL_PCT, LOW_PCT = 5.0, 10.0
+"""Free space in per cent; those of the findings about disks."""
+WAL_FLOOR = 1 << 30
+"""PostgreSQL's default max_wal_size: what it may keep between two checkpoints."""
+
+
+def control(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
+    """The primary can be stopped and started from here."""
+    host = found.hosts.get(primary.name)
+    breaks = f"{primary.name} could not be stopped, fenced and started as a standby"
+    fix = f"set ssh, data_directory and control in [clusters.{found.cluster}.nodes.{primary.name}]"
+    if host is None:
+        yield unknown("control", f"the host of {primary.name} was not asked", breaks=breaks)
+    elif host.error:
+        yield failed("control", f"{primary.name} cannot be stopped from here: {host.error}", breaks=breaks,
+                     fix=host.hint or fix)  # fmt: skip
+    else:
+        yield ok("control", f"the data directory of {primary.name} on {host.name} can be read by its owner's rights")
+
+
+def disks(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
+    host = found.hosts.get(target.name)
+    if host is None or host.error or host.data is None or host.wal is None:
+        why = "its host was not asked" if host is None else host.error
+        yield unknown("disks", f"free space of {target.name} is not known: {why}",
+                      breaks="a full disk stops the new primary",
+                      fix=(host.hint if host else "") or f"set ssh of {target.name} in the configuration")  # fmt: skip
+        return
+    yield from _room("disk.data", "data", target, host.data)
+    if host.wal.path != host.data.path:
+        yield from _room("disk.wal", "WAL", target, host.wal)
+
+
+def _room(name: str, what: str, node: NodeState, mount: Mount) -> Iterator[Check]:
+    pct = 100 * mount.free / mount.size if mount.size else 0.0
+    text = f"{human_bytes(mount.free)} ({pct:.0f} %) of {human_bytes(mount.size)} free for {what} of {node.name}"
+    breaks, fix = "a full disk stops the new primary", f"make room on {mount.path} of {node.name}"
+    if pct < CRITICAL_PCT or mount.free < WAL_FLOOR:
+        yield failed(name, text, breaks=breaks, fix=fix)
+    elif pct < LOW_PCT:
+        yield warning(name, text, breaks=breaks, fix=fix)
+    else:
+        yield ok(name, text)
+
+
+def driving(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
+    """Where the console runs: a host that is stopped ends the run with it."""
+    stopped, other = found.hosts.get(primary.name), found.hosts.get(target.name)
+    if stopped is None or stopped.error or not stopped.here:
+        return
+    if other is not None and other.here:
+        return  # all on one host: there is no better one
+    where = "another host" if other is None or other.error else other.name
+    yield warning("driving", f"this console runs on the host of {primary.name}, which will be stopped",
+                  breaks="if that host fails meanwhile, the cutover stands still",
+                  fix=f"on {where}: dba-console runbook run cutover --input cluster={found.cluster} "
+                      f"--input to={target.name}")  # fmt: skip
+
+
+def reach(host: HostState | None) -> bool | None:
+    """Whether a replication connection was opened from there; None where that was not tried."""
+    return None if host is None or host.error else host.reaches

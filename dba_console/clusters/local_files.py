@@ -1,0 +1,88 @@
+"""Files of a node on this host, read and replaced without a process: clients wait while a cutover does it.
+
+Root acts for another account only on what belongs to that account: a link that the account put there leads root nowhere
+it may not go itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from contextlib import suppress
+
+from dba_console.errors import ConsoleError, Unsupported
+
+LONGEST_FILE = 4 * 1024 * 1024
+
+
+class NotTheirs(Exception):
+    """The file or its directory is a link or another account's: a process of the account itself has to try."""
+
+
+def read_file(path: str, user: str | None) -> bytes | None:
+    """The content, None where there is no such file. `user` None: as we are. Raises ConsoleError, NotTheirs."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if user is not None and found.st_uid != _entry(user).pw_uid:
+                raise NotTheirs
+            if not stat.S_ISREG(found.st_mode):  # a pipe would keep us waiting
+                raise ConsoleError(f"cannot read {path} on this host: not a file")
+            data = file.read(LONGEST_FILE + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConsoleError(f"cannot read {path} on this host: {error.strerror}") from error
+    if len(data) > LONGEST_FILE:
+        raise Unsupported(f"{path} on this host is larger than {LONGEST_FILE} bytes")
+    return data
+
+
+def write_file(path: str, data: bytes, user: str | None, mode: int) -> None:
+    """Replace the content, synced; owner and mode of an existing file stay. Raises as `read_file`."""
+    directory, name = os.path.split(path)
+    try:
+        at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _replace(at, name, data, None if user is None else _entry(user), mode)
+            os.fsync(at)
+        finally:
+            os.close(at)
+    except OSError as error:
+        raise ConsoleError(f"cannot write {path} on this host: {error.strerror}") from error
+
+
+def _replace(at: int, name: str, data: bytes, owner: pwd.struct_passwd | None, mode: int) -> None:
+    uid, gid = (os.geteuid(), os.getegid()) if owner is None else (owner.pw_uid, owner.pw_gid)
+    with suppress(FileNotFoundError):
+        there = os.stat(name, dir_fd=at, follow_symlinks=False)
+        if not stat.S_ISREG(there.st_mode) or (owner is not None and there.st_uid != uid):
+            raise NotTheirs
+        uid, gid, mode = there.st_uid, there.st_gid, stat.S_IMODE(there.st_mode)
+    if owner is not None and os.fstat(at).st_uid != owner.pw_uid:
+        raise NotTheirs
+    new = f"{name}.dba-console-new"
+    with suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=at)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(new, flags, 0o600, dir_fd=at), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchown(file.fileno(), uid, gid)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.rename(new, name, src_dir_fd=at, dst_dir_fd=at)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=at)
+        raise
+
+
+def _entry(user: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(user)
+    except KeyError as error:
+        raise ConsoleError(f"this host has no account {user}") from error

@@ -1,0 +1,109 @@
+"""What is run by a shell on a node's host. The texts are fixed: names, paths and passwords are arguments and input.
+
+For /bin/sh with coreutils and util-linux, or busybox.
+"""
+
+from __future__ import annotations
+
+_ENGLISH = "LC_ALL=C; export LC_ALL\n"
+REMOTE = """PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C; export PATH LC_ALL; cd /
+timeout -s KILL "$@"; code=$?; [ "$code" -ne 255 ] || code=254; exit "$code"
+"""
+"""Around every command over ssh; arguments: seconds, argv. 255 is what ssh itself ends with: the command's own becomes
+254."""
+CONTENT = "dba-console: content"
+READ = f"""{_ENGLISH}exec 3<"$1" || exit; echo "{CONTENT}"; exec base64 <&3"""
+"""A file, base64 behind a line of ours: what a login shell prints goes before it. Argument: path."""
+WRITE = f"""set -eu; {_ENGLISH}umask 077
+path=$1 size=$2 mode=$3 owner=
+if [ -L "$path" ]; then path=$(readlink -f "$path"); fi
+if [ -e "$path" ]; then mode=$(stat -c %a "$path") owner=$(stat -c %u:%g "$path"); fi
+new=$path.dba-console-new
+trap 'rm -f "$new"' EXIT
+rm -f "$new"; set -C; cat >"$new"; set +C
+[ "$(wc -c <"$new")" -eq "$size" ] || {{ echo "cut off on its way" >&2; exit 1; }}
+[ -z "$owner" ] || [ "$(stat -c %u:%g "$new")" = "$owner" ] || chown "$owner" "$new"
+chmod "$mode" "$new"; sync "$new"; mv -f "$new" "$path"; sync "$(dirname "$path")"
+"""
+"""The new content whole beside the old one, then in its place: cut anywhere, the file is the old or the new one.
+Arguments: path, bytes, mode of a new file; input: the content."""
+REMOVE = f"""set -eu; {_ENGLISH}rm -f "$1"; sync "$(dirname "$1")" """
+STATE = f"""{_ENGLISH}state() {{
+    if ! lines=$(cat "$1/postmaster.pid" 2>&1); then
+        case $lines in *"No such file"*) [ ! -d "$1" ] || {{ echo stopped; return; }} ;; esac
+        echo "$lines" >&2; exit 4
+    fi
+    pid=$(printf '%s\\n' "$lines" | sed 's/[^0-9]//g; q')
+    case $(sed 's/.*) //; s/ .*//' "/proc/${{pid:-none}}/stat" 2>/dev/null) in ''|Z|X) echo stopped; return ;; esac
+    cwd=$(readlink "/proc/$pid/cwd") || cwd=
+    if [ -n "$cwd" ] && [ "$cwd" != "$(cd "$1" && pwd -P)" ]; then echo stopped; return; fi
+    case $(printf '%s\\n' "$lines" | sed -n '8s/ *$//p') in ready|standby) echo ready ;; *) echo running ;; esac
+}}
+until=$(($(date +%s) + $3))
+while now=$(state "$1") || exit; [ "$now" != "$2" ]; do
+    [ "$(date +%s)" -lt "$until" ] || break
+    sleep 0.02
+done
+echo "$now"
+"""
+"""Whether a server runs: stopped, running or ready. Arguments: data directory, the state to wait for, seconds.
+
+A process id that was given to another program since is recognised by its working directory: a postmaster's is its data
+directory. Line 8 is LOCK_FILE_LINE_PM_STATUS of PostgreSQL's miscadmin.h, which pg_ctl waits for too.
+"""
+DETACHED = """out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
+setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
+"""
+"""A command that leaves a server running, which keeps neither our pipes open nor is killed with the command."""
+REBUILD = """umask 077; body=$1 seconds=$2 data=$3 how=$4; shift 4
+work=$data.dba-console; mkdir -p "$work" || exit 1
+secret=$(mktemp "$work/XXXXXX") && exec 3<>"$secret" && rm -f "$secret" && cat >&3 || exit 1
+exec 9>>"$work/lock"
+flock -w "$seconds" 9 || { echo "another rebuild of $data still runs" >&2; exit 75; }
+if [ "$how" != dry ] && [ "$how $(cksum <"$data/global/pg_control")" = "$(cat "$work/done")" ]; then
+    cat "$work/$how.out"; exit 0
+fi 2>/dev/null
+setsid sh -c "$body" sh "$data" "$work" "$how" "$@" </dev/null >"$work/$how.out" 2>&1 &
+wait $!; code=$?; tail -c 60000 "$work/$how.out"; exit "$code"
+"""
+"""Around pg_rewind and pg_basebackup, which may take hours: they go on when we, or the connection, end, for half of a
+pg_rewind leaves a directory that no server starts on. One at a time; who comes again waits for the one that runs, and
+one that is complete is not repeated as long as no server was started on its result.
+
+Arguments: REBUILD_BODY, seconds, data directory, dry or rewind or clone, argv; input: a passfile, which the program
+reads as /dev/fd/3. The file has no name when the password is written: nobody else can open it, nothing is left behind.
+"""
+REBUILD_BODY = """data=$1 work=$2 how=$3; shift 3
+keep() {
+    mkdir -p "$2" || return
+    for one in "$1"/*.conf "$1"/*.crt "$1"/*.key "$1"/*.pem "$1"/*.crl "$1/conf.d" "$1/postmaster.opts"; do
+        if [ -e "$one" ]; then rm -rf "$2/${one##*/}"; cp -a "$one" "$2/" || return; fi
+    done
+}
+[ "$how" != dry ] || exec "$@"
+if [ ! -d "$work/kept" ] || [ "$data/postmaster.opts" -nt "$work/kept" ]; then
+    rm -rf "$work/kept" "$work/keeping"
+    if [ -d "$data" ]; then keep "$data" "$work/keeping" && mv "$work/keeping" "$work/kept" || exit 1; fi
+fi
+if [ "$how" = rewind ]; then
+    "$@"; code=$?
+    : >"$data/standby.signal"
+    [ "$code" -eq 0 ] || exit "$code"
+    keep "$work/kept" "$data" || exit 1
+else
+    real=$(readlink -f "$data"); new=$real.dba-console-new
+    if [ ! -e "$work/copied" ]; then
+        rm -rf "$new"; "$@" -D "$new" || exit
+        : >"$new/standby.signal"
+        keep "$work/kept" "$new" && : >"$work/copied" || exit 1
+    fi
+    if [ -e "$real" ] && ! rmdir "$real" 2>/dev/null; then
+        aside=$real.before-$(date -u +%Y%m%dT%H%M%SZ)
+        mv "$real" "$aside" || exit; echo "the former data directory is $aside"
+    fi
+    mv "$new" "$real" && rm -f "$work/copied" || exit
+fi
+echo "$how $(cksum <"$data/global/pg_control")" >"$work/done"; rm -rf "$work/kept"
+"""
+"""The node keeps its own configuration files: pg_rewind and pg_basebackup bring those of the other server. Both results
+start as a standby only."""

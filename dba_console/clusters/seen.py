@@ -1,0 +1,65 @@
+"""Where a cluster's primary was when it last answered: a failover compares its target with it. 0600, never trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dba_console import paths
+from dba_console.keeping.files import write_whole
+from dba_console.records import from_json
+
+FORMAT = 1
+_LIMIT = 1 << 20
+T = TypeVar("T")
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """The primary when it last answered this host."""
+
+    cluster: str
+    node: str
+    at_us: int
+    """Wall time in microseconds since 1970, by this host's clock."""
+    lsn: str
+    timeline: int | None = None
+    system_identifier: str | None = None
+    version: int = FORMAT
+
+
+def load_seen(cluster: str) -> Seen | None:
+    """Return the record; None where there is not one that can be read."""
+    kept = load_file(state_file(cluster, "", "seen"), Seen)
+    return kept if kept is not None and (kept.version, kept.cluster) == (FORMAT, cluster) else None
+
+
+def save_seen(seen: Seen) -> None:
+    """Replace the record. Not synced: it costs a screen nothing. Raises OSError or ConsoleError."""
+    save_file(state_file(seen.cluster, "", "seen"), seen, synced=False)
+
+
+def state_file(*key: str) -> Path:
+    """Return a path in the state directory; names of clusters and nodes need not be valid file names."""
+    digest = hashlib.sha256("\0".join(key).encode(errors="surrogateescape")).hexdigest()[:16]
+    return paths.state_dir() / "clusters" / f"{digest}.json"
+
+
+def load_file(path: Path, kind: type[T]) -> T | None:
+    """Return what the file holds; None where it is missing or damaged."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            return from_json(file.read(_LIMIT), kind)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def save_file(path: Path, record: Struct, *, synced: bool = True) -> None:
+    """Write it whole, or leave what was there. Raises OSError or ConsoleError."""
+    paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
+    write_whole(str(path.parent), path.name, msgspec.json.encode(record), synced=synced)

@@ -1,0 +1,66 @@
+"""In a failover: what is left of the old primary is kept from taking writes again, as far as it can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.clusters.steps.step import Step, Timed, cutover
+from dba_console.errors import ConsoleError
+from dba_console.harmless import clean
+
+
+class KeepDown(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "failover-fence"
+    summary: ClassVar[str] = (
+        "Keeps the dead primary from coming back as one: stops its server where it still runs, and writes "
+        "standby.signal into its data directory. Where its host cannot be reached its result `fenced` is false: then a "
+        "person has to cut it off from its clients."
+    )
+    Settings: ClassVar[type[Struct]] = Timed
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: Timed, world: World) -> Sight:
+        at = cutover(settings, world)
+        directory = at.plan.nodes[at.plan.old].data_directory
+        where = (
+            f"{directory}/standby.signal"
+            if directory
+            else f"its data directory is not known: {at.plan.old} cannot be fenced"
+        )
+        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=where)
+
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        if not at.plan.nodes[at.plan.old].data_directory:
+            hint = f"data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}] names it"
+            return _open(f"the data directory of {at.plan.old} is not known; {hint}")
+        try:
+            server = at.control(at.plan.old)
+            if server.running():
+                control.tell(f"stopping {at.plan.old}")
+                server.stop(settings.timeout_s)
+            if server.running():
+                return _open(f"{at.plan.old} still runs {settings.timeout} after it was asked to stop")
+            server.fence()
+        except ConsoleError as error:
+            return _open(f"{at.plan.old} cannot be reached: {error.message}")
+        text = f"{at.plan.old} is down and starts as a standby only"
+        return Done(state="ok", text=text, values={"fenced": True}, undo={})
+
+    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+        return self.again("doing it again is safe")
+
+    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        at.control(at.plan.old).forget_standby()
+        return Done(state="ok", text=f"{at.plan.old} can start as a primary again")
+
+
+def _open(text: str) -> Done:
+    return Done(state="ok", text=clean(text), values={"fenced": False})

@@ -1,0 +1,257 @@
+"""Clients are held: schedulers by their hooks, pooled clients by PAUSE, all others by a connection limit of 0.
+
+The limit is stored in pg_database, so it travels in the WAL: it is reverted on whichever node is primary by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.operator import Operator
+from dba_console.clusters.commands import failure, run_command
+from dba_console.clusters.plan import save_plan
+from dba_console.clusters.pooling import PoolerAdmin
+from dba_console.clusters.steps.step import (
+    APPLICATION,
+    POLL_S,
+    Cutover,
+    Step,
+    StepSettings,
+    Timed,
+    bounded,
+    cutover,
+)
+from dba_console.errors import ConsoleError
+from dba_console.harmless import clean
+
+CHECKPOINT_S = 3600.0
+FLAT_READINGS = 3
+"""Equal positions of the WAL, one after the other, that prove that nobody writes."""
+_LIMITS = """
+SELECT datname::text AS database, datconnlimit AS connections,
+       format('ALTER DATABASE %I CONNECTION LIMIT ', datname) AS statement
+  FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
+"""
+_END = f"""
+SELECT count(pg_terminate_backend(pid))::int4
+  FROM pg_stat_activity
+ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name NOT LIKE '{APPLICATION}%'
+"""
+_WRITES = f"""
+SELECT pg_current_wal_insert_lsn()::text AS lsn,
+       count(*) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+                          AND application_name NOT LIKE '{APPLICATION}%')::int4 AS clients,
+       count(*) FILTER (WHERE backend_type = 'autovacuum worker')::int4 AS autovacuum,
+       min(usename::text) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+                          AND application_name NOT LIKE '{APPLICATION}%') AS example,
+       (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared
+  FROM pg_stat_activity
+"""
+
+
+class HookSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    release: bool = False
+    """Run what reverts the hooks: schedulers go on."""
+
+
+class Hooks(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-hooks"
+    summary: ClassVar[str] = (
+        "Runs the hooks of the cluster, which hold schedulers and other writers, or with `release` the commands that "
+        "let them go on."
+    )
+    Settings: ClassVar[type[Struct]] = HookSettings
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: HookSettings, world: World) -> Sight:
+        hooks = cutover(settings, world).config.hooks
+        names = ", ".join(hooks)
+        if not hooks:
+            return Sight(text="No hooks are configured.", exact="", done=True)
+        what = "are released" if settings.release else "hold their writers"
+        commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
+        return Sight(text=f"The hooks {names} {what}.", exact=clean(commands))
+
+    def do(self, settings: HookSettings, world: World, control: Control) -> Done:
+        return _run_hooks(cutover(settings, world), release=settings.release)
+
+    def settle(self, settings: HookSettings, sight: Sight, world: World) -> Done:
+        return self.again("it is not known which hooks have run: running one twice must be safe")
+
+    def undo(self, settings: HookSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        return _run_hooks(cutover(settings, world), release=not settings.release)
+
+
+def _run_hooks(at: Cutover, *, release: bool) -> Done:
+    for name, hook in at.config.hooks.items():
+        if release and not hook.undo:
+            continue
+        ended = run_command(
+            hook, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=release, clock=at.world.clock
+        )
+        if (why := failure(f"hook {name}", ended)) is not None:
+            return Done(state="failed", text=why)
+    return Done(state="ok", text=f"{len(at.config.hooks)} hooks", undo={})
+
+
+class Pause(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-pause"
+    summary: ClassVar[str] = (
+        "A CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, with a time limit of its own: "
+        "PgBouncer waits until transactions end "
+        "(in session mode until clients disconnect). Where the limit passes, everything is resumed."
+    )
+    Settings: ClassVar[type[Struct]] = Timed
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: Timed, world: World) -> Sight:
+        at = cutover(settings, world)
+        if not at.plan.databases:
+            return Sight(text="No pooler is configured: clients are kept out by the connection limit alone.", exact="",
+                         done=True)  # fmt: skip
+        named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
+        cautions = [one for _, admin, databases in at.poolers() for one in admin.cautions(databases)]
+        exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
+        text = "; ".join([f"Clients of {', '.join(named)} wait from now on", *cautions])
+        return Sight(text=f"{text}.", exact=exact, done=_all_paused(at))
+
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        if at.plan.kind == "cutover":
+            with at.link(at.plan.old) as (link, _):
+                # What it writes now need not be written while clients wait.
+                control.tell(f"CHECKPOINT on {at.plan.old}")
+                link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+        held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
+        for name, admin, databases in at.poolers():
+            control.tell(f"PAUSE on {name}")
+            try:
+                admin.pause(databases, settings.timeout_s, control.stop_asked)
+            except ConsoleError as error:
+                for one, names in held:
+                    one.resume(names)
+                return Done(state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])]))
+            held.append((admin, databases))
+        return Done(state="ok", text="every client of the poolers waits", undo={})
+
+    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+        if _all_paused(cutover(settings, world)):
+            return Done(state="ok", text="every database is paused", undo={})
+        return self.again("not every database is paused")
+
+    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        for _, admin, databases in cutover(settings, world).poolers():
+            admin.resume(databases)
+        return Done(state="ok", text="clients of the poolers go on")
+
+
+def _all_paused(at: Cutover) -> bool:
+    """Whether all clients are held, and no transaction is under way any more."""
+    return all(
+        all(admin.paused(databases).values()) and not admin.blockers(databases) for _, admin, databases in at.poolers()
+    )
+
+
+class KeepOut(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-keep-out"
+    summary: ClassVar[str] = (
+        "Sets CONNECTION LIMIT 0 on every database of the primary and ends the sessions that are left, so that clients "
+        "that do not come through a pooler cannot write. Superusers are not limited: their sessions are ended too. The "
+        "limits before are written down and set again before clients are let in, on the new primary."
+    )
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: StepSettings, world: World) -> Sight:
+        plan = cutover(settings, world).plan
+        return Sight(
+            text=f"The databases of {plan.old} take no new connections, and the sessions there are ended.",
+            exact="for each database: ALTER DATABASE … CONNECTION LIMIT 0; then pg_terminate_backend of every session",
+        )
+
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        with at.link(at.plan.old) as (link, _):
+            limits = link.rows(_LIMITS)
+            # A try before this one may have set some of them: what was written down first is what was there.
+            before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
+            save_plan(world, replace(at.plan, limits=before))
+            if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
+                link.execute("; ".join(closing))
+            ended = link.act(_END, transaction=False).rows[0]["count"]
+        return Done(state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={})
+
+    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+        return self.again("doing it again is safe: the limits of before are written down")
+
+    def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        with at.link(at.plan.old) as (link, _):
+            return Done(state="ok", text=let_in(link, at.plan.limits))
+
+
+def let_in(link: Operator, limits: Mapping[str, int]) -> str:
+    """Set the connection limits again that were there before. Says what was done."""
+    link.keep("synchronous_commit", "local")  # the standby it would wait for may not follow yet
+    changed = [
+        one for one in link.rows(_LIMITS) if limits.get(one["database"], one["connections"]) != one["connections"]
+    ]
+    if changed:
+        link.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
+    return f"connection limits of {len(changed)} databases are as before"
+
+
+class Drain(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-drain"
+    summary: ClassVar[str] = (
+        "Proves that nobody writes on the primary: no client sessions, no prepared transactions, and the position at "
+        "which WAL is inserted stays the same in three readings."
+    )
+    Settings: ClassVar[type[Struct]] = Timed
+
+    def look(self, settings: Timed, world: World) -> Sight:
+        plan = cutover(settings, world).plan
+        return Sight(text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()")
+
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        readings: list[str] = []
+        row: dict[str, Any] = {}
+        with at.link(at.plan.old) as (link, _):
+            for _left in bounded(world, settings.timeout_s):
+                [row] = link.rows(_WRITES)
+                quiet = row["clients"] == 0 and row["prepared"] == 0
+                readings = [*readings[1 - FLAT_READINGS :], row["lsn"]] if quiet else []
+                if len(readings) == FLAT_READINGS and len(set(readings)) == 1:
+                    return Done(state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]})
+                if quiet and row["autovacuum"] and len(readings) == FLAT_READINGS:
+                    text = (
+                        f"no client is connected; autovacuum alone writes, and ends with the server (at {row['lsn']})"
+                    )
+                    return Done(state="ok", text=text, values={"lsn": row["lsn"]})
+                if control.wait(POLL_S):
+                    return Done(state="stopped", text="it was stopped before the primary was quiet")
+        return Done(state="failed", text=_still(at.plan.old, row, settings.timeout))
+
+    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+        return self.again("it only reads: it is done again")
+
+
+def _still(node: str, row: Mapping[str, Any], timeout: str) -> str:
+    if row.get("clients"):
+        return clean(f"{node} still has {row['clients']} client sessions after {timeout}, one of {row['example']}")
+    if row.get("prepared"):
+        return f"{node} has {row['prepared']} prepared transactions: commit or roll them back"
+    return f"WAL of {node} still grows after {timeout}, and no client is connected: a background process writes"

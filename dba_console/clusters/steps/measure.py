@@ -1,0 +1,107 @@
+"""What clients saw of the cutover: a heartbeat from before they are held until they write again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.clusters.heartbeat import KILLED, Outage, outage, sentences, start_heartbeat, stop_heartbeat
+from dba_console.clusters.plan import conninfo
+from dba_console.clusters.steps.step import Cutover, Step, StepSettings, bounded, cutover
+from dba_console.target import parse_conninfo
+
+DIRECTORY = "heartbeat"
+WRITE_S = 10.0
+"""How long a write of the heartbeat may take after clients were let in: logins that failed are tried again."""
+WAIT_S = 0.1
+
+
+class HeartbeatSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    stop: bool = False
+    """End it and give the outage."""
+
+
+class Heartbeat(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-heartbeat"
+    summary: ClassVar[str] = (
+        "Starts a process that writes and reads through the pooler as clients do, or with `stop` ends it. Its results "
+        "are `write_outage_s` and `read_outage_s`: the longest time between two acknowledged writes, and reads."
+    )
+    Settings: ClassVar[type[Struct]] = HeartbeatSettings
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: HeartbeatSettings, world: World) -> Sight:
+        cutover(settings, world)
+        if settings.stop:
+            return Sight(text="The heartbeat ends, and says how long clients could not write.", exact="")
+        return Sight(text="A heartbeat writes through the pooler as clients do, and measures the outage.",
+                     exact="table dba_console.heartbeat")  # fmt: skip
+
+    def do(self, settings: HeartbeatSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        directory = Path(world.run_directory) / DIRECTORY
+        if not settings.stop:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            start_heartbeat(directory, _clients(at), world.clock)
+            return Done(state="ok", text=_started(outage(directory)), undo={})
+        _wait_for_a_write(directory, world, control)
+        return _ended(at, directory)
+
+    def settle(self, settings: HeartbeatSettings, sight: Sight, world: World) -> Done:
+        return self.again("starting or ending it again is safe")
+
+    def undo(self, settings: HeartbeatSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        return _ended(cutover(settings, world), Path(world.run_directory) / DIRECTORY)
+
+
+def _started(found: Outage) -> str:
+    if not found.writes:
+        why = next(iter(found.errors), "no server has answered yet")
+        return f"the heartbeat runs and has written nothing yet: {why}"
+    how = f"messages in the WAL, not rows of a table: {found.advisory}" if found.advisory else "a row of a table"
+    return f"the heartbeat writes {how}"
+
+
+def _wait_for_a_write(directory: Path, world: World, control: Control) -> None:
+    """Clients have just been let in: until one of the heartbeat's own writes is acknowledged, the outage goes on."""
+    since_us = world.clock.wall_us()
+    for _left in bounded(world, WRITE_S):
+        found = outage(directory)
+        last = max((one.to_us for one in found.answered if one.kind == "write"), default=0)
+        if not found.running or last >= since_us or control.wait(WAIT_S):
+            break
+
+
+def _ended(at: Cutover, directory: Path) -> Done:
+    if outage(directory).ended == KILLED:
+        start_heartbeat(directory, _clients(at), at.world.clock)  # for its end: it removes its table
+    stop_heartbeat(directory)
+    found = outage(directory)
+    return Done(
+        state="ok", text="; ".join(sentences(found, {at.plan.timeline: at.plan.old, at.plan.new_timeline: at.plan.to})),
+        values={"write_outage_s": found.write_s, "read_outage_s": found.read_s},
+    )  # fmt: skip
+
+
+def _clients(at: Cutover) -> str:
+    """How clients connect: as configured, else through the first pooler, else to whichever node takes writes."""
+    if at.config.clients is not None:
+        return at.config.clients
+    own = parse_conninfo(at.node(at.plan.old).dsn)
+    for name, databases in at.plan.databases.items():
+        if databases:
+            pooler = parse_conninfo(at.config.poolers[name].dsn)
+            return conninfo({**own, **pooler, "dbname": databases[0]})
+    nodes = [parse_conninfo(at.node(name).dsn) for name in (at.plan.old, at.plan.to)]
+    hosts, addresses = ([node.get(name, "") for node in nodes] for name in ("host", "hostaddr"))
+    if any("service" in node or "," in node.get("host", "") for node in nodes):
+        return conninfo(own)
+    several = {"host": hosts, "hostaddr": addresses, "port": [node.get("port", "5432") for node in nodes]}
+    lists = {name: ",".join(values) for name, values in several.items() if any(values)}
+    return conninfo({**own, **lists, "target_session_attrs": "read-write"})

@@ -1,0 +1,122 @@
+"""The point of no return: the new primary takes over, and is checked before any client reaches it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.operator import Operator
+from dba_console.clusters.checks import position
+from dba_console.clusters.plan import CutoverPlan, save_plan
+from dba_console.clusters.steps.shut import SHUT_DOWN
+from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, bounded, cutover
+
+_POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
+_PROMOTE = "SELECT pg_catalog.pg_promote(false)"
+
+
+class PromoteSettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: str = "60s"
+    """How long the promotion may take, as a duration."""
+
+
+class Promote(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-promote"
+    summary: ClassVar[str] = (
+        "Promotes the new primary, after checking once more that the old one is shut down and nothing is missing; then "
+        "waits until it takes writes on a new timeline. It cannot be reverted: after it there is only another cutover."
+    )
+    Settings: ClassVar[type[Struct]] = PromoteSettings
+
+    def look(self, settings: PromoteSettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        plan = at.plan
+        refusal = _not_yet(at)
+        with at.link(plan.to) as (link, now):
+            if now.role == "primary" and now.timeline is not None and now.timeline > plan.timeline:
+                return Sight(
+                    text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
+                )
+            # Once its primary is gone a standby names the timeline of its last restartpoint: that may be an older one.
+            if now.role != "standby" or (now.timeline or 0) > plan.timeline:
+                refusal = refusal or f"{plan.to} is a {now.role} on timeline {now.timeline}"
+            else:
+                refusal = refusal or _behind(link, plan)
+        text = f"{plan.to} becomes the primary of {plan.cluster}. There is no way back but another cutover."
+        name = plan.to
+        if plan.kind == "failover":
+            name = "unknown" if plan.lost_bytes is None else str(plan.lost_bytes)
+            lost = (
+                "how much is lost is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
+            )
+            text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
+        return Sight(
+            text=text,
+            exact=f"on {plan.to}: SELECT pg_promote()",
+            values={"shutdown_lsn": plan.shutdown_lsn, "lost_bytes": plan.lost_bytes},
+            name=name,
+            grave=True,
+            refusal=refusal,
+            hint=None if refusal is None else f"abort: {plan.old} is started again and clients go on there",
+        )
+
+    def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        with at.link(at.plan.to) as (link, now):
+            if now.role == "standby":
+                link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
+            for _left in bounded(world, settings.timeout_s):
+                now = link.identity()
+                if now.role == "primary":
+                    return _promoted(at, link, now.timeline)
+                control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
+        text = f"{at.plan.to} is still in recovery {settings.timeout} after pg_promote()"
+        return Done(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
+
+    def settle(self, settings: PromoteSettings, sight: Sight, world: World) -> Done:
+        at = cutover(settings, world)
+        with at.link(at.plan.to) as (link, now):
+            if now.role == "primary":
+                return _promoted(at, link, now.timeline)
+        return self.again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
+
+
+def _not_yet(at: Cutover) -> str | None:
+    """Why nothing may be promoted, as far as the old primary can say it."""
+    plan = at.plan
+    if plan.kind == "failover":
+        return None
+    if not plan.shutdown_lsn:
+        return f"it is not known where {plan.old} was shut down: the gate was not passed"
+    server = at.control(plan.old)
+    found = server.control_file()
+    if server.running() or found.state != SHUT_DOWN:
+        return f"{plan.old} is not shut down any more: pg_control says {found.state}"
+    if found.checkpoint_lsn != plan.shutdown_lsn:
+        return f"{plan.old} was started since: its checkpoint is {found.checkpoint_lsn}, it was {plan.shutdown_lsn}"
+    return None
+
+
+def _behind(link: Operator, plan: CutoverPlan) -> str | None:
+    [row] = link.rows(_POSITION)
+    if row["paused"]:
+        return f"replay is paused on {plan.to}: SELECT pg_wal_replay_resume()"
+    if plan.shutdown_lsn and (row["lsn"] is None or position(row["lsn"]) <= position(plan.shutdown_lsn)):
+        return f"{plan.to} has replayed {row['lsn']}, and {plan.old} was shut down at {plan.shutdown_lsn}"
+    return None
+
+
+def _promoted(at: Cutover, link: Operator, timeline: int | None) -> Done:
+    """Write the new timeline down."""
+    plan = at.plan
+    if timeline is None or timeline <= plan.timeline:
+        return Done(
+            state="failed", text=f"{plan.to} takes writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
+        )
+    save_plan(at.world, replace(plan, new_timeline=timeline))
+    return Done(state="ok", text=f"{plan.to} is primary on timeline {timeline}", values={"timeline": timeline})

@@ -1,0 +1,197 @@
+"""The old primary is stopped, its last position is known to the new one, and nothing can start it as a primary."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.clusters.checks import position
+from dba_console.clusters.plan import save_plan
+from dba_console.clusters.steps.step import (
+    POLL_S,
+    Cutover,
+    Step,
+    StepSettings,
+    Timed,
+    bounded,
+    cutover,
+)
+from dba_console.errors import ConsoleError
+from dba_console.harmless import clean
+
+SHUT_DOWN = "shut down"
+"""DBState of a clean shutdown, as pg_controldata writes it."""
+_POSITIONS = """
+SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
+       pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
+"""
+
+
+class StopSettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: str = "5m"
+    """How long the server may take to stop, as a duration."""
+
+
+class Stop(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-stop"
+    summary: ClassVar[str] = (
+        "Stops the old primary, fast and never immediate: it waits for a checkpoint, for its archiver and for its "
+        "standbys."
+    )
+    Settings: ClassVar[type[Struct]] = StopSettings
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: StopSettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        control = at.control(at.plan.old)
+        exact = shlex.join(control.stop_command(settings.timeout_s))
+        return Sight(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
+
+    def do(self, settings: StopSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        control.tell(f"stopping {at.plan.old}")
+        ended = at.control(at.plan.old).stop(settings.timeout_s)
+        if _is_down(at):
+            return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
+        state = at.control(at.plan.old).control_file().state
+        said = (
+            clean((ended.errors.strip() or ended.output.strip()).splitlines()[-1])
+            if ended.errors + ended.output
+            else ""
+        )
+        text = f"{at.plan.old} is not shut down after {settings.timeout}: pg_control says {state}"
+        return Done(state="failed", text=f"{text}; {said}" if said else text, undo={})
+
+    def settle(self, settings: StopSettings, sight: Sight, world: World) -> Done:
+        at = cutover(settings, world)
+        if _is_down(at):
+            return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
+        return self.again(
+            f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}"
+        )
+
+    def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        server = at.control(at.plan.old)
+        if not server.running():
+            server.start(settings.timeout_s)
+        last = ""
+        for _left in bounded(world, settings.timeout_s):
+            try:
+                with at.link(at.plan.old) as (_, now):
+                    if now.role == "primary" and now.timeline == at.plan.timeline:
+                        return Done(state="ok", text=f"{at.plan.old} is primary again on timeline {now.timeline}")
+                    return Done(state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}")
+            except ConsoleError as error:
+                last = error.message
+            if control.wait(POLL_S * 5):
+                break
+        return Done(state="failed", text=clean(f"{at.plan.old} does not answer: {last}"))
+
+
+def _is_down(at: Cutover) -> bool:
+    server = at.control(at.plan.old)
+    return not server.running() and server.control_file().state == SHUT_DOWN
+
+
+class Gate(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-gate"
+    summary: ClassVar[str] = (
+        "Compares positions: pg_control of the old primary says `shut down`, and the new one has received and replayed "
+        "the WAL up to and with that checkpoint. Nothing may be promoted before."
+    )
+    Settings: ClassVar[type[Struct]] = Timed
+
+    def look(self, settings: Timed, world: World) -> Sight:
+        plan = cutover(settings, world).plan
+        exact = "pg_control; pg_last_wal_replay_lsn()"
+        return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
+
+    def do(self, settings: Timed, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        found = at.control(at.plan.old).control_file()
+        if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
+            text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
+            return Done(state="failed", text=f"{text}: do not promote, abort starts {at.plan.old} again")
+        wanted = found.checkpoint_lsn
+        row: dict[str, Any] = {}
+        with at.link(at.plan.to) as (link, now):
+            if now.role != "standby":
+                return Done(state="failed", text=f"{at.plan.to} is a {now.role} already")
+            for _left in bounded(world, settings.timeout_s):
+                [row] = link.rows(_POSITIONS)
+                if _past(row["received"], wanted) and _past(row["replayed"], wanted):
+                    save_plan(world, replace(at.plan, shutdown_lsn=wanted))
+                    return Done(
+                        state="ok",
+                        text=f"{at.plan.old} was shut down at {wanted}; {at.plan.to} has received {row['received']} "
+                        f"and replayed {row['replayed']}",
+                        values={"shutdown_lsn": wanted, **row},
+                    )
+                if row["paused"] or control.wait(POLL_S):
+                    break
+        return Done(state="failed", text=_short(at, wanted, row))
+
+    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+        return self.again("it only reads: it is done again")
+
+
+def _past(lsn: str | None, wanted: str) -> bool:
+    """The position is behind the checkpoint's record, so the record itself is there."""
+    return lsn is not None and position(lsn) > position(wanted)
+
+
+def _short(at: Cutover, wanted: str, row: Mapping[str, Any]) -> str:
+    why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
+    missing = [_missing(wanted, row.get(what), what) for what in ("received", "replayed")]
+    return (
+        f"{at.plan.old} was shut down at {wanted}, and of that {at.plan.to} has {' and '.join(missing)}: {why}; "
+        f"abort starts {at.plan.old} again"
+    )
+
+
+def _missing(wanted: str, lsn: str | None, what: str) -> str:
+    return (
+        f"not {what} an unknown part" if lsn is None else f"not {what} {max(0, position(wanted) - position(lsn))} bytes"
+    )
+
+
+class Fence(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-fence"
+    summary: ClassVar[str] = (
+        "Writes standby.signal into the data directory of the stopped old primary: whatever starts it, a supervisor or "
+        "a reboot, it comes up as a standby."
+    )
+    undoable: ClassVar[bool] = True
+
+    def look(self, settings: StepSettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        directory = at.plan.nodes[at.plan.old].data_directory
+        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
+
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        server = at.control(at.plan.old)
+        if server.running():
+            return Done(state="failed", text=f"{at.plan.old} runs: something has started it again")
+        server.fence()
+        return Done(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
+
+    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+        return self.again("writing it again is safe")
+
+    def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        at.control(at.plan.old).forget_standby()
+        return Done(state="ok", text=f"{at.plan.old} can start as a primary again")

@@ -1,0 +1,236 @@
+"""The other nodes follow the new primary: the old one as its standby, and the nodes that followed the old one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.link import StatementFailed
+from dba_console.actions.operator import Operator
+from dba_console.clusters.plan import conninfo_to
+from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, bounded, cutover, last_line
+from dba_console.errors import ConsoleError, Refused
+from dba_console.harmless import clean
+
+REWIND_S = 3600.0
+CHECKPOINT_S = 600.0
+WAIT_S = 0.1
+_CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
+_RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
+_STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
+_DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
+
+
+class StandbySettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: str = "60s"
+    """How long a node may take until it streams, as a duration."""
+
+
+class Rejoin(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-rejoin"
+    summary: ClassVar[str] = (
+        "Starts the old primary as a standby of the new one, waits until it streams on the new timeline, and drops its "
+        "replication slots of nodes that follow the new primary now. Where it cannot follow, its result `streams` is "
+        "false and the text says why."
+    )
+    Settings: ClassVar[type[Struct]] = StandbySettings
+
+    def look(self, settings: StandbySettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        server = at.control(at.plan.old)
+        refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
+        done = server.running() and _streams(at, at.plan.old) is None
+        return Sight(
+            text=f"{at.plan.old} comes back as a standby of {at.plan.to}.", exact=" ".join(server.start_command()),
+            refusal=refusal, done=done,
+        )  # fmt: skip
+
+    def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        server = at.control(at.plan.old)
+        if not server.running():
+            make_standby(at)
+            ended = server.start(settings.timeout_s)
+            if ended.code != 0 and not server.running():
+                text = ": ".join([f"{at.plan.old} does not start", *last_line(ended)])
+                return Done(state="failed", text=text, values={"streams": False})
+        why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
+        if why is not None:
+            text = f"{at.plan.old} runs and does not follow {at.plan.to}: {why}"
+            return Done(state="ok", text=clean(text), values={"streams": False})
+        dropped = _drop_stale(at)
+        told = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
+        text = f"{at.plan.old} streams from {at.plan.to} on timeline {at.plan.new_timeline}{told}"
+        return Done(state="ok", text=text, values={"streams": True})
+
+    def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
+        return self.again("starting it again is safe")
+
+
+class Follow(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-follow"
+    summary: ClassVar[str] = (
+        "Makes every other node follow the new primary (primary_conninfo and a reload), and waits until each streams "
+        "on the new timeline."
+    )
+    Settings: ClassVar[type[Struct]] = StandbySettings
+
+    def look(self, settings: StandbySettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        if not at.plan.others:
+            return Sight(text="There are no other nodes.", exact="", done=True)
+        return Sight(
+            text=f"{', '.join(at.plan.others)} follow {at.plan.to}.",
+            exact="ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()",
+            refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
+        )
+
+    def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        failed = []
+        for name in at.plan.others:
+            control.tell(f"{name} follows {at.plan.to}")
+            try:
+                follow(at, name)
+                why = _wait_for_stream(at, name, settings.timeout_s, control)
+            except ConsoleError as error:
+                why = error.message
+            if why is not None:
+                failed.append(f"{name}: {why}")
+        if failed:
+            return Done(state="failed", text=clean("; ".join(failed)))
+        return Done(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
+
+    def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
+        return self.again("doing it again is safe")
+
+
+class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dry_run: bool = False
+    """Only find out whether it would work; nothing is written."""
+
+
+class Rewind(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-rewind"
+    summary: ClassVar[str] = (
+        "Stops the old primary and runs pg_rewind on it against the new one: what only the old one has is removed. A "
+        "pg_rewind that fails in the middle leaves a directory that has to be cloned again."
+    )
+    Settings: ClassVar[type[Struct]] = RewindSettings
+
+    def look(self, settings: RewindSettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        return Sight(
+            text=f"pg_rewind makes {at.plan.old} a copy of {at.plan.to} again"
+            + (", as a dry run that writes nothing." if settings.dry_run else "."),
+            exact=f"pg_rewind -D {at.plan.nodes[at.plan.old].data_directory} --source-server …"
+            + (" --dry-run" if settings.dry_run else ""),
+            grave=not settings.dry_run,
+            name=at.plan.old,
+            refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
+        )
+
+    def do(self, settings: RewindSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        server = at.control(at.plan.old)
+        if server.running():
+            server.stop(REWIND_S)
+        with at.link(at.plan.to) as (link, _):
+            # Without it pg_rewind reads the timeline of before from pg_control and finds nothing to do.
+            link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+        ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
+        said = "".join(last_line(ended)) or "it printed nothing"
+        if ended.code != 0:
+            return Done(state="failed", text=f"pg_rewind of {at.plan.old}: {said}")
+        if not settings.dry_run:
+            make_standby(at)  # pg_rewind copies the configuration of its source
+        return Done(state="ok", text=f"pg_rewind of {at.plan.old}: {said}")
+
+    def settle(self, settings: RewindSettings, sight: Sight, world: World) -> Done:
+        if settings.dry_run:
+            return self.again("a dry run writes nothing")
+        return Done(
+            state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
+        )
+
+
+def primary_conninfo(at: Cutover, follower: str) -> str:
+    """By which a node follows the new primary: as the new primary itself followed. May hold a password."""
+    with at.link(at.plan.to) as (link, _):
+        [row] = link.rows(_CONNINFO)
+    return conninfo_to(row["conninfo"], at.node(at.plan.to), follower)
+
+
+def make_standby(at: Cutover) -> None:
+    """The stopped old primary starts as a standby of the new one."""
+    at.control(at.plan.old).make_standby(primary_conninfo(at, at.plan.old), at.plan.nodes[at.plan.old].slot or None)
+
+
+def follow(at: Cutover, name: str) -> None:
+    """Make a running standby follow the new primary. Raises ConsoleError."""
+    wanted = primary_conninfo(at, name)
+    with at.link(name) as (link, now):
+        if now.role != "standby":
+            raise Refused(f"{name} is a {now.role} and no standby: two nodes take writes")
+        [row] = link.rows(_CONNINFO)
+        if row["conninfo"] == wanted:
+            return
+        _set_quietly(link, wanted)
+
+
+def _set_quietly(link: Operator, wanted: str) -> None:
+    """The statement may hold a password: the server's log must not have it."""
+    for name, value in (("log_statement", "none"), ("log_min_duration_statement", "-1"),
+                        ("log_min_error_statement", "panic"), ("track_activities", "off")):  # fmt: skip
+        link.keep(name, value)
+    literal = wanted.replace("'", "''")
+    link.execute(f"ALTER SYSTEM SET primary_conninfo = '{literal}'", transaction=False)
+    link.execute("SELECT pg_catalog.pg_reload_conf()", transaction=False)
+
+
+def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control) -> str | None:
+    why: str | None = "it was not asked"
+    for _left in bounded(at.world, timeout_s):
+        why = _streams(at, name)
+        if why is None or control.wait(WAIT_S):
+            break
+    return why
+
+
+def _streams(at: Cutover, name: str) -> str | None:
+    """Why a node does not stream on the new timeline; None where it does."""
+    try:
+        with at.link(name) as (link, now):
+            if now.role != "standby":
+                return f"it is a {now.role}"
+            rows = link.rows(_RECEIVER)
+    except ConsoleError as error:
+        return error.message
+    if not rows or rows[0]["status"] != "streaming":
+        return "its WAL receiver is not streaming: its server log says why"
+    if rows[0]["timeline"] != at.plan.new_timeline:
+        return f"it streams timeline {rows[0]['timeline']}, not {at.plan.new_timeline}"
+    return None
+
+
+def _drop_stale(at: Cutover) -> list[str]:
+    """Slots that nodes used while it was primary: on a standby they would keep WAL for ever."""
+    known = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot}
+    dropped = []
+    with at.link(at.plan.old) as (link, _):
+        for row in link.rows(_STALE):
+            if row["name"] in known:
+                try:
+                    link.act(_DROP, {"name": row["name"]}, transaction=False)
+                    dropped.append(row["name"])
+                except StatementFailed:
+                    pass  # something uses it again: then it is not stale
+    return dropped

@@ -1,0 +1,137 @@
+"""What the steps of a cutover share: their settings, and how they reach nodes that are what the plan says.
+
+A step opens what it needs and closes it: between two steps an agent may die and another one go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+from msgspec import Struct
+
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.identity import Identity
+from dba_console.actions.operator import Operator
+from dba_console.clusters.control import ServerControl
+from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
+from dba_console.clusters.pooling import PoolerAdmin
+from dba_console.config import ClusterConfig, NodeConfig
+from dba_console.errors import ConsoleError, Refused
+from dba_console.harmless import clean
+from dba_console.redact import redact
+from dba_console.short_command import Ended
+from dba_console.units import parse_duration
+
+APPLICATION = "dba-console:cutover"
+CONNECT_S = 3.0
+POLL_S = 0.01
+"""Between two readings of what a step waits for: the outage lasts as long as it waits too long."""
+
+
+class StepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cluster: str
+    """Name of the cluster in the configuration."""
+    to: str
+    """The node that becomes the primary."""
+
+
+class Timed(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: str = "30s"
+    """How long it waits at most, as a duration."""
+
+    @property
+    def timeout_s(self) -> float:
+        return parse_duration(self.timeout)
+
+
+class Step:
+    """What is the same for every step."""
+
+    Settings: ClassVar[type[Struct]] = StepSettings
+    needs_server: ClassVar[bool] = False
+    needs_root: ClassVar[bool] = False
+    undoable: ClassVar[bool] = False
+
+    def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
+        """Do it. What fails in the middle can be undone as well."""
+        try:
+            return self.do(settings, world, control)
+        except ConsoleError as error:
+            return Done(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
+
+    def do(self, settings: Any, world: World, control: Control) -> Done:
+        raise NotImplementedError
+
+    def undo(self, settings: Any, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        return Done(state="failed", text="nothing of it can be reverted")
+
+    def again(self, text: str) -> Done:
+        """Of a step that was not done, or in part: doing it again is safe, and so is undoing it."""
+        return Done(state="failed", text=text, again=True, undo={} if self.undoable else None)
+
+
+class Cutover(NamedTuple):
+    """The plan of the run, and the configuration by which its nodes are reached."""
+
+    plan: CutoverPlan
+    config: ClusterConfig
+    world: World
+
+    def node(self, name: str) -> NodeConfig:
+        """Raises Refused where it is configured no more."""
+        if name not in self.config.nodes:
+            raise Refused(f"{name} is not in the configuration of {self.plan.cluster} any more")
+        return self.config.nodes[name]
+
+    def control(self, name: str) -> ServerControl:
+        planned = self.plan.nodes[name]
+        return ServerControl(name, self.node(name), planned.data_directory, planned.bin_directory, self.world.clock)
+
+    def poolers(self) -> Iterator[tuple[str, PoolerAdmin, tuple[str, ...]]]:
+        """Each pooler with its databases that are held."""
+        for name, databases in self.plan.databases.items():
+            if name not in self.config.poolers:
+                raise Refused(f"the pooler {name} is not in the configuration of {self.plan.cluster} any more")
+            yield name, PoolerAdmin(name, self.config.poolers[name], self.world.clock), databases
+
+    @contextmanager
+    def link(self, name: str) -> Iterator[tuple[Operator, Identity]]:
+        """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
+        with open_node(self.node(name).dsn, self.world) as link:
+            now = link.identity()
+            if now.system_identifier is None:
+                raise Refused(
+                    f"{name} does not let this role read its system identifier", hint="connect as a superuser"
+                )
+            if now.system_identifier != self.plan.system_identifier:
+                raise Refused(
+                    f"{name} is another server: its system identifier is {now.system_identifier}, that of "
+                    f"{self.plan.cluster} is {self.plan.system_identifier}"
+                )
+            yield link, now
+
+
+@contextmanager
+def open_node(dsn: str, world: World) -> Iterator[Operator]:
+    with closing(Operator(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)) as link:
+        yield link
+
+
+def cutover(settings: StepSettings, world: World) -> Cutover:
+    """Raises Refused where the run has no plan, UsageError where the cluster is not configured."""
+    return Cutover(load_plan(world, settings.cluster, settings.to), cluster_of(world, settings.cluster), world)
+
+
+def last_line(ended: Ended) -> list[str]:
+    """What a command printed last, where it printed anything."""
+    lines = (ended.errors.strip() or ended.output.strip()).splitlines()
+    return [clean(redact(lines[-1]))] if lines else []
+
+
+def bounded(world: World, timeout_s: float) -> Iterator[float]:
+    """Seconds left, until there are none: `for left in bounded(…)` with a wait in its body."""
+    until_us = world.clock.mono_us() + int(timeout_s * 1e6)
+    while (left := (until_us - world.clock.mono_us()) / 1e6) > 0:
+        yield left

@@ -1,0 +1,288 @@
+"""A load that remembers which of its commits were acknowledged, to prove that a cutover loses none and repeats none.
+
+Each client inserts rows with an id of their own, (client, number), and keeps a ledger, a file of one line per event:
+`sent` before the transaction begins, `acked` after its COMMIT was acknowledged. After an error or a lost connection the
+end of a transaction is unknown: its id is never sent again. The table has no unique constraint, so that a row that came
+twice can be seen. A process of its own:
+
+    python -m dba_console.demo.ledger DIRECTORY CONNINFO [--clients N] [--rate PER_S]
+
+until SIGTERM. Behind PgBouncer in transaction mode no statement is prepared and nothing is left in a session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dba_console.demo.account import clean_environment
+from dba_console.demo.leash import on_leash
+from dba_console.errors import ConnectError, ConsoleError
+from dba_console.harmless import clean
+from dba_console.redact import redact
+
+if TYPE_CHECKING:
+    import psycopg
+
+CLIENTS = 4
+RATE_PER_S = 40.0
+"""Transactions of all clients together: enough for several in flight at any moment, next to nothing for the server."""
+PAUSE_S = 0.05
+"""Between two attempts to connect, and after an error."""
+END_S = 2.0
+"""How long a client may take to end its transaction at SIGTERM; one that takes longer is recorded as unknown."""
+READ_S = 60
+"""Statement timeout of a verdict."""
+_DIGITS = 12
+_LIMITS = "connect_timeout=5 keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=15000"
+"""A connection whose other end has vanished is given up after 15 s."""
+_APPLICATION = "dba-console ledger"
+
+_CREATE = (
+    "create table public.ledger (client int not null, number bigint not null, at timestamptz not null default now())",
+    "create table public.ledger_totals (client int not null, transactions bigint not null default 0)",
+)
+_BEGIN = b"begin; set local synchronous_commit = on"
+"""An acknowledged commit is one that the server has written, whatever the server's settings are."""
+_INSERT = b"insert into public.ledger (client, number) values (%s, %s)"
+_UPDATE = b"update public.ledger_totals set transactions = transactions + 1 where client = %s"
+
+Id = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerVerdict:
+    """What became of every transaction in the ledgers of a directory. `lost` and `twice` are (client, number)."""
+
+    sent: int
+    acknowledged: int
+    lost: tuple[Id, ...]
+    """Acknowledged, and not in the table."""
+    twice: tuple[Id, ...]
+    """More than once in the table."""
+    unknown_there: int
+    """Sent, not acknowledged, and in the table."""
+    unknown_gone: int
+    """Sent, not acknowledged, and not in the table."""
+
+    @property
+    def unknown(self) -> int:
+        return self.unknown_there + self.unknown_gone
+
+    @property
+    def kept(self) -> bool:
+        """True when no acknowledged commit was lost and none came twice."""
+        return not self.lost and not self.twice
+
+    def sentence(self) -> str:
+        """One line for people, with the first ids of what went wrong."""
+        named = "".join(f"; {what}: {_named(ids)}" for what, ids in (("lost", self.lost), ("twice", self.twice)) if ids)
+        return (
+            f"{self.acknowledged:,} commits acknowledged, {len(self.lost)} lost, {len(self.twice)} twice; "
+            f"{self.unknown} without an answer ({self.unknown_there} of them committed){named}"
+        )
+
+
+def start_ledger(
+    directory: Path, conninfo: str, *, clients: int = CLIENTS, rate_per_s: float = RATE_PER_S
+) -> subprocess.Popen[bytes]:
+    """Start the load as a process that ends with this one; SIGTERM ends it. Its errors go to `errors.log` in
+    `directory`. Call it from the main thread; `conninfo` holds no password (a passfile does)."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [sys.executable, "-P", "-m", "dba_console.demo.ledger", str(directory), conninfo]
+    command += ["--clients", str(clients), "--rate", str(rate_per_s)]
+    environment = clean_environment(os.environ.get("HOME", "/"))
+    with (directory / "errors.log").open("ab") as log:
+        return on_leash(command, output=log, environment=environment)
+
+
+def prepare(conninfo: str, clients: int) -> None:
+    """Create the two tables where they are missing, and a total for each client. Raises ConnectError or ConsoleError
+    with the server's sentence."""
+    import psycopg
+
+    try:
+        with _connected(conninfo) as connection, connection.transaction():
+            for statement in _CREATE:
+                name = statement.split()[2]
+                if connection.execute("select to_regclass(%s)", [name]).fetchone() == (None,):
+                    connection.execute(statement.encode())
+            connection.execute(
+                "insert into public.ledger_totals (client) select c from generate_series(1, %s) c"
+                " where not exists (select from public.ledger_totals t where t.client = c)",
+                [clients],
+            )
+    except psycopg.OperationalError as error:
+        raise ConnectError(f"cannot prepare the ledger's tables: {_sentence(error)}") from None
+    except psycopg.Error as error:
+        raise ConsoleError(f"cannot prepare the ledger's tables: {_sentence(error)}") from None
+
+
+def verdict(directory: Path, conninfo: str) -> LedgerVerdict:
+    """Compare the ledgers in `directory` with the table. May be asked while the load runs: the ledgers are read first.
+
+    Raises ConnectError where the table cannot be read.
+    """
+    import psycopg
+
+    sent: set[Id] = set()
+    acknowledged: set[Id] = set()
+    for path in sorted(directory.glob("client-*.ledger")):
+        for word, number in _events(path):
+            (acknowledged if word == "acked" else sent).add((int(path.stem.removeprefix("client-")), number))
+    try:
+        with _connected(conninfo) as connection, connection.transaction():
+            connection.execute(f"set local statement_timeout = '{READ_S}s'".encode())
+            rows: list[Id] = connection.execute("select client, number from public.ledger").fetchall()
+    except psycopg.Error as error:
+        raise ConnectError(f"cannot read the ledger's table: {_sentence(error)}") from None
+    there = Counter(rows)
+    unknown = sent - acknowledged
+    committed = sum(1 for one in unknown if one in there)
+    return LedgerVerdict(
+        sent=len(sent),
+        acknowledged=len(acknowledged),
+        lost=tuple(sorted(acknowledged - there.keys())),
+        twice=tuple(sorted(one for one, times in there.items() if times > 1)),
+        unknown_there=committed,
+        unknown_gone=len(unknown) - committed,
+    )
+
+
+class _Client:
+    """One client: a connection, and its ledger. Runs in a thread of its own until `stop` is set."""
+
+    def __init__(self, directory: Path, conninfo: str, client: int, period_s: float, stop: threading.Event) -> None:
+        path = directory / f"client-{client}.ledger"
+        # Numbers go on after those of an earlier process: an id is sent once.
+        self._number = max((number for _, number in _events(path)), default=0)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if path.stat().st_size:
+            os.write(self._file, b"\n")  # ends a line that a killed process left torn
+        self._conninfo, self._client, self._period_s, self._stop = conninfo, client, period_s, stop
+        self._said = ""
+
+    def run(self) -> None:
+        import psycopg
+
+        connection: psycopg.Connection[Any] | None = None
+        due = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                connection = connection or _connected(self._conninfo)
+                self._transaction(connection)
+            except psycopg.Error as error:
+                self._report(error)
+                if connection is not None:
+                    connection.close()
+                connection = None
+                self._stop.wait(PAUSE_S)
+            # After an outage the rate goes on as before: what was missed is not made up for.
+            due = max(due + self._period_s, time.monotonic())
+            self._stop.wait(due - time.monotonic())
+        if connection is not None:
+            connection.close()
+
+    def _transaction(self, connection: psycopg.Connection[Any]) -> None:
+        self._number += 1
+        self._write("sent")
+        connection.execute(_BEGIN)
+        connection.execute(_INSERT, [self._client, self._number])
+        connection.execute(_UPDATE, [self._client])
+        if connection.execute(b"commit").statusmessage == "COMMIT":
+            self._write("acked")
+
+    def _write(self, word: str) -> None:
+        """One write a line, straight to the kernel: killing this process loses none."""
+        os.write(self._file, f"{word} {self._number:0{_DIGITS}}\n".encode())
+
+    def _report(self, error: Exception) -> None:
+        """Each new sentence once: a pooler without a server repeats one many times a second."""
+        sentence = _sentence(error)
+        if sentence != self._said:
+            self._said = sentence
+            print(f"client {self._client}, after number {self._number}: {sentence}", file=sys.stderr, flush=True)
+
+
+def _events(path: Path) -> Iterator[tuple[str, int]]:
+    """Whole lines only: numbers have a fixed width, so that a torn line is not taken for another number."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        word, _, number = line.partition(" ")
+        if word in ("sent", "acked") and len(number) == _DIGITS and number.isdigit():
+            yield word, int(number)
+
+
+def _connected(conninfo: str) -> psycopg.Connection[Any]:
+    import psycopg
+
+    known = psycopg.conninfo.make_conninfo(_LIMITS, application_name=_APPLICATION)
+    merged = psycopg.conninfo.make_conninfo(known, **psycopg.conninfo.conninfo_to_dict(conninfo))
+    return psycopg.connect(merged, autocommit=True, prepare_threshold=None)
+
+
+def _named(ids: tuple[Id, ...]) -> str:
+    more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
+    return ", ".join(f"{client}/{number}" for client, number in ids[:5]) + more
+
+
+def _sentence(error: Exception) -> str:
+    return clean(redact(str(error).strip()))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dba_console.demo.ledger")
+    parser.add_argument("directory", type=Path, help="where the ledgers are kept")
+    parser.add_argument("conninfo", help="without a password: a passfile holds it")
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="transactions a second of all clients together")
+    given = parser.parse_args(arguments)
+    if given.clients < 1 or given.rate <= 0:
+        parser.error("--clients must be at least 1 and --rate above 0")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        _run(given.directory, given.conninfo, given.clients, given.rate, stop)
+    except ConsoleError as error:
+        print(error, file=sys.stderr)
+        return int(error.code)
+    return 0
+
+
+def _run(directory: Path, conninfo: str, clients: int, rate_per_s: float, stop: threading.Event) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConsoleError(f"another load keeps its ledgers in {directory}") from None
+    except OSError as error:
+        raise ConsoleError(f"cannot keep ledgers in {directory}: {error.strerror}") from None
+    prepare(conninfo, clients)
+    loads = [_Client(directory, conninfo, client, clients / rate_per_s, stop) for client in range(1, clients + 1)]
+    threads = [threading.Thread(target=load.run, daemon=True) for load in loads]
+    for thread in threads:
+        thread.start()
+    stop.wait()
+    until = time.monotonic() + END_S
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""A PgBouncer in transaction mode in front of the practice cluster, where the system has one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from dba_console.demo.account import Account, clean_environment
+from dba_console.demo.cluster import SUPERUSER, Cluster
+from dba_console.demo.conf import conninfo
+from dba_console.demo.postmaster import send_all
+from dba_console.errors import ConnectError
+
+START_S = 10.0
+PORT = 6432
+"""Part of the socket's name only: no TCP port is opened, for who could reach it would be the superuser."""
+
+
+def find_pgbouncer() -> str | None:
+    """Its path; packages install it where ordinary users do not search."""
+    return shutil.which("pgbouncer", path=os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin")
+
+
+class Pooler:
+    """One PgBouncer, its files in `directory`; nobody's child, so others may stop it and start it again."""
+
+    def __init__(self, program: str, directory: Path, account: Account, users: tuple[str, ...]) -> None:
+        self._program, self._account, self._users = program, account, users
+        self.directory = directory
+        self.config = directory / "pgbouncer.ini"
+        self.pid_file = directory / "pgbouncer.pid"
+
+    def dsn(self, *, user: str = SUPERUSER, dbname: str = "pgbouncer", **more: str | int) -> str:
+        """A connection string through it; unless named otherwise, of its admin console."""
+        return conninfo({"host": str(self.directory), "port": PORT, "user": user, "dbname": dbname, **more})
+
+    def start(self, database: str, primary: Cluster) -> None:
+        """Start it, `database` led to `primary`. Raises ConnectError with the end of its log."""
+        self.directory.mkdir(mode=0o700)
+        users = self.directory / "users.txt"
+        users.write_text("".join(f'"{name}" ""\n' for name in self._users))
+        self.config.write_text(
+            f"[databases]\n{database} = host={primary.socket_directory} port={primary.port}\n\n[pgbouncer]\n"
+            f"listen_addr =\nlisten_port = {PORT}\nunix_socket_dir = {self.directory}\n"
+            f"auth_type = trust\nauth_file = {users}\nadmin_users = {SUPERUSER}\n"
+            "pool_mode = transaction\ndefault_pool_size = 20\nmax_client_conn = 200\n"
+            # After a server that did not let it in it tries again at once, and not after 15 s.
+            "server_login_retry = 1\n"
+            f"pidfile = {self.pid_file}\nlogfile = {self._log}\n"
+        )
+        for path in (self.directory, users, self.config):
+            self._account.own(path)
+        subprocess.run(
+            [self._program, "-d", "-q", str(self.config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, cwd=self.directory, check=False, env=clean_environment(), **self._account.spawn,
+        )  # fmt: skip
+        until = time.monotonic() + START_S
+        while not self._listens():
+            if time.monotonic() > until:
+                said = self._log.read_text(errors="replace") if self._log.exists() else "it left no message"
+                raise ConnectError(f"PgBouncer did not start: {said[-1000:].strip()}")
+            time.sleep(0.02)
+
+    def set_mode(self, mode: str) -> None:
+        """Have it pool by session or transaction from now on."""
+        lines = self.config.read_text().splitlines(keepends=True)
+        changed = (f"pool_mode = {mode}\n" if line.startswith("pool_mode") else line for line in lines)
+        self.config.write_text("".join(changed))
+        if (pid := self.pid) is not None:
+            send_all([pid], signal.SIGHUP)
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, None when it does not run."""
+        try:
+            pid = int(self.pid_file.read_text())
+            return pid if str(self.config).encode() in Path(f"/proc/{pid}/cmdline").read_bytes() else None
+        except (OSError, ValueError):
+            return None
+
+    def stop(self) -> None:
+        """End it at once, with every connection through it. May be called twice."""
+        until = time.monotonic() + START_S
+        while (pid := self.pid) is not None:
+            send_all([pid], signal.SIGKILL if time.monotonic() > until else signal.SIGQUIT)
+            time.sleep(0.02)
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "pgbouncer.log"
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.directory / f".s.PGSQL.{PORT}")) == 0

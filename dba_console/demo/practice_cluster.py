@@ -1,0 +1,290 @@
+"""The practice cluster: a primary db1, its standbys db2 and db3, an archive, a pooler, and a load that keeps a ledger.
+
+Its servers are nobody's children, so that a cutover can stop, start and promote each of them. Leaving ends and removes
+everything, whatever roles the nodes have by then; after a `kill -9` of this process its guard does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dba_console.config import ClusterConfig, NodeConfig, PoolerConfig
+from dba_console.demo.account import server_account
+from dba_console.demo.binaries import NEEDED, find_binaries
+from dba_console.demo.clients import Clients
+from dba_console.demo.cluster import SUPERUSER, scratch_directory
+from dba_console.demo.conf import conninfo
+from dba_console.demo.guard import Guard
+from dba_console.demo.leash import end
+from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
+from dba_console.demo.node import Node
+from dba_console.demo.pooler import Pooler, find_pgbouncer
+from dba_console.demo.postmaster import PID_FILE
+from dba_console.errors import ConnectError
+from dba_console.paths import SOCKET_PATH_LIMIT
+
+if TYPE_CHECKING:
+    from dba_console.demo.incidents.cluster_incident import ClusterIncident
+
+NAME = "demo"
+"""As the configuration has it, [clusters.demo]."""
+NODES = ("db1", "db2", "db3")
+"""The first one begins as the primary."""
+DATABASE = "shop"
+APPLICATION_ROLE = "shop_web"
+"""Owns the database, and is no superuser: a limit of connections holds the application off."""
+CLIENTS = 10
+RATE_PER_S = 100.0
+COMMITS_S = 20.0
+"""How long the first commit may take."""
+
+SETTINGS: dict[str, str | int] = {
+    "max_connections": 120,
+    "shared_buffers": "48MB",
+    "track_io_timing": "on",
+    "wal_level": "replica",
+    "wal_log_hints": "on",
+    "max_wal_senders": 10,
+    "max_replication_slots": 10,
+    "max_prepared_transactions": 10,
+    "wal_keep_size": "256MB",
+    "hot_standby_feedback": "on",
+    "wal_retrieve_retry_interval": "500ms",
+    "archive_mode": "on",
+    "checkpoint_timeout": "2min",
+    "log_checkpoints": "on",
+}
+
+
+class PracticeCluster:
+    """`with PracticeCluster() as ground:` runs it. `say` gets each step, for a person who waits. With `keep`, its
+    directory stays. Without `pooled`, or where no PgBouncer is found, clients connect to the primary directly."""
+
+    def __init__(
+        self,
+        *,
+        keep: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+        incident: ClusterIncident | None = None,
+        pooled: bool = True,
+    ) -> None:
+        self.say, self.keep, self.incident = say, keep, incident
+        binaries = find_binaries([*NEEDED, "pg_ctl", "pg_rewind"])
+        account = server_account()
+        self.site = _site()
+        self.archive = self.site / "archive"
+        self.ledger = self.site / "ledger"
+        self.config_file = self.site / "config.toml"
+        command = (
+            f"cmp -s %p '{self.archive}/%f' || "
+            f"{{ test ! -e '{self.archive}/%f' && cp %p '{self.archive}/%f.part' && "
+            f"mv '{self.archive}/%f.part' '{self.archive}/%f'; }}"
+        )
+        settings = {**SETTINGS, "archive_command": command}
+        self.nodes = {name: Node(name, self.site / name, binaries, settings) for name in NODES}
+        program = find_pgbouncer() if pooled else None
+        users = (SUPERUSER, APPLICATION_ROLE)
+        self.pooler = None if program is None else Pooler(program, self.site / "pooler", account, users)
+        self.clients = Clients(self.first, "incident.log")
+        self.standby_clients = Clients(self.nodes["db2"], "incident.log")
+        self._load: subprocess.Popen[bytes] | None = None
+        pid_files = [node.data_directory / PID_FILE for node in self.nodes.values()]
+        pid_files += [] if self.pooler is None else [self.pooler.pid_file]
+        self._guard = Guard(pid_files, [] if keep else [self.site])
+
+    @property
+    def first(self) -> Node:
+        """The node that begins as the primary, and that the console opens on."""
+        return self.nodes[NODES[0]]
+
+    @property
+    def dsn(self) -> str:
+        return self.first.dsn(dbname=DATABASE)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What commands need to find the cluster."""
+        return {"DBA_CONSOLE_CONFIG": str(self.config_file)}
+
+    @property
+    def application_dsn(self) -> str:
+        """How the application connects: through the pooler, else to whichever node takes writes."""
+        if self.pooler is not None:
+            return self.pooler.dsn(user=APPLICATION_ROLE, dbname=DATABASE)
+        return self._writable(APPLICATION_ROLE)
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster as the configuration file has it."""
+        binaries = self.first.binaries
+        nodes = {
+            name: NodeConfig(
+                dsn=node.dsn(dbname=DATABASE), control="pg_ctl", data_directory=str(node.data_directory),
+                bin_directory=str(binaries.directory),
+            )
+            for name, node in self.nodes.items()
+        }  # fmt: skip
+        poolers = {}
+        if self.pooler is not None:
+            poolers["pgbouncer"] = PoolerConfig(
+                dsn=self.pooler.dsn(), databases=[DATABASE], config=str(self.pooler.config)
+            )
+        return ClusterConfig(nodes=nodes, poolers=poolers, clients=self.application_dsn)
+
+    def __enter__(self) -> Self:
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the load, the pooler and every server; remove the directory unless it is kept. Harmless twice."""
+        incident, self.incident = self.incident, None
+        with ExitStack() as steps:  # each of these is done, whatever becomes of the others; the last one first
+            steps.callback(self._guard.release)
+            steps.callback(self._remove)
+            steps.callback(self._stop_servers)
+            if self.pooler is not None:
+                steps.callback(self.pooler.stop)
+            steps.callback(self.stop_load)
+            steps.callback(self.clients.stop)
+            steps.callback(self.standby_clients.stop)
+            if incident is not None and self.keep:
+                incident.end(self)
+
+    def primary(self) -> Node | None:
+        """The node that takes writes now; None where none does."""
+        return next((node for node in self.nodes.values() if node.is_primary()), None)
+
+    def check(self) -> None:
+        """Raises ConnectError when the load ended by itself, with its last words."""
+        if self._load is not None and self._load.poll() is not None:
+            said = (self.ledger / "errors.log").read_text(errors="replace").strip()
+            raise ConnectError(f"the load ended by itself: {said[-500:] or 'it left no message'}")
+
+    def stop_load(self) -> None:
+        if self._load is not None:
+            end(self._load)
+            self._load = None
+
+    def verdict(self) -> LedgerVerdict:
+        """Compare what the load saw acknowledged with what the primary has. Raises ConnectError where there is none."""
+        return verdict(self.ledger, self._writable(SUPERUSER))
+
+    def start_again(self) -> str:
+        """A command that starts the first server of a cluster that was kept."""
+        pg_ctl = f"{self.first.binaries.program('pg_ctl')} -D {self.first.data_directory} start"
+        account = self.first.account
+        return f"runuser -u {account.name} -- {pg_ctl}" if account.switched else pg_ctl
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        db1, *standbys = self.nodes.values()
+        self.say(f"PostgreSQL {db1.binaries.version} from {db1.binaries.directory}, run by {db1.account.name}")
+        self.archive.mkdir(mode=0o700)
+        db1.account.own(self.archive)
+        db1.initdb()
+        with ThreadPoolExecutor() as copying:
+            list(copying.map(lambda standby: standby.copy_from(db1), standbys))
+        for standby in standbys:
+            standby.follow(db1)
+        db1.start()
+        with ThreadPoolExecutor() as starting:
+            starts = [starting.submit(standby.start) for standby in standbys]
+            for standby in standbys:
+                db1.psql(f"select pg_create_physical_replication_slot('{standby.name}', true)")
+            db1.psql(f"create role {APPLICATION_ROLE} login")
+            db1.psql(f"create database {DATABASE} owner {APPLICATION_ROLE}")
+            if self.pooler is not None:
+                self.pooler.start(DATABASE, db1)
+            self._load = start_ledger(self.ledger, self.application_dsn, clients=CLIENTS, rate_per_s=RATE_PER_S)
+            self._write_config()
+            for start in starts:
+                start.result()
+        self._wait_committed()
+        way = f"through {self.pooler.directory.name}" if self.pooler is not None else "directly"
+        self.say(f"primary db1, standbys db2 and db3; load: {CLIENTS} clients, {RATE_PER_S:g} commits/s, {way}")
+
+    def _write_config(self) -> None:
+        """The configuration, in a directory that only root and its owner may write: others are refused."""
+        cluster = self.config
+        lines = [f"[clusters.{NAME}]", f"clients = {_toml(cluster.clients or '')}"]
+        for name, node in cluster.nodes.items():
+            lines += ["", f"[clusters.{NAME}.nodes.{name}]", f"dsn = {_toml(node.dsn)}", 'control = "pg_ctl"']
+            lines += [f"data_directory = {_toml(node.data_directory or '')}"]
+            lines += [f"bin_directory = {_toml(node.bin_directory or '')}"]
+        for name, pooler in cluster.poolers.items():
+            lines += ["", f"[clusters.{NAME}.poolers.{name}]", f"dsn = {_toml(pooler.dsn)}"]
+            lines += [f"databases = [{', '.join(map(_toml, pooler.databases))}]"]
+            lines += [f"config = {_toml(pooler.config or '')}"]
+        self.config_file.touch(mode=0o600)
+        self.config_file.write_text("\n".join(lines) + "\n")
+
+    def _wait_committed(self) -> None:
+        """Return when the application has its first commit, and both standbys stream."""
+        until = time.monotonic() + COMMITS_S
+        streaming = "select count(*) = 2 from pg_stat_replication where state = 'streaming'"
+        while not self._acknowledged() or self.first.psql(streaming) != "t":
+            self.check()
+            if time.monotonic() > until:
+                raise ConnectError("the cluster was not complete in time", hint=f"see the logs below {self.site}")
+            time.sleep(0.05)
+
+    def _acknowledged(self) -> bool:
+        return any("acked" in path.read_text() for path in self.ledger.glob("client-*.ledger"))
+
+    def _writable(self, user: str) -> str:
+        """A connection string that finds the primary among the nodes."""
+        nodes = self.nodes.values()
+        return conninfo(
+            {"host": ",".join(str(node.socket_directory) for node in nodes),
+             "port": ",".join(str(node.port) for node in nodes),
+             "user": user, "dbname": DATABASE, "target_session_attrs": "read-write"}
+        )  # fmt: skip
+
+    def _stop_servers(self) -> None:
+        # Kept, they end well; the primary first, for it hands the last of its WAL to the others.
+        mode = "fast" if self.keep else "immediate"
+        if self.keep and (primary := self.primary()) is not None:
+            primary.stop(mode)
+        with ThreadPoolExecutor() as stopping:
+            list(stopping.map(lambda node: node.stop(mode), self.nodes.values()))
+
+    def _remove(self) -> None:
+        if not self.keep:
+            shutil.rmtree(self.site, ignore_errors=True)
+
+
+def _site() -> Path:
+    """A new directory that everybody may pass and only its owner may read, short enough for sockets below it."""
+    directory = scratch_directory()
+    longest = len(os.fsencode(f"{directory}/dba-console-12345678/db1/socket/.s.PGSQL.65535.lock"))
+    site = Path(tempfile.mkdtemp(prefix="dba-console-", dir=directory if longest <= SOCKET_PATH_LIMIT else "/tmp"))
+    if server_account().switched:
+        site.chmod(0o711)
+    return site.resolve()
+
+
+def _toml(text: str) -> str:
+    r"""
+    >>> print(_toml('host="/tmp" user=it\\s'))
+    "host=\"/tmp\" user=it\\s"
+    """
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,151 @@
+"""How an agent watches the nodes and poolers of a cluster: which one, over what, and what a node may not do to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from dba_console.agent.collector import Collector
+from dba_console.clock import SYSTEM
+from dba_console.clusters.polling import NodePoll
+from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.demo.cluster import Cluster
+from dba_console.frames.cluster_model import NodeRow
+from dba_console.frames.derive import derive
+from dba_console.frames.history import History
+from dba_console.frames.model import Cluster as Panel
+from dba_console.frames.picture import Picture
+from dba_console.target import make_target
+from tests.background import wait_until
+from tests.clusters import FreshCluster
+from tests.sql import query
+
+OURS = "select pid from pg_stat_activity where application_name = 'dba-console' and query like '%row_to_json%'"
+
+
+class Watch:
+    """A collector that is ticked when somebody wants to know."""
+
+    def __init__(self, dsn: str, **dsns: str) -> None:
+        nodes = {name: NodeConfig(dsn=dsn) for name, dsn in dsns.items()}
+        self.collector = Collector(make_target(dsn), Config(clusters={"shop": ClusterConfig(nodes=nodes)}))
+        self.picture = Picture()
+
+    def panel(self) -> Panel:
+        self.picture = self.picture.absorb(self.collector.tick())
+        return derive(self.picture, History()).cluster
+
+    def node(self, name: str) -> NodeRow | None:
+        return next((row for row in self.panel().nodes if row.name == name), None)
+
+
+@contextmanager
+def watching(dsn: str, **dsns: str) -> Iterator[Watch]:
+    made = Watch(dsn, **dsns)
+    try:
+        yield made
+    finally:
+        made.collector.close()
+
+
+def test_a_server_with_the_address_of_a_node_belongs_to_its_cluster_also_by_another_database(cluster: Cluster) -> None:
+    with watching(cluster.dsn(dbname="template1"), db1=cluster.dsn()) as watch:
+        wait_until(lambda: watch.panel().primary == "db1")
+
+
+def test_a_server_that_is_reached_by_another_name_is_known_by_its_system_identifier(cluster: Cluster) -> None:
+    other = cluster.dsn().replace(str(cluster.socket_directory), f"{cluster.socket_directory}/")
+    with watching(other, db1=cluster.dsn()) as watch:
+        wait_until(lambda: watch.panel().primary == "db1")
+
+
+def test_a_server_of_no_configured_cluster_is_shown_none_and_the_nodes_are_left_alone(
+    cluster: Cluster, fresh_cluster: FreshCluster
+) -> None:
+    other = fresh_cluster()
+    with watching(cluster.dsn(), db1=other.dsn()) as watch:
+        wait_until(lambda: watch.panel() and query(other, f"select count(*) from ({OURS}) x") == "1")
+        wait_until(lambda: watch.panel() and query(other, f"select count(*) from ({OURS}) x") == "0")
+        panel = watch.panel()
+    assert (panel.status, panel.nodes, panel.name) == ("unsupported", [], None)
+
+
+def test_each_node_is_asked_over_one_connection_that_is_kept(fresh_cluster: FreshCluster) -> None:
+    made = fresh_cluster()
+    with watching(made.dsn(), db1=made.dsn()) as watch:
+        wait_until(lambda: watch.panel().primary == "db1")
+        first = query(made, OURS)
+        before = query(made, f"select query_start from pg_stat_activity where pid = {first}")
+        wait_until(
+            lambda: (
+                watch.panel() and query(made, f"select query_start from pg_stat_activity where pid = {first}") != before
+            )
+        )
+        assert query(made, OURS) == first
+
+
+def test_a_node_that_hangs_is_a_state_and_delays_no_other(fresh_cluster: FreshCluster) -> None:
+    made, hung = fresh_cluster(), fresh_cluster()
+    with watching(made.dsn(), db1=made.dsn(), db2=hung.dsn()) as watch:
+        wait_until(lambda: (row := watch.node("db2")) is not None and row.role == "primary")
+        backend = int(query(hung, OURS))
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            wait_until(lambda: (row := watch.node("db2")) is not None and row.error is not None)
+            one, other = watch.panel().nodes
+            assert other.error is not None and other.error.startswith("it has not answered for")
+            assert other.role == "primary" and one.error is None and (one.age_s or 0) < (other.age_s or 0)
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        wait_until(lambda: (row := watch.node("db2")) is not None and row.error is None)
+        assert int(query(hung, OURS)) == backend, "the connection is kept"
+
+
+def test_the_last_free_slots_of_a_node_are_not_taken(cluster: Cluster, fresh_cluster: FreshCluster) -> None:
+    small = fresh_cluster({"max_connections": 10})
+    sessions = [psycopg.connect(small.dsn()) for _ in range(5)]
+    try:
+        with watching(cluster.dsn(), db1=cluster.dsn(), db2=small.dsn()) as watch:
+            wait_until(lambda: (row := watch.node("db2")) is not None and row.error is not None)
+            row = watch.node("db2")
+            assert row is not None and "1 connections are free there: none is taken" in (row.error or "")
+            wait_until(lambda: query(small, f"select count(*) from ({OURS}) x") == "0")
+    finally:
+        for session in sessions:
+            session.close()
+
+
+@pytest.mark.pg(14, 18)
+def test_every_version_answers_also_a_role_without_rights(server: Cluster) -> None:
+    query(server, "drop role if exists bare; create role bare login")
+    try:
+        for user in ("postgres", "bare"):
+            poll = NodePoll("db1", NodeConfig(dsn=server.dsn(user=user)), SYSTEM)
+            now, details = poll.ask(True)
+            poll.close()
+            assert details is not None and (now.role, now.timeline, bool(now.lsn)) == ("primary", 1, True)
+            assert now.system_identifier is not None and details.settings["max_connections"]
+    finally:
+        query(server, "drop role bare")
+
+
+def test_a_pooler_that_is_gone_is_a_state_with_its_reason(cluster: Cluster) -> None:
+    config = ClusterConfig(
+        nodes={"db1": NodeConfig(dsn=cluster.dsn())}, poolers={"main": PoolerConfig(dsn="host=127.0.0.1 port=1")}
+    )
+    collector = Collector(make_target(cluster.dsn()), Config(clusters={"shop": config}))
+    try:
+        picture = Picture().absorb(collector.tick())
+        for _ in range(200):
+            picture = picture.absorb(collector.tick())
+            rows = derive(picture, History()).cluster.poolers
+            if rows and rows[0].error is not None:
+                break
+    finally:
+        collector.close()
+    assert "Connection refused" in (rows[0].error or "") and rows[0].since is not None

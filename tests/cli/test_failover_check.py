@@ -1,0 +1,99 @@
+"""`dba-console cluster check --failover`: the evidence that a primary is dead, and what its standby lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dba_console.demo.cluster import Cluster, make_standby
+from tests.background import wait_until
+from tests.cli.cluster_pair import TO_DB2, Pair, checks, set_value, wait_until_streaming
+from tests.cli.console import Console
+from tests.sql import query, wait_for
+
+pytestmark = pytest.mark.xdist_group("cluster")
+FAILOVER = (*TO_DB2, "--failover")
+
+
+@pytest.fixture(scope="module")
+def third(pair: Pair) -> Iterator[Cluster]:
+    standby = make_standby(pair.primary)
+    try:
+        standby.start()
+        wait_until_streaming(pair.primary, 2)
+        yield standby
+    finally:
+        standby.close()
+
+
+@contextmanager
+def dead(pair: Pair) -> Iterator[None]:
+    """The primary is killed, and no standby has a connection to it any more."""
+    pair.primary.kill()
+    try:
+        wait_until(lambda: not query(pair.standby, "select 1 from pg_stat_wal_receiver"))
+        yield
+    finally:
+        pair.primary.start()
+        wait_until_streaming(pair.primary)
+
+
+def test_a_primary_that_answers_is_never_failed_over(told: Console) -> None:
+    found = checks(told, ready=False, command=FAILOVER)
+    assert "db1 answers as the primary at 0/" in found["primary"]["text"]
+    assert found["primary"]["fix"].endswith("run cutover --input cluster=shop --input to=db2")
+
+
+def test_a_dead_primary_is_proved_from_here_and_from_the_standby(told: Console, pair: Pair) -> None:
+    assert told.run("cluster", "show", "shop").code == 0
+    with dead(pair):
+        found = checks(told, ready=True, command=FAILOVER)
+        plain = told.run(*FAILOVER)
+    assert found["primary"]["state"] == "ok" and "db1 is down as seen from this host" in found["primary"]["text"]
+    assert found["view.db2"]["text"] == "db2 receives no WAL: its WAL receiver has no connection"
+    assert found["loss"]["state"] == "ok" and "db1 was last seen at " in found["loss"]["text"]
+    assert plain.out.startswith("READY for a failover of shop to db2"), plain
+
+
+def test_what_the_standby_lacks_is_a_number_and_a_standby_that_has_it_is_named(
+    told: Console, pair: Pair, third: Cluster
+) -> None:
+    upstream = query(pair.standby, "show primary_conninfo").replace("'", "''")
+    set_value(pair.standby, "primary_conninfo", "")
+    try:
+        query(pair.primary, "create table lost as select generate_series(1, 1000)")
+        wait_for_same(pair.primary, third)
+        told.run("cluster", "show", "shop")
+        with dead(pair):
+            alone = checks(told, ready=True, command=FAILOVER)
+            told.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
+            found = checks(told, ready=False, command=FAILOVER)
+            wait_until(lambda: not query(third, "select 1 from pg_stat_wal_receiver"))
+            other = checks(told, ready=True, command=("cluster", "check", "shop", "--to", "db3", "--failover"))
+    finally:
+        set_value(pair.standby, "primary_conninfo", upstream)
+        wait_until_streaming(pair.primary, 2)
+    assert alone["loss"]["state"] == "warning" and "db2 lacks at least " in alone["loss"]["text"]
+    assert found["ahead"]["fix"] == "fail over to db3" and "of WAL more than db2" in found["ahead"]["text"]
+    assert other["loss"]["text"].startswith("db3 has everything up to there")
+
+
+def test_a_standby_that_still_hears_from_the_primary_refutes_its_death(told: Console, pair: Pair) -> None:
+    """As after a cut between this host and the primary alone."""
+    told.write_config(pair.configured().replace(f"port={pair.primary.port}", "port=1"))
+    query(pair.primary, "select pg_switch_wal()")  # a message to the standby
+    found = checks(told, ready=False, command=FAILOVER)
+    assert found["view.db2"]["state"] == "failed" and "the primary lives" in found["view.db2"]["breaks"]
+
+
+def test_a_primary_that_refuses_the_role_or_starts_up_is_alive(told: Console, pair: Pair) -> None:
+    told.write_config(pair.configured().replace("user=postgres", "user=unknown_role", 1))
+    assert "db1 is not dead" in checks(told, ready=False, command=FAILOVER)["primary"]["text"]
+
+
+def wait_for_same(primary: Cluster, standby: Cluster) -> None:
+    """The standby has received everything."""
+    at = query(primary, "select pg_current_wal_flush_lsn()")
+    wait_for(standby, f"select pg_last_wal_replay_lsn() >= '{at}'")

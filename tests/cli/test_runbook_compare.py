@@ -1,0 +1,103 @@
+"""`dba-console runbook runs --compare`: real runs of a small runbook, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.cli.console import Console, Done, own_console
+
+WAIT_S = 180.0
+DOCUMENT = """# Practice
+
+```toml {runbook}
+id = "practice"
+[inputs.cluster]
+type = "text"
+help = "which cluster"
+[inputs.to]
+type = "text"
+help = "which node"
+```
+
+## Move
+
+```sh {run host confirm=ack title="stop the one"}
+echo "$RB_cluster"
+```
+
+```sh {run host confirm=ack title="start the other"}
+echo "$RB_to"
+```
+
+## Read
+
+```toml {confirm ack}
+text = "Read it"
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def walked(cluster: Cluster) -> Iterator[Console]:
+    """A console with three runs about one cluster, one about another, and a rehearsal."""
+    with own_console() as console, console.watching(cluster.dsn()):
+        book = console.home / "practice.md"
+        book.write_text(DOCUMENT)
+
+        def walk(verb: str, name: str, to: str) -> Done:
+            given = ("--input", f"cluster={name}", "--input", f"to={to}", "--yes", "--dsn", cluster.dsn())
+            done = console.run("runbook", verb, str(book), *given, timeout=WAIT_S)
+            assert done.code == 0, done
+            return done
+
+        walk("run", "shop", "db2")
+        walk("run", "bank", "db9")
+        walk("run", "shop", "db1")
+        last = walk("run", "shop", "db2")
+        # What earlier runs took stands beside each step when it has ended; a step that takes no time says nothing.
+        assert "step 1 Move: ok" in last.out
+        walk("rehearse", "shop", "db2")
+        yield console
+
+
+def compared(console: Console, *arguments: str) -> Done:
+    return console.run("runbook", "runs", *arguments, "--compare", timeout=WAIT_S)
+
+
+def test_runs_about_one_cluster_are_compared_and_rehearsals_are_not_among_them(walked: Console) -> None:
+    [found] = compared(walked, "practice", "--json").objects()
+    assert (found["runbook"], found["about"], found["mode"]) == ("practice", "cluster shop", "run")
+    assert [one["inputs"]["to"] for one in found["runs"]] == ["db2", "db1", "db2"]
+    rows = {(row["kind"], row["id"]): row for row in found["rows"]}
+    move = rows["step", "move"]
+    assert len(move["values"]) == 3 and all(value > 0 for value in move["values"])
+    assert move["change"] == pytest.approx(move["values"][2] - move["values"][1])
+    assert rows["block", "move/run"]["title"] == "stop the one" and ("block", "move/run-2") in rows
+    [known] = [step for step in found["runs"][2]["steps"] if step["id"] == "move"]
+    assert (known["usual_runs"], known["last_s"]) == (2, pytest.approx(move["values"][1]))
+
+
+def test_the_table_names_runs_as_the_command_takes_them(walked: Console) -> None:
+    shown = compared(walked, "practice", "--count", "2")
+    assert shown.code == 0, shown
+    lines = shown.out.splitlines()
+    assert lines[0] == "runs of practice, cluster shop"
+    _, _, run, change = lines[2].split()
+    assert change == "change"
+    again = compared(walked, run)
+    assert again.code == 0 and f" {run} " in again.out, "a run is compared with those before it"
+    assert any(line.split()[:3] == ["to", "db1", "db2"] for line in lines)
+    assert any(line.startswith("  start the other") for line in lines)
+
+
+def test_a_rehearsal_is_compared_with_rehearsals(walked: Console) -> None:
+    [found] = compared(walked, "last", "--json").objects()
+    assert (found["mode"], len(found["runs"])) == ("rehearse", 1)
+
+
+def test_a_runbook_without_a_run_is_named(walked: Console) -> None:
+    none = compared(walked, "cache-drop")
+    assert none.code == 6 and "cache-drop" in none.err

@@ -1,0 +1,266 @@
+"""The heartbeat: what it measures of events whose times are known, what it survives, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.clock import SYSTEM
+from dba_console.clusters.heartbeat import (
+    FILE,
+    INTERVAL_S,
+    Outage,
+    outage,
+    sentences,
+    start_heartbeat,
+    stop_heartbeat,
+)
+from dba_console.clusters.heartbeat_clients import KEPT_OUT
+from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.errors import SessionError, UsageError
+from tests.background import wait_until
+from tests.clusters import binaries_of
+from tests.postgres.bouncer import bouncer
+from tests.sql import query, wait_for
+
+pytestmark = pytest.mark.xdist_group("heartbeat")
+ITS_SESSIONS = "select count(*) from pg_stat_activity where application_name = 'dba-console:cutover-heartbeat'"
+ITS_SCHEMA = "select count(*) from pg_namespace where nspname = 'dba_console'"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    stop_heartbeat(tmp_path)
+
+
+def started(directory: Path, conninfo: str) -> Outage:
+    """A heartbeat of which a write and a read were acknowledged."""
+    start_heartbeat(directory, conninfo, SYSTEM)
+    return more(directory, Outage())
+
+
+def more(directory: Path, than: Outage) -> Outage:
+    """What it measures once further writes and reads are on record."""
+
+    def found() -> Outage | None:
+        now = outage(directory)
+        return now if now.writes > than.writes and now.reads > than.reads else None
+
+    return wait_until(found, what="a further beat")
+
+
+def more_errors(directory: Path) -> None:
+    """Returns once further beats have failed."""
+    before = sum(outage(directory).errors.values())
+    wait_until(lambda: sum(outage(directory).errors.values()) > before, what="a further error")
+
+
+def process_of(directory: Path) -> int:
+    """The heartbeat's process id, found by its command line."""
+    [pid] = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if (words := _read(path).split(b"\0"))[-2:-1] == [os.fsencode(directory)]
+        and b"dba_console.clusters.beating" in words
+    ]
+    return pid
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_and_names_both_servers(
+    directory: Path,
+) -> None:
+    with ExitStack() as around:
+        primary = around.enter_context(Cluster(binaries_of(None), durable=False))
+        standby = make_standby(primary, slot="to_db2")
+        around.callback(standby.close)
+        standby.start()
+        wait_for(primary, "select 1 from pg_stat_replication where state = 'streaming'")
+        conninfo = around.enter_context(bouncer(primary, "transaction", admin=True))
+        admin = around.enter_context(psycopg.connect(conninfo.replace("dbname=postgres", "dbname=pgbouncer"),
+                                                     autocommit=True))  # fmt: skip
+        started(directory, conninfo)
+        before_us = SYSTEM.mono_us()
+        admin.execute("PAUSE postgres")
+        held_us = SYSTEM.mono_us()
+        primary.stop()
+        standby.psql("select pg_promote()")
+        config = primary.base / "bouncer-transaction-True" / "bouncer.ini"
+        config.write_text(config.read_text().replace(f"port={primary.port}", f"port={standby.port}").replace(
+            str(primary.socket_directory), str(standby.socket_directory)))  # fmt: skip
+        admin.execute("RELOAD")
+        freed_us = SYSTEM.mono_us()
+        admin.execute("RESUME postgres")
+        found = more(directory, outage(directory))
+        after_us = SYSTEM.mono_us()
+        stop_heartbeat(directory)
+        # A beat that was under way at the pause may have been acknowledged within it.
+        assert found.write_s is not None and found.read_s is not None
+        assert (freed_us - held_us) / 1e6 - INTERVAL_S <= found.write_s <= (after_us - before_us) / 1e6, found
+        assert found.read_s >= (freed_us - held_us) / 1e6 - INTERVAL_S
+        assert found.ended_us - found.began_us == pytest.approx((found.write_s + INTERVAL_S) * 1e6, abs=2)
+        one, other = [each for each in found.answered if each.kind == "write"]
+        assert (one.port, one.timeline) == (str(primary.port), 1) and one.to_us <= found.began_us
+        assert (other.port, other.timeline) == (str(standby.port), 2) and other.from_us == found.ended_us
+        report = "\n".join(sentences(outage(directory), {1: "db1", 2: "db2"}))
+        assert f"writes by db2 (local socket:{standby.port}, timeline 2) from " in report
+        assert "same time" not in report
+        assert query(standby, ITS_SCHEMA) == "0"
+        clients = admin.execute("SHOW CLIENTS").fetchall()
+        assert not any("dba-console:cutover-heartbeat" in row for row in clients), clients
+        ended = outage(directory)
+        assert (ended.running, ended.ended, ended.left) == (False, "it was stopped", "")
+
+
+def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own_kill(
+    directory: Path, cluster: Cluster
+) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from dba_console.clock import SYSTEM\n"
+        "from dba_console.clusters.heartbeat import start_heartbeat\n"
+        "start_heartbeat(Path(sys.argv[1]), sys.argv[2], SYSTEM); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(directory), cluster.dsn()], check=False)
+    assert done.returncode == -signal.SIGKILL
+    first = more(directory, outage(directory))
+    assert first.running
+    pid = process_of(directory)
+    assert os.getsid(pid) != os.getsid(0)
+    started(directory, cluster.dsn())
+    assert process_of(directory) == pid, "one is enough"
+    os.kill(pid, signal.SIGKILL)
+    killed = wait_until(lambda: None if (now := outage(directory)).running else now)
+    assert killed.ended == "it was killed" and killed.writes >= first.writes
+    start_heartbeat(directory, cluster.dsn(), SYSTEM)
+    again = more(directory, killed)
+    assert again.running and again.unmeasured_s > 0 and again.writes > killed.writes
+    stop_heartbeat(directory)
+    wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+    assert query(cluster, ITS_SCHEMA) == "0", "also what the killed one had made"
+
+
+def test_where_no_table_may_be_made_it_writes_messages_and_says_why(directory: Path, cluster: Cluster) -> None:
+    query(cluster, "create role plain login")
+    try:
+        start_heartbeat(directory, cluster.dsn(user="plain"), SYSTEM)
+        found = more(directory, Outage())
+        assert found.advisory == "the role plain may not create a schema in postgres" and not found.errors
+        assert any(found.advisory in line for line in sentences(found))
+    finally:
+        stop_heartbeat(directory)
+        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        query(cluster, "drop role plain")
+
+
+def test_no_table_is_made_where_its_rows_would_be_sent_to_subscribers(directory: Path, cluster: Cluster) -> None:
+    query(cluster, "create publication everything for all tables")
+    try:
+        assert "subscribers of everything" in started(directory, cluster.dsn()).advisory
+        assert query(cluster, ITS_SCHEMA) == "0"
+    finally:
+        query(cluster, "drop publication everything")
+
+
+def test_a_table_of_another_role_is_not_written(directory: Path, cluster: Cluster) -> None:
+    query(cluster, "create role maker; create schema dba_console authorization maker; create role plain login")
+    try:
+        found = started(directory, cluster.dsn(user="plain"))
+        assert found.advisory == "the schema dba_console belongs to the role maker"
+    finally:
+        stop_heartbeat(directory)
+        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        query(cluster, "drop schema dba_console; drop role maker; drop role plain")
+
+
+def test_what_somebody_else_keeps_in_the_schema_stays(directory: Path, cluster: Cluster) -> None:
+    started(directory, cluster.dsn())
+    query(cluster, "create table dba_console.theirs ()")
+    try:
+        stop_heartbeat(directory)
+        assert outage(directory).left == ""
+        assert query(cluster, "select count(*) from dba_console.theirs") == "0"
+        assert query(cluster, "select to_regclass('dba_console.heartbeat') is null") == "t"
+    finally:
+        query(cluster, "drop schema dba_console cascade")
+
+
+def test_a_session_that_is_ended_is_an_error_and_the_next_one_goes_on(directory: Path, cluster: Cluster) -> None:
+    before = started(directory, cluster.dsn())
+    query(cluster, ITS_SESSIONS.replace("count(*)", "count(pg_terminate_backend(pid))"))
+    after = more(directory, before)
+    errors = wait_until(lambda: outage(directory).errors)
+    assert any("terminating connection" in text for text in errors), errors
+    assert after.running
+
+
+def test_where_clients_are_kept_out_it_writes_nothing_also_as_a_superuser(directory: Path, cluster: Cluster) -> None:
+    query(cluster, "create database shop")
+    try:
+        started(directory, cluster.dsn(dbname="shop"))
+        query(cluster, "alter database shop connection limit 0")
+        wait_until(lambda: KEPT_OUT in outage(directory).errors, what="a beat that is held")
+        beats = "select beats from dba_console.heartbeat"
+        last = query(cluster, beats, dbname="shop")
+        more_errors(directory)
+        assert query(cluster, beats, dbname="shop") == last
+        query(cluster, "alter database shop connection limit -1")
+        more(directory, outage(directory))
+    finally:
+        stop_heartbeat(directory)
+        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        query(cluster, "drop database shop")
+
+
+def test_a_server_that_does_not_answer_is_measured_and_does_not_keep_it_from_starting(directory: Path) -> None:
+    start_heartbeat(directory, "host=127.0.0.1 port=1 user=u", SYSTEM, life_s=0.1)
+    found = wait_until(lambda: now if (now := outage(directory)).ended else None)
+    assert found.write_s is None and found.ended == "it had run for 0.1 s"
+    assert any("refused" in text for text in found.errors)
+    assert sentences(found)[0] == "whether clients could write is unknown: no write was acknowledged"
+
+
+def test_its_password_stands_neither_in_its_arguments_nor_in_its_environment(
+    directory: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "from-the-environment")
+    started(directory, cluster.dsn() + " password=from-the-conninfo")
+    place = Path("/proc") / str(process_of(directory))
+    seen = _read(place / "cmdline") + _read(place / "environ") + (directory / FILE).read_bytes()
+    assert b"from-the" not in seen
+    assert (directory / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_cannot_be_written_and_a_connection_string_that_cannot_be_read_are_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError):
+        start_heartbeat(tmp_path, "host", SYSTEM)
+    with pytest.raises(SessionError, match="cannot write to"):
+        start_heartbeat(tmp_path / "missing", "host=127.0.0.1", SYSTEM)
+
+
+def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None:
+    header = '["start",{"pid":1,"ticks":0,"boot":"b","wall_us":1000000,"mono_us":0}]\n'
+    lines = '["server",0,{"address":"10.0.0.1","port":"5432","in_recovery":"false","timeline":"0000000A"}]\n'
+    beats = '["w",0,10000,0]\n["w",30000,40000,0]\n["w",50000,900000,0]\n["at",1000000]\n["w",9100'
+    (tmp_path / FILE).write_text(header + lines + beats)
+    found = outage(tmp_path)
+    assert (found.write_s, found.began_us, found.ended_us) == (0.84, 1040000, 1900000)
+    assert (found.writes, found.reads, found.read_s, found.until_us) == (3, 0, None, 2000000)
+    assert found.answered[0].server == "10.0.0.1:5432, timeline 10"
+    assert outage(tmp_path / "none") == Outage()

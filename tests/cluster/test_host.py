@@ -1,0 +1,214 @@
+"""Commands and files on this host and over a real ssh: what became of them is known, or said to be unknown."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.clock import SYSTEM
+from dba_console.clusters.host import Host, LostHost
+from dba_console.demo.account import server_account
+from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
+from tests.background import wait_until
+from tests.requirements import require_tool
+from tests.sshd import NAME, Sshd, sshd
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with sshd(tmp_path_factory.mktemp("s")) as running:
+        yield running
+
+
+@pytest.fixture(params=["here", "ssh"])
+def host(request: pytest.FixtureRequest) -> Host:
+    """This host, directly and over ssh."""
+    if request.param == "ssh":
+        request.getfixturevalue("remote")
+    return Host(NAME if request.param == "ssh" else None, SYSTEM)
+
+
+@pytest.fixture
+def over_ssh(remote: Sshd) -> Host:
+    return Host(NAME, SYSTEM)
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory in which every user may write."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o777)
+        yield Path(made)
+
+
+def processes(mark: str) -> list[int]:
+    """The processes that have `mark` in their arguments."""
+    found = []
+    for pid in [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]:
+        try:
+            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != os.getpid():
+                found.append(pid)
+        except OSError:
+            pass  # ended meanwhile
+    return found
+
+
+def test_a_command_gives_its_exit_code_and_both_outputs(host: Host) -> None:
+    ended = host.run(["sh", "-c", "cat; echo bad >&2; exit 3"], data=b"x" * 300_000)
+    assert (ended.code, len(ended.output), ended.errors) == (3, 65536, "bad\n")
+    assert host.run(["printf", "%s|", "it's", "$HOME `id`", "*", ""]).output == "it's|$HOME `id`|*||"
+
+
+def test_exit_code_255_of_a_command_is_not_taken_for_a_lost_connection(over_ssh: Host) -> None:
+    assert over_ssh.run(["sh", "-c", "exit 255"]).code == 254
+
+
+def test_a_command_that_takes_too_long_is_ended_on_its_host(host: Host) -> None:
+    assert host.run(["sleep", "4711"], timeout_s=0.2).code is None
+    wait_until(lambda: not processes("sleep\x004711"), what="the end of the command")
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_owner_and_mode(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "a b'c"
+    assert host.read(str(path)) is None
+    host.write(str(path), b"\x00\xff first", mode=0o640)
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"\x00\xff first", 0o640)
+    path.chmod(0o604)
+    if os.geteuid() == 0:
+        os.chown(path, 4711, 4712)
+    before = path.stat()
+    host.write(str(path), content := os.urandom(200_000), mode=0o600)
+    after = path.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert host.read(str(path)) == path.read_bytes() == content
+    host.remove(str(path))
+    host.remove(str(path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_stays_a_link_and_its_file_is_replaced(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    host.write(str(tmp_path / "link"), b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_what_cannot_be_read_or_written_is_a_sentence_with_the_path(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(ConsoleError, match=rf"cannot read {tmp_path} on .*: .*directory"):
+        host.read(str(tmp_path))
+    with pytest.raises(ConsoleError, match=rf"cannot write {tmp_path}/none/x on "):
+        host.write(f"{tmp_path}/none/x", b"")
+
+
+@pytest.mark.root
+def test_as_another_user_only_what_that_user_may(host: Host, open_directory: Path) -> None:
+    user = server_account().name
+    assert host.run(["id", "-un"], user=user).output.split() == [user]
+    (open_directory / "other").write_text("x")
+    (open_directory / "other").chmod(0o600)
+    with pytest.raises(ConsoleError, match="Permission denied"):
+        host.read(str(open_directory / "other"), user=user)
+
+
+def test_a_connection_cut_while_a_command_runs_leaves_its_end_unknown(
+    over_ssh: Host, remote: Sshd, tmp_path: Path
+) -> None:
+    begun, wanted, ended = tmp_path / "begun", tmp_path / "wanted", tmp_path / "ended"
+
+    def cut() -> None:
+        wait_until(begun.exists)
+        remote.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    with pytest.raises(LostHost, match=f"connection to {NAME} was lost while sh ran"):
+        script = f"touch {begun}; until [ -e {wanted} ]; do sleep 0.02; done; touch {ended}"
+        over_ssh.run(["sh", "-c", script], timeout_s=60)
+    thread.join()
+    assert over_ssh.run(["touch", str(wanted)]).code == 0, "the next command connects again"
+    wait_until(ended.exists, what="the end of the command that went on")
+
+
+def test_a_write_that_is_cut_leaves_the_old_file_or_the_new_one(over_ssh: Host, remote: Sshd, tmp_path: Path) -> None:
+    path, new = tmp_path / "file", b"n" * 30_000_000
+    path.write_bytes(b"old")
+
+    def cut() -> None:
+        wait_until(lambda: (tmp_path / "file.dba-console-new").exists() or path.stat().st_size > 3)
+        remote.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        over_ssh.write(str(path), new)
+    except LostHost:
+        pass
+    thread.join()
+    assert path.read_bytes() in (b"old", new)
+
+
+def test_a_host_that_cannot_be_reached_ran_nothing(remote: Sshd, over_ssh: Host) -> None:
+    over_ssh.run(["true"])
+    remote.stop()
+    try:
+        for one in (over_ssh, Host(NAME, SYSTEM)):
+            with pytest.raises(ConnectError, match=f"cannot connect to {NAME} by ssh: .*refused"):
+                one.run(["true"])
+    finally:
+        remote.start()
+
+
+def test_another_host_key_is_refused(remote: Sshd) -> None:
+    remote.cut()
+    right = (remote.directory / "known").read_text()
+    remote.known(right.split()[0] + " " + (remote.directory / "client.pub").read_text())
+    try:
+        with pytest.raises(ConnectError, match="Host key verification failed"):
+            Host(NAME, SYSTEM).run(["true"])
+    finally:
+        remote.known(right)
+
+
+def test_an_option_is_not_taken_for_the_name_of_a_host() -> None:
+    with pytest.raises(ConfigError):
+        Host("-oProxyCommand=id", SYSTEM)
+
+
+def test_what_a_login_shell_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+    with sshd(tmp_path, through="echo welcome to db1; exec"):
+        host = Host(NAME, SYSTEM)
+        (tmp_path / "file").write_text("content")
+        assert host.read(str(tmp_path / "file")) == b"content"
+        assert host.account() == Host(None, SYSTEM).account()
+
+
+AS_NOBODY = "setpriv --reuid=nobody --regid=nogroup --clear-groups"
+
+
+@pytest.mark.root
+def test_without_a_rule_for_sudo_the_reason_and_the_rule_are_named(tmp_path: Path) -> None:
+    require_tool("sudo")
+    with sshd(tmp_path, through=AS_NOBODY):
+        with pytest.raises(PermissionDenied) as refused:
+            Host(NAME, SYSTEM).run(["systemctl", "stop", "x"], user="root")
+        assert refused.value.message.startswith(f"nobody may not run commands as root on {NAME}: sudo: ")
+        assert refused.value.hint is not None
+        assert "nobody ALL=(root) NOPASSWD: systemctl" in refused.value.hint
+
+
+@pytest.mark.root
+def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, open_directory: Path) -> None:
+    require_tool("sudo")
+    place = open_directory
+    with sshd(tmp_path, through=AS_NOBODY, sudoers="nobody ALL=(daemon) NOPASSWD: ALL\n"):
+        host = Host(NAME, SYSTEM)
+        assert host.command(["id"], user="daemon") == ["sudo", "-n", "-u", "daemon", "--", "id"]
+        host.write(str(place / "file"), b"x", user="daemon")
+        assert host.read(str(place / "file"), user="daemon") == b"x"
+        assert (place / "file").owner() == "daemon"

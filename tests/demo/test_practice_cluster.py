@@ -1,0 +1,216 @@
+"""The practice cluster: ready for a cutover at once, its incidents seen by `cluster check`, nothing left of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo import cluster_command, practice_cluster
+from dba_console.demo.incidents.cluster_incident import ClusterIncident
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_of_cluster
+from dba_console.demo.practice_cluster import PracticeCluster
+from dba_console.errors import ConnectError
+from tests.background import wait_until
+from tests.cli.console import Console, Done, own_console
+from tests.demo.traces import mentioned_by
+from tests.requirements import require_tool
+
+pytestmark = pytest.mark.xdist_group("practice-cluster")
+LATE = ("long-transaction", "weaker-standby", "primary-killed")
+"""The first takes a minute, which the tests in between pass; the others restart the primary, which would end it."""
+DEMO = [sys.executable, "-m", "dba_console", "demo"]
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[PracticeCluster]:
+    require_tool("pgbouncer")
+    with PracticeCluster() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[Console]:
+    with own_console() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def forgotten(ground: PracticeCluster) -> ClusterIncident:
+    """A long transaction, begun and not long yet."""
+    incident = find_of_cluster("long-transaction")
+    incident.cause(ground)
+    return incident
+
+
+def check(console: Console, ground: PracticeCluster, to: str = "db2") -> Done:
+    return console.run("cluster", "check", "demo", "--to", to, DBA_CONSOLE_CONFIG=str(ground.config_file))
+
+
+def test_it_is_ready_for_a_cutover_to_each_standby_at_once(ground: PracticeCluster, console: Console) -> None:
+    assert check(console, ground).code == 0
+    assert check(console, ground, to="db3").code == 0
+    shown = console.run("cluster", "show", "demo", DBA_CONSOLE_CONFIG=str(ground.config_file))
+    assert [line.split()[:2] for line in shown.out.splitlines()[1:4]] == [
+        ["db1", "primary"], ["db2", "standby"], ["db3", "standby"],
+    ]  # fmt: skip
+    assert "pgbouncer" in shown.out and "transaction" in shown.out
+
+
+def test_nobody_else_on_the_host_gets_in(ground: PracticeCluster) -> None:
+    assert {node.psql("show listen_addresses") for node in ground.nodes.values()} == {""}
+    assert ground.pooler is not None and "listen_addr =\n" in ground.pooler.config.read_text()
+    private = [*(node.socket_directory for node in ground.nodes.values()), ground.pooler.directory, ground.archive]
+    assert [path for path in private if path.stat().st_mode & 0o077] == []
+
+
+@contextmanager
+def happening(ground: PracticeCluster, incident: ClusterIncident) -> Iterator[None]:
+    incident.cause(ground)
+    try:
+        yield
+    finally:
+        incident.end(ground)
+
+
+@pytest.mark.parametrize("name", [name for name in CLUSTER_INCIDENTS if name not in LATE])
+@pytest.mark.usefixtures("forgotten")
+def test_an_incident_is_seen_by_the_check_and_undone(ground: PracticeCluster, console: Console, name: str) -> None:
+    seen_and_undone(ground, console, find_of_cluster(name))
+
+
+def seen_and_undone(ground: PracticeCluster, console: Console, incident: ClusterIncident) -> None:
+    with happening(ground, incident):
+        found = wait_until(lambda: cluster_command.failing(ground, incident), what=f"{incident.check} failing")
+        done = check(console, ground)
+        assert done.code == 7
+        assert found.text.split()[0] in done.out
+        assert "FAILED" in done.out
+    wait_until(lambda: cluster_command.failing(ground, incident) is None, what=f"the end of {incident.name}")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """Variables by which agents, sessions and histories stay in the test's directory."""
+    own = {"DBA_CONSOLE_RUNTIME": "run", "DBA_CONSOLE_SESSIONS": "sessions", "XDG_STATE_HOME": "state"}
+    return {name: str(tmp_path / place) for name, place in own.items()} | {"DBA_CONSOLE_AGENT_INTERVAL": "250ms"}
+
+
+def site_of(stderr: str) -> Path:
+    line = next(line for line in stderr.splitlines() if "DBA_CONSOLE_CONFIG=" in line)
+    return Path(line.partition("=")[2]).parent
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_without_a_screen_the_check_of_the_cluster_and_the_ledger_are_shown_at_the_end(places: dict[str, str]) -> None:
+    done = subprocess.run(
+        [*DEMO, "--headless", "--incident", "replay-paused", "--for", "4s"], env={**os.environ, **places},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "incident begun: replay-paused" in done.stderr
+    assert "NOT READY for a cutover of demo to db2" in done.stdout and "replay is paused on db2" in done.stdout
+    assert ", 0 lost, 0 twice" in done.stderr
+    assert not site_of(done.stderr).exists()
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_killed_the_demo_leaves_no_process_and_no_file(places: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [*DEMO, "--cluster", "--headless", "--for", "10m"], env={**os.environ, **places}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as demo:  # fmt: skip
+        assert demo.stderr is not None
+        site = next(site_of(line) for line in demo.stderr if "DBA_CONSOLE_CONFIG=" in line)
+        next(line for line in demo.stderr if "recording for" in line)
+        running = mentioned_by(site)
+        assert sum("postgres -D" in line for line in running) == 3 and any("pgbouncer" in line for line in running)
+        demo.kill()
+    wait_until(lambda: mentioned_by(site) == [], 90, what=f"the end of everything that mentions {site}")
+    wait_until(lambda: not site.exists(), what="the end of its files")
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_primary(
+    places: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, place in places.items():
+        monkeypatch.setenv(name, place)
+    monkeypatch.setattr(practice_cluster, "find_pgbouncer", lambda: None)
+    assert cluster_command.run_cluster_demo(True, 1.0, True, None) == 0
+    said = capfd.readouterr().err
+    assert "PgBouncer is not installed: the load connects to the primary directly" in said
+    assert ", 0 lost, 0 twice" in said
+    site = site_of(said)
+    assert f"kept afterwards: {site}" in said
+    assert mentioned_by(site) == []
+    assert (site / "db1" / "data" / "PG_VERSION").exists()
+    shutil.rmtree(site)
+
+
+def test_a_long_transaction_is_seen_after_a_minute(
+    ground: PracticeCluster, console: Console, forgotten: ClusterIncident
+) -> None:
+    wait_until(lambda: cluster_command.failing(ground, forgotten), 120, what="the long transaction")
+    assert "transaction open for more than a minute" in check(console, ground).out
+    forgotten.end(ground)
+    assert check(console, ground).code == 0
+
+
+@pytest.mark.parametrize("name", LATE[1:])
+def test_an_incident_that_restarts_the_primary_is_seen_and_undone(
+    ground: PracticeCluster, console: Console, name: str
+) -> None:
+    seen_and_undone(ground, console, find_of_cluster(name))
+
+
+def test_its_nodes_change_their_roles_under_the_hand_of_somebody_else(
+    ground: PracticeCluster, console: Console
+) -> None:
+    db1, db2 = ground.nodes["db1"], ground.nodes["db2"]
+    wait_until(lambda: check(console, ground).code == 0, what="a cluster that is ready")
+    ground.stop_load()
+    pg_ctl(ground, "db1", "stop", "-m", "fast")
+    assert not db1.running
+    db2.psql("select pg_promote()")
+    db2.psql("select pg_create_physical_replication_slot('db1', true)")
+    db1.follow(db2)
+    pg_ctl(ground, "db1", "start", "-l", str(db1.log_path))
+    assert ground.primary() is db2
+    wait_until(lambda: check(console, ground, to="db1").code == 0, what="db1 ready to become the primary again")
+    assert ground.verdict().kept
+
+
+def pg_ctl(ground: PracticeCluster, name: str, *arguments: str) -> None:
+    node = ground.nodes[name]
+    subprocess.run(
+        [str(node.binaries.program("pg_ctl")), "-D", str(node.data_directory), "-s", *arguments], check=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", timeout=60, **node.account.spawn,
+    )  # fmt: skip
+
+
+def test_a_load_that_ended_by_itself_is_an_error_with_its_last_words(ground: PracticeCluster) -> None:
+    ground.check()
+    assert ground._load is None
+    with pytest.raises(ConnectError, match="the load ended by itself"):
+        ground._load = subprocess.Popen(["true"])
+        ground._load.wait(30)
+        ground.check()
+    ground.stop_load()
+
+
+def test_a_cluster_that_is_left_is_gone_whoever_started_its_servers() -> None:
+    with PracticeCluster(pooled=False) as ground:
+        site = ground.site
+        pg_ctl(ground, "db3", "restart", "-m", "fast", "-l", str(ground.nodes["db3"].log_path))
+        assert ground.nodes["db3"].pid is not None
+        os.kill(ground.nodes["db2"].pid or 0, signal.SIGSTOP)
+    assert mentioned_by(site) == []
+    assert not site.exists()

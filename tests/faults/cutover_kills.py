@@ -1,0 +1,208 @@
+"""Cutovers of the practice cluster with something killed in their middle, and what has to hold when they have ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from dba_console.agent.client import ConnectionLost
+from dba_console.demo.account import clean_environment
+from dba_console.demo.practice_cluster import NAME, PracticeCluster
+from dba_console.errors import ConnectError
+from dba_console.plans.view import Question
+from dba_console.session.runread import read_run
+from tests.agent.running import RunningAgent, agent
+from tests.agent.runs.mortal import DIES, KILLS
+from tests.agent.runs.operator import Operator
+from tests.background import wait_until
+from tests.requirements import require_tool
+
+RUNBOOK = Path(__file__).resolve().parents[2] / "runbooks" / "cutover.md"
+MORTAL = "tests.agent.runs.mortal"
+RETRIES = 5
+"""Times a failed block is tried again before the run is aborted."""
+HOLD, PROMOTE, FOLLOW, REPORT = (
+    "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow", "what-it-took",
+)  # fmt: skip
+ACTS = {
+    "heartbeat": (HOLD, 1), "pause": (HOLD, 2), "keep-out": (HOLD, 3), "drain": (HOLD, 4), "stop": (HOLD, 5),
+    "gate": (HOLD, 6), "fence": (HOLD, 7), "promote": (PROMOTE, 1), "repoint": (PROMOTE, 2), "release": (PROMOTE, 3),
+    "follow": (FOLLOW, 1), "rejoin": (FOLLOW, 2), "report": (REPORT, 1),
+}  # fmt: skip
+"""The acts of the runbook: step, and the number of the act within it. Hooks are skipped where none are configured."""
+
+
+class Kill(NamedTuple):
+    """What is killed, and when: at the `begin` of an act, its intent on the disk and nothing of it done; at its `end`,
+    when it is done and its result is not recorded."""
+
+    victim: str
+    """agent, console or pooler."""
+    act: str
+    when: str = "begin"
+
+    @property
+    def record(self) -> str:
+        """As tests.agent.runs.mortal reads it."""
+        step, number = ACTS[self.act]
+        return f"{'after:block.intent' if self.when == 'begin' else 'before:block.result'}:{step}:{number}"
+
+    def __str__(self) -> str:
+        return f"{self.victim} at the {self.when} of {self.act}"
+
+
+class Ended(NamedTuple):
+    """How a run came to its end: its state, what it asked, and the records of its journal."""
+
+    state: str
+    asked: list[str]
+    records: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([self.state, *self.asked, *self.records])
+
+
+class Trials:
+    """One practice cluster through any number of cutovers."""
+
+    def __init__(self, ground: PracticeCluster, place: Path) -> None:
+        self.ground, self._place, self._number = ground, place, 0
+        # No server is watched: the run reaches its nodes by its own connections.
+        self._dsn = f"host={place} port=1 user=nobody dbname=none"
+
+    def cut_over(self, *kills: Kill) -> Ended:
+        """From the primary to the next node. An agent that was killed is followed by another one, which resumes the
+        run and meets the next kill."""
+        names = list(self.ground.nodes)
+        to = names[(names.index(self.primary()) + 1) % len(names)]
+        self._number += 1
+        place = self._place / f"run-{self._number}"
+        place.mkdir()
+        says, state = _Says(), None
+        lives: list[Kill | None] = [*kills, None]
+        while state is None:
+            state = self._life(place, lives.pop(0), to, says)
+        assert len(lives) == (1 if kills and kills[-1].victim != "agent" else 0), f"not all were killed: {kills}"
+        [journal] = (place / "sessions").glob("*/runs/*/journal.jsonl")
+        return Ended(state, says.asked, [f"{one.kind} {one.text}" for one in read_run(journal.parent).records])
+
+    def _life(self, place: Path, kill: Kill | None, to: str, says: _Says) -> str | None:
+        """One agent, to the end of the run (its state) or its own (None)."""
+        extra, victims = dict(self.ground.environment), place / "victims"
+        if kill is not None:
+            extra[DIES] = kill.record
+            if kill.victim != "agent":
+                extra[KILLS] = str(victims)
+        program = "dba_console" if kill is None else MORTAL
+        with agent(self._dsn, place, extra=extra, program=program) as running:
+            if kill is not None and kill.victim == "pooler":
+                assert self.ground.pooler is not None
+                victims.write_text(str(self.ground.pooler.pid))
+            try:
+                if kill is not None and kill.victim == "console":
+                    self._killed_console(running, to, victims)
+                state = self._walk(running, to, says)
+            except (ConnectionLost, ConnectError):
+                assert kill is not None and kill.victim == "agent", running.errors()
+                return None
+        if kill is not None and kill.victim == "pooler":
+            assert self.ground.pooler is not None and victims.read_text() != str(self.ground.pooler.pid)
+        return state
+
+    def _walk(self, running: RunningAgent, to: str, says: _Says) -> str:
+        operator = Operator.of(running)
+        try:
+            if not any((running.place / "sessions").glob("*/runs/*/journal.jsonl")):
+                operator.begin(RUNBOOK.read_text(), {"cluster": NAME, "to": to})
+            else:
+                view = operator.until(lambda: operator.view is not None, "the run")
+                if view.state == "interrupted":
+                    operator.resume(view.run)
+                else:
+                    operator.control("take")
+            return operator.walk(says).state
+        finally:
+            operator.close()
+
+    def _killed_console(self, running: RunningAgent, to: str, victims: Path) -> None:
+        """Walk the runbook from the command line until that process is killed."""
+        command = [sys.executable, "-m", "dba_console", "runbook", "run", "cutover", "--dsn", self._dsn, "--yes"]
+        command += ["--input", f"cluster={NAME}", "--input", f"to={to}", "--confirm", f"promote={to}"]
+        command += ["--confirm", f"{HOLD}=yes", "--confirm", "is-the-cluster-ready=yes", "--confirm", f"{FOLLOW}=yes"]
+        running.socket()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        victims.write_text(str(process.pid))
+        said = process.communicate(timeout=120)[0].decode()
+        assert process.returncode == -9, f"the console ended with {process.returncode}: {said}"
+
+    # -- what is left --------------------------------------------------------------------------------------------
+
+    def primary(self) -> str:
+        """The one node that takes writes."""
+        [name] = wait_until(lambda: [name for name, node in self.ground.nodes.items() if node.is_primary()])
+        return name
+
+    def assert_whole(self, ended: Ended) -> None:
+        """One primary, all others stream from it, clients write, nothing acknowledged is lost or there twice."""
+        primary = self.ground.nodes[self.primary()]
+        others = len(self.ground.nodes) - 1
+        streaming = "select count(*) from pg_stat_replication where state = 'streaming'"
+        wait_until(lambda: primary.psql(streaming) == str(others), what=f"{others} standbys that follow\n{ended}")
+        assert primary.psql("select datname from pg_database where datconnlimit <> -1") == "", ended
+        before = self.acknowledged()
+        wait_until(lambda: self.acknowledged() > before + 20, what=f"commits after it\n{ended}")
+        found = self.ground.verdict()
+        assert found.kept, f"{found.sentence()}\n{ended}"
+
+    def acknowledged(self) -> int:
+        return sum(path.read_text().count("acked") for path in self.ground.ledger.glob("client-*.ledger"))
+
+
+class _Says:
+    """Says yes, and tries again what failed."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, asked: Question) -> str | None:
+        self.asked.append(f"{asked.kind} {asked.block}: {asked.text}")
+        if asked.kind == "ack":
+            return "y"
+        if asked.kind == "failed":
+            tries = sum(one.startswith(f"failed {asked.block}:") for one in self.asked)
+            return "retry" if tries <= RETRIES else "abort"
+        return asked.expects or "yes"
+
+
+@contextmanager
+def supervised(ground: PracticeCluster) -> Iterator[None]:
+    """Start the pooler again whenever it has ended, as a service manager does."""
+    pooler, program = ground.pooler, require_tool("pgbouncer")
+    assert pooler is not None
+    pooler.stop()
+    over = threading.Event()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def supervise() -> None:
+        while not over.is_set():
+            process = subprocess.Popen(
+                [program, "-q", str(pooler.config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, cwd="/", env=clean_environment(), **ground.first.account.spawn,
+            )  # fmt: skip
+            started.append(process)
+            process.wait()
+
+    thread = threading.Thread(target=supervise, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: pooler.pid, what="the pooler")
+        yield
+    finally:
+        over.set()
+        started[-1].kill()
+        thread.join(10)

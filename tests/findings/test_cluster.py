@@ -1,0 +1,172 @@
+"""Two primaries, standbys that cannot follow, nodes and poolers that are not there: on real clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import psycopg
+import pytest
+
+from dba_console.clock import SYSTEM
+from dba_console.clusters.admin_console import open_admin
+from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.findings.cluster import RULES
+from dba_console.probes.postgres.simple import simple_query
+from tests.background import wait_until
+from tests.clusters import FreshCluster, binaries_of
+from tests.findings.eyes import Eyes, eyes
+from tests.postgres.bouncer import bouncer
+from tests.sql import query, wait_for
+
+NAMES = tuple(rule.name for rule in RULES)
+STREAMING = "select count(*) = {} from pg_stat_replication where state = 'streaming'"
+Make = Callable[[int], list[Cluster]]
+
+
+@pytest.fixture
+def replicated() -> Iterator[Make]:
+    """A primary and its standbys, each with a slot, all streaming."""
+    with ExitStack() as around:
+
+        def make(count: int) -> list[Cluster]:
+            primary = around.enter_context(Cluster(binaries_of(None), durable=False))
+            made = [primary]
+            for number in range(2, count + 1):
+                standby = make_standby(primary, slot=f"to_db{number}")
+                around.callback(standby.close)
+                standby.start()
+                made.append(standby)
+            wait_for(primary, STREAMING.format(count - 1))
+            return made
+
+        yield make
+
+
+def configured(*clusters: Cluster, pooler: str | None = None) -> Config:
+    nodes = {f"db{number}": NodeConfig(dsn=cluster.dsn()) for number, cluster in enumerate(clusters, 1)}
+    admin = None if pooler is None else pooler.replace("dbname=postgres", "dbname=pgbouncer")
+    poolers = {} if admin is None else {"main": PoolerConfig(dsn=admin, databases=["postgres"])}
+    return Config(clusters={"shop": ClusterConfig(nodes=nodes, poolers=poolers)})
+
+
+def promote(standby: Cluster) -> None:
+    query(standby, "select pg_promote()")
+
+
+def no_findings(here: Eyes, *names: str) -> None:
+    assert [row.text for name in names for row in here.open(name)] == []
+
+
+def test_a_standby_promoted_beside_its_primary_is_split_brain_within_five_seconds(replicated: Make) -> None:
+    db1, db2, db3 = replicated(3)
+    with (
+        bouncer(db1, "transaction", admin=True) as pooled,
+        client_of(pooled),
+        eyes(db1.dsn(), *NAMES, config=configured(db1, db2, db3, pooler=pooled)) as here,
+    ):
+        no_findings(here, *NAMES)
+        promote(db2)
+        found = here.until("split-brain", severity="critical", within_s=5)
+        assert found.text.startswith("Split brain in shop: db1 and db2 both answer as primary of system identifier")
+        assert "db1 on timeline 1 at 0/" in found.text and "db2 on timeline 2 at 0/" in found.text
+        assert "clients of pooler main (postgres) are led to db1" in found.text
+        assert "started again" not in found.text
+        query(db1, "create table only_here ()")
+        wait_until(lambda: query(db3, "select 1 from pg_class where relname = 'only_here'"))
+        dead = here.until("dead-timeline", severity="critical", within_s=5)
+    assert dead.subject == "db3" and "that timeline ended at 0/" in dead.text
+
+
+def test_a_cutover_is_no_split_brain_and_an_old_primary_that_is_started_again_is(replicated: Make) -> None:
+    db1, db2 = replicated(2)
+    with eyes(db2.dsn(), *NAMES, config=configured(db1, db2)) as here:
+        for cluster in (db1, db2):
+            wait_for(cluster, "select 1 from pg_stat_activity where application_name = 'dba-console'")
+        db1.stop()
+        promote(db2)
+        here.tick(5)
+        no_findings(here, *NAMES)
+        assert here.until("node-unreachable", within_s=20).severity == "warning"
+        db1.start()
+        found = here.until("split-brain", within_s=5)
+        assert "db1 is an old primary that was started again" in found.text
+        db1.stop()
+        here.until_gone("split-brain", within_s=20)
+
+
+def test_primaries_of_two_clusters_under_one_name_are_no_split_brain(
+    cluster: Cluster, fresh_cluster: FreshCluster
+) -> None:
+    with eyes(cluster.dsn(), *NAMES, config=configured(cluster, fresh_cluster())) as here:
+        here.tick(10)
+        no_findings(here, *NAMES)
+
+
+def test_a_standby_that_stays_behind_on_the_old_timeline_is_a_warning_until_it_follows(replicated: Make) -> None:
+    db1, db2, db3 = replicated(3)
+    with eyes(db2.dsn(), "dead-timeline", config=configured(db1, db2, db3)) as here:
+        db1.stop()
+        promote(db2)
+        here.tick(5)
+        no_findings(here, "dead-timeline")
+        found = here.until("dead-timeline", within_s=20)
+        assert (found.severity, found.subject) == ("warning", "db3") and "it does not follow" in found.text
+        query(db3, f"alter system set primary_conninfo = '{db2.dsn().replace(chr(39), chr(39) * 2)}'")
+        query(db3, "alter system set primary_slot_name = ''")
+        query(db3, "select pg_reload_conf()")
+        wait_for(db2, STREAMING.format(1))
+        here.until_gone("dead-timeline", within_s=30)
+
+
+def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(replicated: Make) -> None:
+    db1, db2 = replicated(2)
+    with eyes(db2.dsn(), *NAMES, config=configured(db1, db2)) as here:
+        db1.stop()
+        here.tick(5)
+        no_findings(here, *NAMES)
+        found = here.until("no-primary", severity="critical", within_s=20)
+        assert found.text.startswith("No node of shop is primary; db1 was, at 0/")
+        assert "standby db2 has received up to 0/" in found.text and found.runbook == "failover"
+        db1.start()
+        here.until_gone("no-primary", within_s=10)
+
+
+def test_a_primary_that_only_this_host_does_not_reach_is_not_called_gone(replicated: Make) -> None:
+    db1, db2 = replicated(2)
+    unreached = configured(db1, db2)
+    unreached.clusters["shop"].nodes["db1"] = NodeConfig(dsn="host=127.0.0.1 port=1")
+    with eyes(db2.dsn(), *NAMES, config=unreached) as here:
+        assert here.until("node-unreachable", within_s=20).subject == "db1"
+        here.tick(10)
+        no_findings(here, "no-primary")
+
+
+def test_a_pooler_left_paused_is_a_warning_with_its_time(cluster: Cluster) -> None:
+    with (
+        bouncer(cluster, "transaction", admin=True) as pooled,
+        client_of(pooled),
+        eyes(cluster.dsn(), *NAMES, config=configured(cluster, pooler=pooled)) as here,
+    ):
+        admin(pooled, b"PAUSE postgres")
+        here.tick(50)
+        no_findings(here, "pooler-paused")
+        found = here.until("pooler-paused", within_s=15)
+        assert found.severity == "warning" and "Pooler main has postgres paused for" in found.text
+        admin(pooled, b"RESUME postgres")
+        here.until_gone("pooler-paused", within_s=5)
+
+
+@contextmanager
+def client_of(pooled: str) -> Iterator[None]:
+    """A client of the pooler: without one PgBouncer does not list a database that its configuration does not name."""
+    with psycopg.connect(pooled, autocommit=True) as client:
+        client.execute("select 1")
+        yield
+
+
+def admin(pooled: str, command: bytes) -> None:
+    connection = open_admin(PoolerConfig(dsn=pooled.replace("dbname=postgres", "dbname=pgbouncer")), SYSTEM)
+    simple_query(connection, command, 10.0, SYSTEM)
+    connection.finish()
