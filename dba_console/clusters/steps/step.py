@@ -54,6 +54,7 @@ class Step:
     needs_server: ClassVar[bool] = False
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
+    acts_on_cluster: ClassVar[bool] = True
 
     def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
         """Do it. What fails in the middle can be undone as well."""
