@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 
 from dba_console.clock import Clock
 from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
-from dba_console.clusters.host_facts import pooler_file_error
 from dba_console.config import PoolerConfig
 from dba_console.harmless import clean
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
@@ -83,7 +82,9 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool
     found = structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
     if not detailed:
         return found
-    why = pooler_file_error(config, [one.name for one in found.databases], clock)
+    from dba_console.clusters.host_facts import pooler_file_error  # loads the driver, which a watching agent is without
+
+    why = pooler_file_error(config, config.databases or [one.name for one in found.databases], clock)
     return structs.replace(found, config=config.config, admin=_is_admin(config, settings), config_error=why)
 
 

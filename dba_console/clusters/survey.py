@@ -69,7 +69,7 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
         _ask_hosts(hosts, answers, config, to, clock, until_us)
     return Survey(
         cluster=name,
-        hosts=dict(hosts),
+        hosts={node.name: hosts[node.name] for node in answers if node.name in hosts},
         nodes=answers,
         poolers=tuple(
             poolers.get(one) or PoolerState(name=one, error=late, asked_us=wall_us) for one in config.poolers

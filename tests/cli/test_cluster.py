@@ -130,6 +130,20 @@ def test_since_when_it_is_ready_is_remembered_and_begins_anew_when_it_was_not(to
         query(pair.standby, "select pg_wal_replay_resume()")
     [resumed] = told.run(*TO_DB2, "--json").objects()
     assert first["since"] < paused["since"] < resumed["since"]
+    assert paused["changed"] == ["db2 replay running → paused"]
+
+
+def test_the_setting_that_ended_the_readiness_is_named_with_both_values(told: Console, pair: Pair) -> None:
+    assert told.run(*TO_DB2).out.splitlines()[1].startswith("ready for ")
+    set_value(pair.standby, "recovery_min_apply_delay", "7s")
+    try:
+        for _ in range(2):
+            plain = told.run(*TO_DB2).out.splitlines()
+            assert plain[1].startswith("not ready since ") and plain[1].endswith(
+                ": db2 recovery_min_apply_delay 0 → 7000"
+            )
+    finally:
+        set_value(pair.standby, "recovery_min_apply_delay", None)
 
 
 def test_a_history_that_cannot_be_read_or_written_costs_the_time_and_not_the_answer(told: Console, pair: Pair) -> None:
