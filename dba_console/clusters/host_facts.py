@@ -78,7 +78,9 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
     try:
         control = ServerControl(node.name, config, node.data_directory, None, clock)
         owner = control.owner()
-        ended = control.host.run(["sh", "-c", _FACTS, "sh", node.data_directory], user=owner, timeout_s=ANSWER_S)
+        ended = control.host.run(
+            ["sh", "-c", _FACTS, "sh", node.data_directory], user=owner, timeout_s=ANSWER_S, repeatable=True
+        )
         if ended.code != 0:
             return HostState(error=f"{control.host.name}: {last_line(ended)}", name=name)
         found = _facts(ended.output, node, name)
@@ -143,7 +145,7 @@ def _reached(found: HostState, control: ServerControl, owner: str, target: NodeS
     except ConsoleError:
         directory = "/"
     argv = ["sh", "-c", _REACHES, "sh", directory, conninfo(wanted)]
-    ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S)
+    ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S, repeatable=True)
     reaches, text = _judged(ended, target)
     return msgspec.structs.replace(found, reaches=reaches, reaches_text=text)
 
