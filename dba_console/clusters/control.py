@@ -84,9 +84,9 @@ class ServerControl:
             # While `clone` changes the directories only the new one may be there.
             script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new" 2>/dev/null'
             argv = ["sh", "-c", f"LC_ALL=C; export LC_ALL; {script}", "sh", self.data_directory]
-            ended = self.host.run(argv)
+            ended = self.host.run(argv, repeatable=True)
             if ended.code != 0 and "Permission denied" in ended.errors:
-                ended = self.host.run(argv, user=_USUAL_OWNER)
+                ended = self.host.run(argv, user=_USUAL_OWNER, repeatable=True)
             if ended.code != 0:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
@@ -192,7 +192,7 @@ class ServerControl:
 
         The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
         """
-        if self.host.run(["test", "-e", self.data_directory], user=self.owner()).code == 0:
+        if self.host.run(["test", "-e", self.data_directory], user=self.owner(), repeatable=True).code == 0:
             self._refuse_running("copied")
         options, passfile = _without_password(source_conninfo)
         argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
@@ -221,7 +221,7 @@ class ServerControl:
 
     def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> Ended:
         argv[0] = self.program(argv[0])
-        if self.host.run(["test", "-x", argv[0]], user=self.owner()).code != 0:
+        if self.host.run(["test", "-x", argv[0]], user=self.owner(), repeatable=True).code != 0:
             raise Unsupported(
                 f"{self.name}: {argv[0]} is missing on {self.host.name}",
                 hint="install the package with the programs of this server's version, or set bin_directory",
@@ -239,7 +239,10 @@ class ServerControl:
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
         left_s = max(0.0, timeout_s - ended.seconds) if ended.code == 0 else 0.0
-        now = self._wait(wanted, left_s)
+        try:
+            now = self._wait(wanted, left_s)
+        except ConsoleError as error:  # the command has run
+            raise LostHost(f"what became of {self.name} cannot be read: {error.message}", hint=error.hint) from error
         if now == wanted:
             return Ended(0, ended.output, ended.errors, ended.seconds)
         return Ended(ended.code or None, ended.output, ended.errors, ended.seconds)
@@ -249,7 +252,7 @@ class ServerControl:
         if self.host.ssh is None and os.geteuid() == 0:
             return self._wait_here(wanted, seconds)
         arguments = ["sh", "-c", scripts.STATE, "sh", self.data_directory, wanted, str(math.ceil(seconds))]
-        ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10)
+        ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10, repeatable=True)
         if ended.code is None:
             raise LostHost(f"{self.name}: whether the server runs could not be read within {seconds + 10:g} s")
         if ended.code != 0:
@@ -296,7 +299,7 @@ class ServerControl:
             given = options[at + 1]
             del options[at : at + 2]
             # A directory of configuration files alone leads to the data; a copied data directory names another one.
-            if self.host.run(["test", "-e", f"{given}/PG_VERSION"], user=self.owner()).code == 1:
+            if self.host.run(["test", "-e", f"{given}/PG_VERSION"], user=self.owner(), repeatable=True).code == 1:
                 directory = given
         return directory, options
 

@@ -68,14 +68,23 @@ class Host:
         self._account: str | None = None
         self._reached = False
 
-    def run(self, argv: Sequence[str], *, user: str | None = None, data: bytes = b"", timeout_s: float = 10.0) -> Ended:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str | None = None,
+        data: bytes = b"",
+        timeout_s: float = 10.0,
+        repeatable: bool = False,
+    ) -> Ended:
         """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
         time, and was killed where that is possible.
 
         Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
-        afterwards, PermissionDenied where the account may not become `user`.
+        afterwards, PermissionDenied where the account may not become `user`. What is `repeatable` is run once more
+        where the connection broke.
         """
-        return self._run(argv, user, data, timeout_s, 64 * 1024)
+        return self._run(argv, user, data, timeout_s, 64 * 1024, repeatable)
 
     def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
         """What `run` executes on the host: `argv`, with what changes the user before it. May connect."""
@@ -91,7 +100,7 @@ class Host:
             if self.ssh is None:
                 self._account = _name_of(os.geteuid())
             else:
-                ended = self._over_ssh(self.ssh, ["id", "-un"], b"", CONNECT_S, 4096)
+                ended = self.run(["id", "-un"], timeout_s=CONNECT_S, repeatable=True)
                 if ended.code != 0 or not ended.output.strip():
                     raise ConnectError(f"{self.name} runs no commands for this account: {last_line(ended)}")
                 self._account = ended.output.split()[-1]
@@ -102,7 +111,7 @@ class Host:
         with suppress(NotTheirs):
             if self._without_process(user):
                 return read_file(path, None if user == self.account() else user)
-        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
+        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE, True)
         if ended.code is None:
             raise LostHost(f"reading {path} on {self.name} took longer than 10 s")
         if ended.code != 0:
@@ -140,16 +149,23 @@ class Host:
         return self.ssh is None and (user in (None, self.account()) or self.account() == "root")
 
     def _change(self, verb: str, path: str, script: list[str], user: str | None, data: bytes) -> None:
-        ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024)
+        ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024, True)
         if ended.code is None:
             raise LostHost(f"cannot {verb} {path} on {self.name} within 30 s", hint="it may have changed meanwhile")
         if ended.code != 0:
             raise ConsoleError(f"cannot {verb} {path} on {self.name}: {last_line(ended)}")
 
-    def _run(self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int) -> Ended:
+    def _run(
+        self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int, repeatable: bool
+    ) -> Ended:
         command = self.command(argv, user=user)
         if self.ssh is not None:
-            ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+            try:
+                ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+            except LostHost:
+                if not repeatable:
+                    raise
+                ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
         else:
             env = {**_environment(), **_SPEAKS}
             env["PATH"] += _SBIN
@@ -190,7 +206,7 @@ class Host:
         if ended.code == 255:
             why = f": {last_line(ended)}" if ended.errors.strip() else ""
             raise LostHost(
-                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran{why}",
+                f"the ssh connection to {self.name} was lost while a command ran{why}",
                 hint=f"read on {self.name} what became of it",
             )
         if ended.code == _KILLED and ended.seconds >= timeout_s:

@@ -89,7 +89,7 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
         control = ServerControl(node.name, config, node.data_directory, None, clock)
         owner = control.owner()
         facts = ["sh", "-c", _FACTS, "sh", node.data_directory, _directory(control)]
-        ended = control.host.run(facts, user=owner, timeout_s=ANSWER_S)
+        ended = control.host.run(facts, user=owner, timeout_s=ANSWER_S, repeatable=True)
         if ended.code != 0:
             return HostState(error=f"{control.host.name}: {last_line(ended)}", name=name)
         found = _facts(ended.output, node, name)
@@ -156,7 +156,7 @@ def _reached(found: HostState, control: ServerControl, owner: str, target: NodeS
         "connect_timeout": str(CONNECT_S), "application_name": "dba-console",
     }  # fmt: skip
     argv = ["sh", "-c", _REACHES, "sh", _directory(control), conninfo(wanted)]
-    ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S)
+    ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S, repeatable=True)
     reaches, text = _judged(ended, target)
     return msgspec.structs.replace(found, reaches=reaches, reaches_text=text)
 

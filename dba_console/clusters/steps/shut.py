@@ -80,8 +80,6 @@ class Stop(Step):
     def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
-        if not server.running():
-            server.start(settings.timeout_s)
         last = ""
         for _left in bounded(world, settings.timeout_s):
             try:
@@ -91,6 +89,8 @@ class Stop(Step):
                     return Done(state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}")
             except ConsoleError as error:
                 last = error.message
+            if not server.running():  # also one that still stopped when this began
+                server.start(settings.timeout_s)
             if control.wait(POLL_S * 5):
                 break
         return Done(state="failed", text=clean(f"{at.plan.old} does not answer: {last}"))

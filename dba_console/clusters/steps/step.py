@@ -61,7 +61,7 @@ class Step:
         try:
             return self.do(settings, world, control)
         except LostHost as error:
-            return Done(state="unknown", text=clean(redact(error.message)))
+            return Done(state="unknown", text=clean(redact(error.message)), undo={} if self.undoable else None)
         except ConsoleError as error:
             return Done(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
 
