@@ -18,7 +18,7 @@ from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters import scripts
-from dba_console.clusters.host import Host, LostHost, last_line
+from dba_console.clusters.host import Host, LostHost, confining_unit, last_line
 from dba_console.config import NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
 from dba_console.probes.host.pg_control import DamagedControl, PgControl, parse_control
@@ -29,9 +29,11 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
+_USUAL_OWNER = "postgres"
+"""Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
-_BLOCK = re.compile(rf"^{_BEGIN}.*?(?:^{_END}|\Z)", re.M | re.S)
+_BLOCK = re.compile(rf"^{_BEGIN}.*?^{_END}", re.M | re.S)
 _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
 
 
@@ -80,8 +82,11 @@ class ServerControl:
             self._owner = self._owner_here()
         if self._owner is None:
             # While `clone` changes the directories only the new one may be there.
-            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new"'
-            ended = self.host.run(["sh", "-c", script, "sh", self.data_directory])
+            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new" 2>/dev/null'
+            argv = ["sh", "-c", f"LC_ALL=C; export LC_ALL; {script}", "sh", self.data_directory]
+            ended = self.host.run(argv)
+            if ended.code != 0 and "Permission denied" in ended.errors:
+                ended = self.host.run(argv, user=_USUAL_OWNER)
             if ended.code != 0:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
@@ -99,6 +104,7 @@ class ServerControl:
             return self._config.stop
         if self._kind == "systemd":
             return self.host.command(["systemctl", "stop", self._unit], user="root")
+        self._refuse_confined()
         seconds = str(max(1, math.ceil(timeout_s)))
         if self._kind == "pg_ctlcluster":
             return self._pg_ctlcluster("stop", "-m", "fast", "--", "-t", seconds)
@@ -112,6 +118,7 @@ class ServerControl:
             return self._config.start
         if self._kind == "systemd":
             return self.host.command(["systemctl", "start", self._unit], user="root")
+        self._refuse_confined()
         seconds = str(max(1, math.ceil(timeout_s)))
         if self._kind == "pg_ctlcluster":
             return self._pg_ctlcluster("start", "--", "-t", seconds)
@@ -296,6 +303,14 @@ class ServerControl:
     def _opts(self) -> str:
         data = self.host.read(f"{self.data_directory}/postmaster.opts", user=self.owner())
         return (data or b"").decode("utf-8", "surrogateescape")
+
+    def _refuse_confined(self) -> None:
+        """What cannot be started again is not stopped either."""
+        if self.host.ssh is None and (unit := confining_unit()) is not None:
+            raise Refused(
+                f"{self.name}: what is started here runs within the limits of {unit}, and a server must not",
+                hint="set control = systemd:UNIT for it, or cut over from an agent of a login session",
+            )
 
     def _refuse_running(self, what: str) -> None:
         if self.running():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 import pwd
 import re
@@ -33,6 +34,8 @@ KEPT = "60s"
 _INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
 )  # fmt: skip
+_SPEAKS = {"LC_MESSAGES": "C"}
+"""Not LC_ALL: a server that is started keeps its environment."""
 _SBIN = ":/usr/sbin:/sbin"
 """Where runuser and pg_ctlcluster's helpers are; a command over ssh often has a path without them."""
 _NOT_CONNECTED = "dba-console: the shared connection is gone"
@@ -148,7 +151,7 @@ class Host:
         if self.ssh is not None:
             ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
         else:
-            env = {**_environment(), "LC_ALL": "C"}
+            env = {**_environment(), **_SPEAKS}
             env["PATH"] += _SBIN
             try:
                 ended = run_short(command, env, timeout_s, self._clock, data, limit)
@@ -175,7 +178,7 @@ class Host:
             self._connect(ssh)
             self._reached = True
         remote = shlex.join(["sh", "-c", scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
-        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(), "--", ssh, remote]
+        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(ssh), "--", ssh, remote]
         for again in (True, False):
             ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
             if ended.code == 255 and _NOT_CONNECTED in ended.errors:
@@ -200,7 +203,7 @@ class Host:
             # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
             try:
                 ended = subprocess.run(
-                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(), "--", ssh, "exit 0"],
+                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(ssh), "--", ssh, "exit 0"],
                     env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=30,
                     start_new_session=True, check=False,
                 )  # fmt: skip
@@ -227,17 +230,36 @@ def last_line(ended: Ended) -> str:
     return "no answer in time" if ended.code is None else f"exit code {ended.code}"
 
 
+def confining_unit(root: str = "") -> str | None:
+    """The systemd service this process is in, where that limits memory: our own unit does, and so would a server be
+    limited that we start. None: another place, or no limit (cgroup v2)."""
+    try:
+        with open(f"{root}/proc/self/cgroup") as file:
+            path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+        if not path.endswith(".service"):
+            return None
+        with open(f"{root}/sys/fs/cgroup{path}/memory.max") as file:
+            return None if file.read().strip() == "max" else path.rpartition("/")[2]
+    except OSError:
+        return None
+
+
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     return {"PATH": os.defpath, **kept}
 
 
-def _socket() -> tuple[str, str]:
-    """Where connections are shared: a private directory, and ssh's hash of host, port and user."""
+def _socket(ssh: str) -> tuple[str, str]:
+    """Where the connection to `ssh` is shared, in a private directory.
+
+    Not by ssh's own %C: newer versions hash the jump host too, which the ProxyCommand of _SHARE takes the place of
+    (ssh_config(5), TOKENS).
+    """
+    name = hashlib.sha256(ssh.encode()).hexdigest()[:16]
     directory = runtime_dir() / "ssh"
-    if len(os.fsencode(directory)) + 1 + 40 + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
+    if len(os.fsencode(directory / name)) + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
         directory = Path(f"/tmp/dba-console-ssh-{os.geteuid()}")
-    return ("-o", f"ControlPath={private_dir(directory)}/%C")
+    return ("-o", f"ControlPath={private_dir(directory) / name}")
 
 
 def _name_of(uid: int) -> str:

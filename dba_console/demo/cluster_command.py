@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 
 from dba_console.clock import SYSTEM
 from dba_console.clusters.checks import Check
 from dba_console.clusters.readiness import readiness
+from dba_console.clusters.seen import state_file
 from dba_console.clusters.survey import survey
 from dba_console.demo.incidents.cluster_incident import ClusterIncident
 from dba_console.demo.incidents.registry import find_of_cluster
@@ -42,13 +44,16 @@ def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incid
         raise Unsupported(f"the incident {incident.name} needs PgBouncer", hint="apt-get install pgbouncer")
     with stopped_by_signals(), PracticeCluster(keep=keep, say=say, incident=incident) as ground:
         _introduce(ground)
+        _forget_earlier_ones()
         occurrence = None
         if incident is not None:
             cause = lambda: incident.cause(ground)  # noqa: E731
             occurrence = Occurrence(ground.dsn, incident.name, incident.title, cause, say if headless else silent)
         try:
             if not headless:
-                return open_console(ground, duration_s, occurrence)
+                code = open_console(ground, duration_s, occurrence)
+                _ledger(ground)
+                return code
             usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
             code = record(ground, usual if duration_s is None else duration_s, occurrence)
             if incident is not None:
@@ -68,7 +73,14 @@ def _introduce(ground: PracticeCluster) -> None:
     say("to use it from another shell:")
     say(f"export DBA_CONSOLE_CONFIG={ground.config_file}")
     say(f"dba-console cluster check {NAME} --to {TARGET}")
-    say(f"dba-console runbook run cutover --input cluster={NAME} --input to={TARGET}")
+    say(f"dba-console runbook run cutover --input cluster={NAME} --input to={TARGET} --dsn '{ground.dsn}'")
+
+
+def _forget_earlier_ones() -> None:
+    """What is kept about a cluster of this name is of an earlier demo: other servers."""
+    for path in (state_file(NAME, "", "seen"), *(state_file(NAME, node) for node in NODES)):
+        with suppress(OSError):
+            path.unlink()
 
 
 def _named(ground: PracticeCluster, incident: ClusterIncident) -> int:
@@ -92,6 +104,9 @@ def failing(ground: PracticeCluster, incident: ClusterIncident) -> Check | None:
 def _ledger(ground: PracticeCluster) -> int:
     """What became of the load's commits: 0 where all that were acknowledged are there once, else BROKEN."""
     ground.stop_load()
+    if ground.primary() is None:
+        say("the ledger was not compared: no node takes writes")
+        return ExitCode.OK
     try:
         found = ground.verdict()
     except ConsoleError as error:

@@ -62,6 +62,7 @@ SETTINGS: dict[str, str | int] = {
     "hot_standby_feedback": "on",
     "wal_retrieve_retry_interval": "500ms",
     "archive_mode": "on",
+    "archive_timeout": "5min",
     "checkpoint_timeout": "2min",
     "log_checkpoints": "on",
 }

@@ -154,7 +154,15 @@ def shown(value: Any) -> str:
 
 
 def field_notes(kind: type[Any]) -> dict[str, str]:
-    """What the docstring under each field of a struct says, on one line."""
+    """What the docstring under each field of a struct says, on one line; of an inherited one, where it is declared."""
+    notes: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        if issubclass(one, msgspec.Struct) and one is not msgspec.Struct:
+            notes |= _own_notes(one)
+    return notes
+
+
+def _own_notes(kind: type[Any]) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(tree, ast.ClassDef)
     notes: dict[str, str] = {}

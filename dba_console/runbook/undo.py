@@ -40,6 +40,21 @@ def offer(plan: Plan, state: RunState) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def out_of_reach(plan: Plan, state: RunState) -> str:
+    """What is not offered because it lies before a point of no return that was passed, in a sentence; empty: nothing.
+    A person may have to deal with it by hand."""
+    acted = [step for step in plan.steps if state.steps[step.id].passed]
+    final = [step for step in acted if step.point_of_no_return and passed(state, step)]
+    if not final:
+        return ""
+    last = max(final, key=lambda step: state.steps[step.id].passed)
+    before = [
+        step.id for step in acted
+        if state.steps[step.id].passed < state.steps[last.id].passed and state.acted(step) and items(state, step)
+    ]  # fmt: skip
+    return f"{last.id} was a point of no return, so this stays: {', '.join(before)}" if before else ""
+
+
 def passed(state: RunState, step: Step) -> bool:
     """Whether a point of no return lies behind: its step did something, by a command or by hand."""
     by_hand = any(block.kind == "manual" and state.blocks[block.id].status == "ok" for block in step.blocks)

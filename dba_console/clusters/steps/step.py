@@ -15,6 +15,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.control import ServerControl
+from dba_console.clusters.host import LostHost
 from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import ClusterConfig, NodeConfig
@@ -53,11 +54,14 @@ class Step:
     needs_server: ClassVar[bool] = False
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
+    acts_on_cluster: ClassVar[bool] = True
 
     def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
         """Do it. What fails in the middle can be undone as well."""
         try:
             return self.do(settings, world, control)
+        except LostHost as error:
+            return Done(state="unknown", text=clean(redact(error.message)))
         except ConsoleError as error:
             return Done(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
 
