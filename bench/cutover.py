@@ -12,17 +12,19 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.beat import Beat
 from bench.console import PROGRAM, own_directories
 from bench.figure import Figure
 from bench.pair import NAME, Pair
 from bench.switchovers import Repmgr, Steps, bare, ours
 from bench.traffic import SHARE, Traffic, maximum_tps
+from dba_console.clock import SYSTEM
+from dba_console.clusters.heartbeat import Outage, outage, start_heartbeat, stop_heartbeat
 from dba_console.errors import ConsoleError
 
 WAYS = ("bare", "ours", "repmgr")
@@ -42,9 +44,10 @@ class Outages:
         self.steps: dict[str, list[float]] = {}
         self.errors = 0
 
-    def add(self, beat: Beat, steps: Steps) -> None:
-        self.write.append(beat.gaps["write"])
-        self.read.append(beat.gaps["read"])
+    def add(self, beat: Outage, steps: Steps) -> None:
+        assert beat.write_s is not None and beat.read_s is not None, beat
+        self.write.append(beat.write_s)
+        self.read.append(beat.read_s)
         self.errors += sum(beat.errors.values())
         for step, seconds in steps.items():
             self.steps.setdefault(step, []).append(seconds)
@@ -73,7 +76,9 @@ def switch(
 ) -> None:
     """One change of the primary, seen by a heartbeat of its own. `roles` is primary, standby, and is swapped."""
     old, new = roles
-    with Beat(pair) as beat:
+    with tempfile.TemporaryDirectory(dir=pair.base) as place:
+        beat = Path(place)
+        start_heartbeat(beat, pair.clients, SYSTEM)
         time.sleep(settle_s)
         if seen.way == "repmgr" and repmgr is not None:
             steps = repmgr.switch(old, new)
@@ -87,11 +92,13 @@ def switch(
             raise ConsoleError(
                 f"after {seen.way} from {old} to {new}: {error}; the log of {old} ends with\n{log}"
             ) from None
+        stop_heartbeat(beat)
+        found = outage(beat)
     roles.reverse()
     if seen.way == "repmgr" and repmgr is not None:
         repmgr.forget(new)
     traffic.keep_going()
-    seen.add(beat, steps)
+    seen.add(found, steps)
 
 
 def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -> list[Figure]:
