@@ -132,7 +132,8 @@ class Pair:
         """Make a stopped server a standby of `primary`."""
         data = self.nodes[node].data_directory
         auto = data / "postgresql.auto.conf"
-        kept = [line for line in auto.read_text().splitlines() if not line.startswith("primary_conninfo")]
+        # Slots are what the runbook uses; here the WAL is kept by wal_keep_size.
+        kept = [line for line in auto.read_text().splitlines() if not line.startswith(("primary_", "# dba-console"))]
         source = self.dsn(primary, "replication") + f" application_name={node}"
         auto.write_text("\n".join([*kept, f"primary_conninfo = '{source}'", ""]))
         signal_file = data / "standby.signal"
