@@ -144,7 +144,7 @@ class _Watched:
     def __init__(self, name: str, config: ClusterConfig, clock: Clock) -> None:
         self.name = name
         self.nodes: list[_Asked[NodeNow]] = [
-            _Asked(partial(NodePoll, one, node, clock), clock) for one, node in config.nodes.items()
+            _Asked(partial(NodePoll, one, node, clock, name), clock) for one, node in config.nodes.items()
         ]
         self.poolers: list[_Asked[PoolerNow]] = [
             _Asked(partial(PoolerPoll, one, pooler, clock), clock) for one, pooler in config.poolers.items()

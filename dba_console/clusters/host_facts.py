@@ -6,7 +6,6 @@ managers leave the host.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec import Struct
 from dba_console.actions.identity import host_identity
 from dba_console.clock import Clock
 from dba_console.clusters.control import ServerControl
-from dba_console.clusters.host import Host, last_line
+from dba_console.clusters.host import last_line
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.patroni import (
     CONFIG,
@@ -24,9 +23,8 @@ from dba_console.clusters.patroni import (
     members_by_api,
     members_by_patronictl,
 )
-from dba_console.clusters.pgbouncer_ini import repointed
 from dba_console.clusters.plan import conninfo
-from dba_console.config import NodeConfig, PoolerConfig
+from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 from dba_console.redact import redact
@@ -106,24 +104,6 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
         return HostState(error=clean(redact(message)), hint=clean(hint or ""), name=name)
 
 
-def pooler_file_error(config: PoolerConfig, databases: Sequence[str], clock: Clock) -> str:
-    """Return why the file of a pooler cannot be changed; empty where it can. Never raises."""
-    if config.config is None:
-        return ""
-    host = Host(config.ssh, clock)
-    try:
-        content = host.read(config.config)
-        if content is None:
-            return f"{config.config} is not there"
-        repointed(content.decode("utf-8", "surrogateescape"), databases, "localhost", "5432")
-        directory = config.config.rpartition("/")[0] or "/"
-        if host.run(["test", "-w", config.config, "-a", "-w", directory]).code != 0:
-            return f"{config.config} or its directory on {host.name} may not be written by {host.account()}"
-    except (ConsoleError, OSError) as error:
-        return clean(redact(str(error).partition("\n")[0]))
-    return ""
-
-
 def _facts(output: str, node: NodeState, name: str) -> HostState:
     head, programs, processes = (*output.split("\n\n", 2), "", "")[:3]
     lines = head.split("\n")
@@ -182,7 +162,7 @@ def _reached(found: HostState, control: ServerControl, owner: str, target: NodeS
 
 
 def _judged(ended: Ended, target: NodeState) -> tuple[bool | None, str]:
-    said = clean(redact(" ".join(ended.errors.split())))
+    printed = clean(redact(" ".join(ended.errors.split())))
     if ended.code == 0:
         identifier = ended.output.partition("|")[0].strip()
         if target.system_identifier is not None and identifier != target.system_identifier:
@@ -192,4 +172,4 @@ def _judged(ended: Ended, target: NodeState) -> tuple[bool | None, str]:
         return None, "psql is not installed there"
     if "no password supplied" in ended.errors:
         return None, "it asks for a password, which its server's user does not have in a passfile"
-    return False, said or f"psql ended with code {ended.code}"
+    return False, printed or f"psql ended with code {ended.code}"

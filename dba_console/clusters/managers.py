@@ -41,6 +41,16 @@ class Manager(Struct, frozen=True, kw_only=True):
     programs: dict[str, str] = {}
     """Path of the program of its switchover, by our name of the node whose host has it."""
 
+    @property
+    def status(self) -> str:
+        """The command that shows how it sees the cluster."""
+        file = next(iter(self.config.values()), "FILE")
+        return {
+            "Patroni": f"patronictl -c {file} list",
+            "repmgr": f"repmgr -f {file} service status",
+            "pg_auto_failover": f"pg_autoctl show state --pgdata {file}",
+        }[self.kind]
+
 
 class ManagedCommand(Struct, frozen=True):
     """A command of a manager, and the node on whose host it has to run, as the owner of the data directory."""

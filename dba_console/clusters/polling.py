@@ -16,7 +16,9 @@ from msgspec.json import Decoder
 from dba_console.clock import Clock
 from dba_console.clusters.admin_console import ANSWER_S as CONNECT_S
 from dba_console.clusters.admin_console import open_admin
+from dba_console.clusters.checks import lsn_text
 from dba_console.clusters.pooler import PooledDatabase, ask_pooler
+from dba_console.clusters.seen import Seen, save_seen
 from dba_console.config import NodeConfig, PoolerConfig
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.probes.postgres.connecting import open_connection
@@ -143,8 +145,9 @@ _RIGHTS, _ANSWER, _SLOW = json_decoder(_Rights), json_decoder(_Answer), json_dec
 class NodePoll:
     """One node."""
 
-    def __init__(self, name: str, config: NodeConfig, clock: Clock) -> None:
-        self.name, self._config, self._clock = name, config, clock
+    def __init__(self, name: str, config: NodeConfig, clock: Clock, cluster: str = "") -> None:
+        """With `cluster`, where its primary is is kept for a failover, each time the details are asked for."""
+        self.name, self._config, self._clock, self._cluster = name, config, clock, cluster
         self._connection: PGconn | None = None
         self._identity: str | None = None
         self._role, self._role_from_us = ("", 0), 0
@@ -204,7 +207,23 @@ class NodePoll:
             receiver_application=answer.receiver_application, senders=answer.senders or (), slots=answer.slots or (),
             started_us=answer.started_us,
         )  # fmt: skip
+        if details and self._cluster:
+            self._keep(now)
         return now, self._details(connection) if details else None
+
+    def _keep(self, now: NodeNow) -> None:
+        """Where the primary is: a failover compares its target with it."""
+        if now.role != "primary" or now.lsn is None:
+            return
+        try:
+            save_seen(
+                Seen(
+                    cluster=self._cluster, node=self.name, at_us=self._clock.wall_us(), lsn=lsn_text(now.lsn),
+                    timeline=now.timeline, system_identifier=now.system_identifier,
+                )
+            )  # fmt: skip
+        except (OSError, ConsoleError):
+            pass  # a full disk or a directory of others: a failover then does not know what is lost, and says so
 
     def _details(self, connection: PGconn) -> NodeDetails:
         text = _DETAILS.format(

@@ -66,7 +66,7 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool = False) -> PoolerState:
     """Ask one pooler everything over a connection of its own. Never raises.
 
-    `detailed` asks for what only a check of a cutover needs: rights, and its file.
+    `detailed` asks for what only a check of a cutover needs: whether the role may PAUSE.
     """
     asked_us = clock.wall_us()
     try:
@@ -82,10 +82,7 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool
     found = structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
     if not detailed:
         return found
-    from dba_console.clusters.host_facts import pooler_file_error  # loads the driver, which a watching agent is without
-
-    why = pooler_file_error(config, config.databases or [one.name for one in found.databases], clock)
-    return structs.replace(found, config=config.config, admin=_is_admin(config, settings), config_error=why)
+    return structs.replace(found, config=config.config, admin=_is_admin(config, settings))
 
 
 def _is_admin(config: PoolerConfig, settings: Sequence[Mapping[str, str]]) -> bool | None:

@@ -50,12 +50,12 @@ def readiness(found: Survey, to: str) -> list[Check]:
         access.tls,
         third_nodes.other_standbys,
         host_checks.control,
-        host_checks.disks,
         host_checks.driving,
-        moment.synchronous,
         managers.managed,
     ):
         checks += of_all(found, primary, target)
+    checks += host_checks.disks(found, target)
+    checks += moment.synchronous(found, target)
     checks += _poolers(found)
     return checks
 

@@ -56,7 +56,9 @@ def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incid
                 return code
             usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
             code = record(ground, usual if duration_s is None else duration_s, occurrence)
-            if incident is not None:
+            if incident is None:
+                _show(ground, "show", NAME)
+            else:
                 code = _named(ground, incident)
             return max(code, _ledger(ground))
         finally:
@@ -85,14 +87,17 @@ def _forget_earlier_ones() -> None:
 
 def _named(ground: PracticeCluster, incident: ClusterIncident) -> int:
     """Show what `cluster check` says, and whether it names the incident: 0 where it does, else BROKEN."""
-    print(flush=True)
-    subprocess.run(
-        command("cluster", "check", NAME, "--to", TARGET), env=environment(ground), stdin=subprocess.DEVNULL,
-        timeout=60, check=False,
-    )  # fmt: skip
+    _show(ground, "check", NAME, "--to", TARGET)
     found = failing(ground, incident)
     say(f"{incident.check} is {found.state}: {found.text}" if found else f"{incident.check} was not seen to fail")
     return ExitCode.OK if found else BROKEN
+
+
+def _show(ground: PracticeCluster, *arguments: str) -> None:
+    print(flush=True)
+    subprocess.run(
+        command("cluster", *arguments), env=environment(ground), stdin=subprocess.DEVNULL, timeout=60, check=False
+    )
 
 
 def failing(ground: PracticeCluster, incident: ClusterIncident) -> Check | None:

@@ -41,18 +41,13 @@ def offer(plan: Plan, state: RunState) -> tuple[Step, ...]:
 
 
 def out_of_reach(plan: Plan, state: RunState) -> str:
-    """What is not offered because it lies before a point of no return that was passed, in a sentence; empty: nothing.
-    A person may have to deal with it by hand."""
-    acted = [step for step in plan.steps if state.steps[step.id].passed]
+    """That a point of no return was passed after something acted; empty where none was."""
+    acted = [step for step in plan.steps if state.acted(step)]
     final = [step for step in acted if step.point_of_no_return and passed(state, step)]
-    if not final:
+    last = max(final, key=lambda step: state.steps[step.id].passed, default=None)
+    if last is None or all(state.steps[step.id].passed >= state.steps[last.id].passed for step in acted):
         return ""
-    last = max(final, key=lambda step: state.steps[step.id].passed)
-    before = [
-        step.id for step in acted
-        if state.steps[step.id].passed < state.steps[last.id].passed and state.acted(step) and items(state, step)
-    ]  # fmt: skip
-    return f"{last.id} was a point of no return, so this stays: {', '.join(before)}" if before else ""
+    return f"{last.id} was a point of no return: nothing before it is taken back"
 
 
 def passed(state: RunState, step: Step) -> bool:

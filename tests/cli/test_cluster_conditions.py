@@ -14,12 +14,12 @@ from tests.postgres.bouncer import Bouncer
 pytestmark = pytest.mark.xdist_group("cluster")
 
 
-def test_settings_that_would_change_with_the_primary_are_named_with_both_values(told: Console, pair: Pair) -> None:
+def test_settings_that_would_change_with_the_primary_are_named_with_both_values(shop: Console, pair: Pair) -> None:
     changed = {"default_transaction_read_only": "on", "work_mem": "7MB", "restore_command": "false"}
     for name, value in changed.items():
         set_value(pair.standby, name, value)
     try:
-        found = checks(told, ready=False)
+        found = checks(shop, ready=False)
     finally:
         for name in changed:
             set_value(pair.standby, name, None)
@@ -29,13 +29,13 @@ def test_settings_that_would_change_with_the_primary_are_named_with_both_values(
     assert found["collations"]["text"].endswith("their order depends on no library")
 
 
-def test_room_on_the_disks_and_the_way_to_stop_the_primary_have_their_numbers(told: Console) -> None:
-    found = checks(told, ready=True)
+def test_room_on_the_disks_and_the_way_to_stop_the_primary_have_their_numbers(shop: Console) -> None:
+    found = checks(shop, ready=True)
     assert " free for data of db2" in found["disk.data"]["text"] and " %) of " in found["disk.data"]["text"]
     assert found["control"]["state"] == "ok" and "driving" not in found, "both nodes are on this host"
 
 
-def test_a_pooler_needs_a_role_that_may_pause_and_a_file_that_can_be_changed(told: Console, pair: Pair) -> None:
+def test_a_pooler_needs_a_role_that_may_pause_and_a_file_that_can_be_changed(shop: Console, pair: Pair) -> None:
     def configured(pooler: Bouncer, file: object) -> str:
         place = f'[clusters.shop.poolers.main]\ndsn = "{pooler.dsn("pgbouncer")}"\ndatabases = ["shop"]\n'
         return pair.configured(place + f'config = "{file}"')
@@ -43,27 +43,27 @@ def test_a_pooler_needs_a_role_that_may_pause_and_a_file_that_can_be_changed(tol
     leads = f"shop = {Bouncer.leading_to(pair.primary)} user=postgres dbname=postgres"
     settings = {"pool_mode": "transaction", "admin_users": "postgres", "stats_users": "nobody"}
     with Bouncer(pair.primary, "conditions", leads, **settings) as pooler:
-        told.write_config(configured(pooler, pooler.ini))
-        good = checks(told, ready=True)
-        told.write_config(
+        shop.write_config(configured(pooler, pooler.ini))
+        good = checks(shop, ready=True)
+        shop.write_config(
             configured(pooler, "/nowhere.ini").replace("user=postgres dbname=pgb", "user=nobody dbname=pgb")
         )
-        bad = checks(told, ready=False)
+        bad = checks(shop, ready=False)
     assert {good[f"pooler.main.{what}"]["state"] for what in ("admin", "config", "shop")} == {"ok"}
     assert bad["pooler.main.admin"]["fix"] == "add it to admin_users of main, and RELOAD"
-    assert bad["pooler.main.config"]["text"].endswith("/nowhere.ini is not there")
+    assert bad["pooler.main.config"]["text"].endswith("/nowhere.ini is not there on this host")
 
 
-def test_patroni_is_recognised_by_its_session(told: Console, pair: Pair) -> None:
+def test_patroni_is_recognised_by_its_session(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.primary.dsn(application_name="Patroni heartbeat")):
-        found = checks(told, ready=False)["managed.patroni"]
+        found = checks(shop, ready=False)["managed.patroni"]
     assert found["state"] == "failed" and "connected to db1" in found["text"]
     assert " switchover " in found["fix"] and "--candidate" in found["fix"]
 
 
-def test_a_session_of_repmgr_may_be_repmgrd(told: Console, pair: Pair) -> None:
+def test_a_session_of_repmgr_may_be_repmgrd(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.standby.dsn(application_name="repmgr")):
-        found = checks(told, ready=False)["managed.repmgr"]
+        found = checks(shop, ready=False)["managed.repmgr"]
     assert found["state"] == "failed" and "standby switchover --siblings-follow" in found["fix"]
 
 

@@ -122,7 +122,7 @@ def test_an_abort_reverts_each_step_in_reverse_and_says_what_is_left(story: Stor
     ]
     assert shown[0][0].startswith("Take back stop, freeze?")
     assert story.lines() == ["freeze", "stop", "not freeze"]
-    assert ending.endswith("taken back: freeze; left as it is: stop"), ending
+    assert ending.endswith("left as it is: stop (stop/action: stop cannot be reverted (by hand))"), ending
 
 
 def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story) -> None:
@@ -132,7 +132,7 @@ def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story)
         operator.begin(BOOK, {"file": str(story.file), "to": "db2"})
         ending = operator.walk({**WILLING, "failed": "abort", "undo": "all"}).ending
     assert story.lines() == ["freeze", "stop", "promote", "not thaw"]
-    assert "promote was a point of no return, so this stays: freeze, stop; taken back: thaw" in ending
+    assert "promote was a point of no return: nothing before it is taken back; taken back: thaw" in ending
 
 
 def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_stops_no_other(
@@ -142,7 +142,7 @@ def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_st
     done = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db3", "--confirm", "undo=all")
     assert done.returncode == ExitCode.REFUSED, done.stdout
     assert story.lines() == ["freeze", "stop", "not freeze"]
-    assert "taken back: freeze; left as it is: stop" in done.stdout
+    assert "taken back: freeze; left as it is: stop (stop/action: stop cannot be reverted" in done.stdout
 
 
 def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(story: Story) -> None:
