@@ -49,7 +49,7 @@ def cutting(remote: Sshd) -> Iterator[set[str]]:
     over = threading.Event()
 
     def watch() -> None:
-        while not over.is_set() and len(cut) < len(MARKS):
+        while not over.wait(0.005) and len(cut) < len(MARKS):
             for place in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     content = place.read_bytes().decode("utf-8", "replace")
