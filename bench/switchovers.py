@@ -147,11 +147,8 @@ class Repmgr:
             raise ConsoleError(f"repmgr {' '.join(arguments)} failed: {done.stderr.strip()}")
 
 
-CONFIRMED = {
-    "is-the-cluster-ready": "yes", "hold-the-clients-and-stop-the-old-primary": "yes", "promote": "{to}",
-    "the-other-nodes-follow": "yes",
-}  # fmt: skip
-"""What the steps of the runbook `cutover` ask for."""
+CONFIRMED = {"hold-the-clients-and-stop-the-old-primary": "yes", "promote": "{to}"}
+"""What the steps of the runbook `cutover` want typed."""
 
 
 def ours(to: str) -> Steps:

@@ -93,6 +93,10 @@ class Masker:
         self.count = 0
         """Masks put in so far."""
 
+    def finds(self, text: bytes) -> bool:
+        """Whether a secret is in this text, which is all there is of it."""
+        return any(form in text for form in self._forms)
+
     def feed(self, chunk: bytes) -> bytes:
         """The stream so far, but for its end where that could be the beginning of a secret."""
         text = self._held + chunk

@@ -83,6 +83,11 @@ class Sshd:
         """How many there were since it was made."""
         return (self.directory / "log").read_text().count("Accepted publickey")
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def cut(self) -> None:
         """End every connection, as a network does: what runs on the other side goes on."""
         if self._process is not None:

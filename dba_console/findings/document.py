@@ -154,10 +154,13 @@ def shown(value: Any) -> str:
 
 
 def field_notes(kind: type[Any]) -> dict[str, str]:
-    """What the docstring under each field of a struct says, on one line."""
+    """What the docstring under each field of a struct says, its bases' too, on one line."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(tree, ast.ClassDef)
     notes: dict[str, str] = {}
+    for base in kind.__bases__:
+        if base is not msgspec.Struct and issubclass(base, msgspec.Struct):
+            notes |= field_notes(base)
     name: str | None = None
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

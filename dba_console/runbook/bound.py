@@ -114,7 +114,7 @@ def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]]
     """What is sent, values and all: of a change that is executed for each row, the statements that are left."""
     if rows is None or not for_each(block):
         intent = {} if rows is None else {"rows": rows}
-        return statement_shown(state, block, intent, _undo_of(state, block), MOST_VALUE)
+        return statement_shown(state, block, intent, undo_of(state, block), MOST_VALUE)
     left = list(enumerate(rows, 1))[done_before(state, block) :]
     told = [
         f"-- row {number} of {len(rows)}\n{statement_shown(state, block, {'row': row}, None, MOST_VALUE)}"
@@ -132,12 +132,13 @@ def done_before(state: RunState, block: Block) -> int:
     return done if done < len(state.blocks[preview.id].chosen or ()) else 0
 
 
-def _undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
-    """What the step under way left for its undo, where the block belongs to it."""
+def undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
+    """What the step that is being taken back left for its undo, where the block belongs to it."""
     if state.undo is None or not state.undo.under_way:
         return None
-    known = items(state, state.plan.step(state.undo.under_way))
-    return next((one.undo_of for one in known if one.block.id == block.id), None)
+    known = [one for one in items(state, state.plan.step(state.undo.under_way)) if one.block.id == block.id]
+    left = [one for one in known if one.key not in state.undo.items] or known[-1:]
+    return left[0].undo_of if left else None
 
 
 def _command(state: RunState, block: Block) -> str:

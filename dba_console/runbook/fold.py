@@ -312,6 +312,7 @@ def _undo_ended(state: RunState, record: Record) -> None:
         return
     state.undo.under_way = ""
     state.undo.finished[record.step] = record.state
+    state.undo.left[record.step] = str(record.fields.get("reason", ""))
     if record.state == "undone":
         state.steps[record.step].status = "undone"
 

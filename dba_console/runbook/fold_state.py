@@ -139,6 +139,8 @@ class UndoPlan:
     under_way: str = ""
     finished: dict[str, str] = field(default_factory=dict)
     """Step -> undone, failed, skipped."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Step -> what of it was left as it is, and why."""
     items: dict[str, str] = field(default_factory=dict)
     """Item of the step under way -> ok, skipped."""
     settings: tuple[str, ...] = ()

@@ -98,7 +98,7 @@ def _skip_block(state: RunState, record: Record, reason: str) -> None:
     block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
     failure, state.failure, state.asked = state.failure, None, None
     if failure is not None and failure.item:
-        block.status, block.note = "skipped", reason
+        block.status, block.note = "skipped", block.note if reason == block.note else f"{block.note} ({reason})"
         item_done(state, failure.item, "skipped")
         return
     if failure is not None and failure.acted and for_each(plan_block):

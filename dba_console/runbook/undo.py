@@ -40,6 +40,16 @@ def offer(plan: Plan, state: RunState) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def out_of_reach(plan: Plan, state: RunState) -> str:
+    """That a point of no return was passed after something acted; empty where none was."""
+    acted = [step for step in plan.steps if state.acted(step)]
+    final = [step for step in acted if step.point_of_no_return and passed(state, step)]
+    last = max(final, key=lambda step: state.steps[step.id].passed, default=None)
+    if last is None or all(state.steps[step.id].passed >= state.steps[last.id].passed for step in acted):
+        return ""
+    return f"{last.id} was a point of no return: nothing before it is taken back"
+
+
 def passed(state: RunState, step: Step) -> bool:
     """Whether a point of no return lies behind: its step did something, by a command or by hand."""
     by_hand = any(block.kind == "manual" and state.blocks[block.id].status == "ok" for block in step.blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -12,7 +13,7 @@ from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.view import BlockView, Option, Question, RunView, StepState, StepView, Table, Waiting
 from dba_console.plans.view import RunState as Standing
 from dba_console.redact import redact
-from dba_console.runbook.bound import as_shown, bound_preview, done_before, for_each
+from dba_console.runbook.bound import as_shown, bound_preview, done_before, for_each, undo_of
 from dba_console.runbook.fold_state import BlockState, RunState
 from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, table_of
 from dba_console.runbook.requests import Ask
@@ -26,6 +27,8 @@ MOST_PROSE = 20_000
 """Characters of a text of the document."""
 MOST_NOTE = 2_000
 """Characters of what the world said."""
+CACHED = 256
+"""Texts kept as they were made harmless: a view is made several times for each block, most of it of the same texts."""
 
 
 class Live(Struct, frozen=True, kw_only=True):
@@ -186,6 +189,10 @@ def exact(plan: Plan, state: RunState, block: Block) -> str:
     """What runs, verbatim, with what it is bound to beside it."""
     known = state.blocks[block.id]
     sight = known.sight or _intended(state, block).get("sight") or {}
+    if block.kind == "action" and (undone := undo_of(state, block)) is not None:
+        took = str(sight.get("exact") or as_shown(state, block))
+        what = [f"take back: {took}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
+        return lines("\n".join(what), MOST_PROSE)
     if block.kind == "action" and sight.get("exact"):
         return lines(str(sight["exact"]), MOST_PROSE)
     preview = bound_preview(plan, block)
@@ -269,8 +276,8 @@ def _left(preview: BlockState, done: int) -> Table | None:
 def _acted_on(plan: Plan, state: RunState) -> bool:
     """Whether the rows looked at last have been acted on: what they show is not so any more."""
     for _, block in plan.blocks():
-        preview = bound_preview(plan, block)
-        if preview is not None and state.blocks[block.id].executions and state.blocks[preview.id].table == state.table:
+        preview = bound_preview(plan, block) if state.blocks[block.id].executions else None
+        if preview is not None and state.blocks[preview.id].table == state.table:
             return True
     return False
 
@@ -298,6 +305,7 @@ def _harmless(table: Table | None) -> Table | None:
     return structs.replace(table, columns=columns, rows=rows, title=line(table.title))
 
 
+@lru_cache(CACHED)
 def line(text: str) -> str:
     """Text of the world as one line that drives no terminal and holds no secret."""
     return clean(redact(text)[:MOST_NOTE])
@@ -308,6 +316,7 @@ def _in_one_line(text: str) -> str:
     return line(" · ".join(" ".join(one.split()) for one in text.splitlines() if one.strip()))
 
 
+@lru_cache(CACHED)
 def lines(text: str, most: int = MOST_NOTE) -> str:
     """The same for text of several lines."""
     return "\n".join(clean(one) for one in redact(text)[:most].replace("\t", "    ").split("\n"))

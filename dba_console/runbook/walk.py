@@ -150,6 +150,10 @@ def _decide(course: Course) -> Turn[None]:
     if failure.declined and confirms_itself(course.plan):
         yield from give_up(course, "aborted", known.note, course.state.who)
         return
+    if failure.item and course.plan.reverts:
+        text = f"{block.id}: left as it is, the others are reverted"
+        yield from course.write("deviation", text, block=block, what="skip", answer="skip", reason=known.note)
+        return
     may_skip = not course.plan.strict or bool(failure.item)
     names = [str(one.name) for one in inputs_of(course.plan, block)] if not (failure.item or known.row) else []
     options: tuple[Option, ...] = after_failure(timed_out=known.timed_out, may_skip=may_skip, given=names)

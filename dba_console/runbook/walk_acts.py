@@ -13,7 +13,7 @@ from dba_console.runbook.fold_state import Execution
 from dba_console.runbook.fold_tables import cell
 from dba_console.runbook.requests import Do, Outcome, Record, Seen, Settle
 from dba_console.runbook.rows import asked_with, extent, works_on
-from dba_console.runbook.undo import Item
+from dba_console.runbook.undo import Item, items
 from dba_console.runbook.walk_course import Course, Turn
 from dba_console.runbook.walk_give_up import give_up
 from dba_console.runbook.walk_questions import NONE, SETTLING, NotAnAnswer, chosen, confirms, expected, wording
@@ -125,7 +125,9 @@ def _count(course: Course, block: Block, rows: tuple[dict[str, Any], ...] | None
 
 
 def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[bool]:
-    confirmation = block.confirm if item is None else (block.confirm or UNDO_CONFIRMATION)
+    confirmation = block.confirm
+    if item is not None and (confirmation is None or confirmation.text in ("count", "name")):
+        confirmation = UNDO_CONFIRMATION  # what was counted or named was what the act saw
     if confirmation is None or course.state.blocks[block.id].confirmed:
         return True
     if item is not None and course.plan.reverts:
@@ -164,7 +166,7 @@ def confirm(
     preview = asked_with(course.plan, course.state, block) if not item else None
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
-    what = final + (f"Take back: {step.title}" if item else _what(course, block))
+    what = final + (_taken_back(course, block) if item else _what(course, block))
     part = "" if preview is None else extent(course.state.blocks[preview.id])
     text = wording(what, confirmation, expects, course.state.place, part, name)
     while True:
@@ -188,6 +190,13 @@ def confirm(
             confirmation.level, answer, said, block=block, state=state, answer=answer.text.strip(), item=item
         )
         return yes
+
+
+def _taken_back(course: Course, block: Block) -> str:
+    """The step, and of several acts in it which."""
+    step, _ = course.plan.block(block.id)
+    several = len(items(course.state, step)) > 1
+    return f"Take back: {step.title}" + (f" ({block.title or block.id})" if several else "")
 
 
 def _what(course: Course, block: Block) -> str:

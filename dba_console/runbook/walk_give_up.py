@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.runbook.undo import offer, settings_left
+from dba_console.runbook.undo import offer, out_of_reach, settings_left
 from dba_console.runbook.walk_course import Course, Turn
 
 MOST_SAID = 400
@@ -18,6 +18,8 @@ def give_up(course: Course, state: str, reason: str, who: str | None) -> Turn[No
         return
     steps = [step.id for step in offer(course.plan, course.state)]
     settings = [block.id for block in settings_left(course.plan, course.state)]
+    if stays := out_of_reach(course.plan, course.state):
+        reason = f"{reason}; {stays}"
     if steps or settings:
         text = f"run {state}: {reason}"
         text += "; what it has set for a time is put back now" if settings else ""

@@ -48,7 +48,8 @@ def _told(undo: UndoPlan) -> str:
     if back:
         told.append(f"taken back: {', '.join(back)}")
     if rest:
-        told.append(f"left as it is: {', '.join(rest)}")
+        why = [f"{step} ({left})" if (left := undo.left.get(step)) else step for step in rest]
+        told.append(f"left as it is: {', '.join(why)}")
     return "; ".join(told)
 
 
@@ -116,7 +117,9 @@ def _next_item(course: Course, undo: UndoPlan) -> Turn[None]:
         if item.key not in undo.items:
             yield from act(course, item.block, item)
             return
-    left = [key for key, how in undo.items.items() if how != "ok"]
-    reason = f"left out: {', '.join(left)}" if left else ""
-    text = f"step {step.id}: not taken back as a whole, {reason}" if left else f"step {step.id}: taken back"
+    left = [key.partition("@")[0] for key, how in undo.items.items() if how != "ok"]
+    reason = "; ".join(
+        f"{block}: {course.state.blocks[block].note.removeprefix(f'{block}: ')}" for block in dict.fromkeys(left)
+    )
+    text = f"step {step.id}: not taken back as a whole: {reason}" if left else f"step {step.id}: taken back"
     yield from course.write("undo.ended", text, step=step.id, state="skipped" if left else "undone", reason=reason)

@@ -26,7 +26,7 @@ from dba_console.plans.record import Record
 from dba_console.probes.lane import Lane, LaneTimeout, Pending
 from dba_console.samples.event import Event
 from dba_console.session import runfile, runrecords
-from dba_console.session.runmask import text_mask
+from dba_console.session.runmask import TextMask
 from dba_console.session.runplaces import DOCUMENT, JOURNAL, PLAN, STEPS, make_memory_directory
 from dba_console.session.runread import RunPapers
 from dba_console.session.runrecords import Line, RunAbout
@@ -65,7 +65,7 @@ class RunJournal:
         self.trouble = ""
         """What is wrong with the journal, for everyone who looks at the run; empty where nothing is."""
         self._file, self._lock, self._lines = file, lock, lines
-        self._mask = text_mask(secrets)
+        self._mask = TextMask(secrets)
         self._clock, self._deadline_us, self._lane = clock, int(deadline_s * 1e6), lane
         self._limbo: tuple[Line, Pending[None]] | None = None
         self._starved = False
@@ -87,7 +87,7 @@ class RunJournal:
             about, run=directory.name, runbook_sha256=hashlib.sha256(document).hexdigest(),
             plan_sha256=hashlib.sha256(plan_data).hexdigest(),
         )  # fmt: skip
-        mask = text_mask(secrets)
+        mask = TextMask(secrets)
         begun = Record(
             kind=runrecords.BEGAN, text=f"{about.mode} of {about.runbook} {about.run} on {about.target}",
             who=about.who or None, fields=msgspec.to_builtins(about), wall_us=clock.wall_us(), mono_us=clock.mono_us(),
@@ -213,7 +213,7 @@ class RunJournal:
     def keep_secret(self, secrets: Sequence[str]) -> None:
         """All values that may stand in no record from now on: one more was given on the way."""
         with self._mutex:
-            self._mask = text_mask(secrets)
+            self._mask = TextMask(secrets)
 
     def tend(self) -> None:
         """Bring a journal home from memory if the disk takes it again. Waits for nothing; asked now and then."""

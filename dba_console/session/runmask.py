@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dba_console.redact import redact
 
 
-def text_mask(secrets: Sequence[str]) -> Callable[[str], str]:
-    """A function that takes out what `redact` knows, and these values in the forms in which they may turn up.
+class TextMask:
+    """Takes out what `redact` knows, and these values in the forms in which they may turn up.
 
     Secrets of one or two signs are not looked for (masking.too_short): whoever takes them in says so.
     """
-    known = tuple(secret for secret in secrets if secret)
-    if not known:
-        return redact
-    from dba_console.masking import Masker
 
-    unused = Masker(known)
+    def __init__(self, secrets: Sequence[str]) -> None:
+        known = tuple(secret for secret in secrets if secret)
+        self._unused = None
+        if known:
+            from dba_console.masking import Masker
 
-    def mask(text: str) -> str:
-        masker = copy.copy(unused)  # its forms are made once
-        data = masker.feed(text.encode("utf-8", "surrogateescape")) + masker.flush()
+            self._unused = Masker(known)  # its forms are made once
+
+    def __call__(self, text: str) -> str:
+        if self._unused is None:
+            return redact(text)
+        data = text.encode("utf-8", "surrogateescape")
+        if self._unused.finds(data):
+            masker = copy.copy(self._unused)
+            data = masker.feed(data) + masker.flush()
         return redact(data.decode("utf-8", "replace"))
 
-    return mask
+    def finds(self, data: bytes) -> bool:
+        """Whether one of the values is in it."""
+        return self._unused is not None and self._unused.finds(data)

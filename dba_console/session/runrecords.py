@@ -78,6 +78,7 @@ _KEPT = (frozenset(RunAbout.__struct_fields__) - {"title", "who", "source"}) | f
         "name",
         "steps",
         "sha256",
+        "undo",
     )
 )
 """Of its fields."""
@@ -106,8 +107,8 @@ def masked(record: Record, mask: Callable[[str], str]) -> Record:
     """The record as it may be kept: every text in it masked, its fields of plain JSON.
 
     By what it is made of a run is gone on with: the document's own names, who the server is, what was given for inputs
-    that are no secret. A password that is an everyday word would make others of them, so known secrets are not looked
-    for there; what looks like one is masked all the same.
+    that are no secret, what an act left for its undo. A password that is an everyday word would make others of them,
+    so known secrets are not looked for there; what looks like one is masked all the same.
     """
     told = msgspec.to_builtins(record, enc_hook=str)
     given = told.pop("fields", {})

@@ -52,7 +52,7 @@ from dba_console.runbook.walk_records import interrupted
 from dba_console.session.appender import Appender
 from dba_console.session.loglines import LogLine
 from dba_console.session.runjournal import JournalTrouble, RunJournal
-from dba_console.session.runmask import text_mask
+from dba_console.session.runmask import TextMask
 from dba_console.session.runplaces import execution_directory
 from dba_console.session.runrecords import masked_value
 
@@ -114,7 +114,7 @@ class Conduct:
         self.ending: Ending | None = None
         self._audience, self._put_lines, self._journal = audience, put_lines, journal
         self._secrets = secrets_of(around.target.conninfo, around.config, order.values, order.secret)
-        self._mask = text_mask(self._secrets)
+        self._mask = TextMask(self._secrets)
         self._shown_mask = _mask_shown(self._secrets, around.target.name)
         self._pen = Pen(journal, desk, tag_of(self.plan), around.emit)
         self._errands: list[Record] = []
@@ -147,7 +147,7 @@ class Conduct:
 
     def masked(self, shown: T) -> T:
         """What leaves the run for a screen or a file, without the secrets that are known."""
-        if self._shown_mask is None:
+        if not self._shown_mask.finds(msgspec.msgpack.encode(shown, enc_hook=str)):
             return shown
         return convert(masked_value(msgspec.to_builtins(shown), self._shown_mask, NAMES_SHOWN), type(shown))
 
@@ -236,7 +236,7 @@ class Conduct:
         self._looks.secrets = order.secret
         secrets = secrets_of(self.around.target.conninfo, self.around.config, order.values, order.secret)
         self._secrets = self._acts.secrets = secrets
-        self._mask = text_mask(self._secrets)
+        self._mask = TextMask(self._secrets)
         self._shown_mask = _mask_shown(self._secrets, self.around.target.name)
         self._journal.keep_secret(self._secrets)
 
@@ -310,10 +310,9 @@ class Conduct:
         self._audience.lines(self.run, block, lines, dropped)
 
 
-def _mask_shown(secrets: Sequence[str], target: str) -> Callable[[str], str] | None:
-    """None where no secret is known. A password that is a part of the target's name is no secret on a screen."""
-    known = [secret for secret in secrets if secret not in target]
-    return text_mask(known) if known else None
+def _mask_shown(secrets: Sequence[str], target: str) -> TextMask:
+    """A password that is a part of the target's name is no secret on a screen."""
+    return TextMask([secret for secret in secrets if secret not in target])
 
 
 def _met_before(records: Sequence[Record]) -> dict[str, Identity]:

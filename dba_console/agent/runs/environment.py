@@ -59,19 +59,14 @@ def server_environment(
 
 def secrets_of(conninfo: str, config: Config, values: Mapping[str, Any], secret: frozenset[str]) -> tuple[str, ...]:
     """What must appear nowhere: the passwords of the connection string and of all clusters' nodes and poolers, and
-    inputs that are secret.
-
-    A password that is a part of another input, as of a cluster's name, is left out: masked, the input would not be
-    known any more when the run is resumed.
-    """
+    inputs that are secret."""
     conninfos = [conninfo]
     for cluster in config.clusters.values():
         conninfos += [dsn for node in cluster.nodes.values() for dsn in (node.dsn, node.replication_dsn) if dsn]
         conninfos += [pooler.dsn for pooler in cluster.poolers.values()]
         conninfos += [cluster.clients] if cluster.clients else []
-    plain = [str(value) for name, value in values.items() if name not in secret]
-    passwords = [one for one in map(_password, conninfos) if not any(one in value for value in plain)]
-    found = [*passwords, os.environ.get("PGPASSWORD", ""), *(str(values[name]) for name in secret if values.get(name))]
+    found = [_password(one) for one in conninfos]
+    found += [os.environ.get("PGPASSWORD", ""), *(str(values[name]) for name in secret if values.get(name))]
     return tuple(dict.fromkeys(one for one in found if one))
 
 

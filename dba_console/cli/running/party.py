@@ -86,6 +86,8 @@ class Party:
         self._may_answer = False
         self._yours = False
         self._answered = 0
+        self._takes_back = False
+        """What is asked is about taking back what `--confirm undo=…` names, which confirms each of it."""
         self._by_rule: Question | None = None
         self._chosen: tuple[str, int, tuple[int, ...]] | None = None
         """Preview, look and rows of the last choice by what was given beforehand."""
@@ -203,8 +205,14 @@ class Party:
 
     def _given(self, asked: Question) -> str | None:
         """The answer there is without asking anybody. Raises Unfit."""
-        if self.code is not None and asked.kind == "undo":
-            return "none"
+        if asked.kind == "undo":
+            text = self._answers.to(asked) or (None if self.code is None else "none")
+            self._takes_back = text not in (None, "none")
+            return text
+        if self._takes_back and asked.kind in ("ack", "yes", "type"):
+            return asked.expects
+        if self._takes_back and asked.kind == "failed" and not self._asks:
+            return "skip nobody could be asked"
         if asked.rows and asked.kind == "choose":
             # No row is chosen, so there is nothing to confirm: whoever sits here may still choose one.
             return None if self._asks else asked.options[0].key

@@ -19,6 +19,7 @@ CHECKPOINT_S = 600.0
 WAIT_S = 0.1
 _CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
 _RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
+_CLEAN = ("shut down", "shut down in recovery")
 _STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
 _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 
@@ -141,6 +142,11 @@ class Rewind(Step):
     def do(self, settings: RewindSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
+        if not server.running() and server.control_file().state not in _CLEAN:
+            # It crashed: as a standby it recovers to the end of its own WAL, and pg_rewind takes it after a clean stop.
+            control.tell(f"{at.plan.old} recovers from its crash")
+            make_standby(at)
+            server.start(REWIND_S)
         if server.running():
             server.stop(REWIND_S)
         with at.link(at.plan.to) as (link, _):

@@ -53,6 +53,7 @@ class Step:
     Settings: ClassVar[type[Struct]] = StepSettings
     needs_server: ClassVar[bool] = False
     needs_root: ClassVar[bool] = False
+    acts_on_cluster: ClassVar[bool] = True
     undoable: ClassVar[bool] = False
 
     def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:

@@ -13,7 +13,7 @@ import pytest
 
 from dba_console.agent.client import ConnectionLost
 from dba_console.errors import ConnectError, ExitCode
-from dba_console.plans.view import ENDED
+from dba_console.plans.view import ENDED, Question
 from dba_console.session.runread import RunPapers, read_run
 from tests.agent.running import agent, environment
 from tests.agent.runs.mortal import DIES
@@ -44,6 +44,22 @@ class Story:
                 return operator.walk(answers(says)).state in ENDED
             except (ConnectionLost, ConnectError):
                 return False
+
+    def command(self, patch: pytest.MonkeyPatch, *given: str) -> subprocess.CompletedProcess[str]:
+        """The run from the command line, to its end; the agent it started is ended."""
+        for name, value in environment(self.place).items():
+            patch.setenv(name, value)
+        book = self.place / "nodes.md"
+        book.write_text(BOOK)
+        command = [sys.executable, "-m", NODES, "runbook", "run", str(book), "--dsn", self.dsn, "--yes"]
+        inputs = ["--input", f"file={self.file}", "--input", "to=db2"]
+        done = subprocess.run([*command, *inputs, *given], capture_output=True, text=True, check=False)
+        [socket] = (self.place / "run").glob("*.sock")
+        ending = Operator.attach(socket)
+        os.kill(ending.client.hello.pid, signal.SIGTERM)
+        ending.until_gone()
+        ending.close()
+        return done
 
     def lines(self) -> list[str]:
         return self.file.read_text().splitlines()
@@ -85,6 +101,50 @@ def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(stor
     assert papers.ended is not None and papers.ended.text.endswith("taken back: stop, freeze"), papers.ended
 
 
+def test_an_abort_reverts_each_step_in_reverse_and_says_what_is_left(story: Story) -> None:
+    story.file.with_name("nodes.undo").write_text("stop\n")
+    no = {**WILLING, "type": "no", "failed": "abort", "undo": "all"}
+    with agent(story.dsn, story.place, program=NODES) as running:
+        operator = Operator.of(running)
+        operator.begin(BOOK, {"file": str(story.file), "to": "db2"})
+        says, shown = answers(no), []
+
+        def say(asked: Question) -> str | None:
+            assert operator.view is not None
+            if operator.view.state != "done" and "Take back" in asked.text:
+                shown.append((asked.text.partition(" On ")[0], *(block.exact for block in operator.view.blocks)))
+            return "skip by hand" if "cannot be reverted" in asked.text else says(asked)
+
+        ending = operator.walk(say).ending
+    assert shown[1:] == [
+        ("Take back: Stop.", "take back: write stop\n-- what: stop"),
+        ("Take back: Freeze.", "take back: write freeze\n-- what: freeze"),
+    ]
+    assert shown[0][0].startswith("Take back stop, freeze?")
+    assert story.lines() == ["freeze", "stop", "not freeze"]
+    assert ending.endswith("left as it is: stop (stop/action: stop cannot be reverted (by hand))"), ending
+
+
+def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story) -> None:
+    story.file.with_name("nodes.fails").write_text("thaw\n")
+    with agent(story.dsn, story.place, program=NODES) as running:
+        operator = Operator.of(running)
+        operator.begin(BOOK, {"file": str(story.file), "to": "db2"})
+        ending = operator.walk({**WILLING, "failed": "abort", "undo": "all"}).ending
+    assert story.lines() == ["freeze", "stop", "promote", "not thaw"]
+    assert "promote was a point of no return: nothing before it is taken back; taken back: thaw" in ending
+
+
+def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_stops_no_other(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.file.with_name("nodes.undo").write_text("stop\n")
+    done = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db3", "--confirm", "undo=all")
+    assert done.returncode == ExitCode.REFUSED, done.stdout
+    assert story.lines() == ["freeze", "stop", "not freeze"]
+    assert "taken back: freeze; left as it is: stop (stop/action: stop cannot be reverted" in done.stdout
+
+
 def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(story: Story) -> None:
     config = story.place / "config" / "dba-console" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -106,19 +166,12 @@ def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(sto
 def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in environment(story.place).items():
-        monkeypatch.setenv(name, value)
-    book = story.place / "nodes.md"
-    book.write_text(BOOK)
-    command = [sys.executable, "-m", NODES, "runbook", "run", str(book), "--dsn", story.dsn, "--yes"]
-    given = ["--input", f"file={story.file}", "--input", "to=db2", "--confirm", "stop=yes"]
-    done = subprocess.run([*command, *given, "--confirm", "promote=db2"], capture_output=True, text=True, check=False)
+    done = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "type `db2` to go on" in done.stdout
-    wrong = subprocess.run([*command, *given, "--confirm", "promote=db3"], capture_output=True, text=True, check=False)
+    assert story.lines() == ["freeze", "stop", "promote", "thaw"]
+    wrong = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db3")
     assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is asked for" in wrong.stdout
-    assert story.lines() == ["freeze", "stop", "promote", "thaw", "freeze", "stop"]
-    [socket] = (story.place / "run").glob("*.sock")
-    ending = Operator.attach(socket)
-    os.kill(ending.client.hello.pid, signal.SIGTERM)
-    ending.close()
+    # What is not named beforehand is not taken back.
+    assert story.lines()[4:] == ["freeze", "stop"]
+    assert "left as it is: stop, freeze" in wrong.stdout

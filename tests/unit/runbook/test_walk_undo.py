@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
-from dba_console.plans.plan import Block, Plan, Step
+from dba_console.plans.plan import Block, Confirmation, Plan, Step
 from dba_console.plans.view import Option
 from dba_console.runbook.requests import Interrupt, Outcome, Seen
 from tests.unit.runbook.worlds import Killed, World, begin, block, drive, kinds, plan_of, resume, run, step
@@ -51,6 +52,46 @@ def test_nothing_is_offered_past_a_point_of_no_return() -> None:
     plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
     _, _, world = run(plan, failing("all"))
     assert [one for one, _ in world.undone] == ["c/undo"]
+
+
+def test_an_end_past_a_point_of_no_return_says_what_stays() -> None:
+    plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
+    ending, _, _ = run(plan, failing("all"))
+    assert ending.text.endswith("b was a point of no return: nothing before it is taken back; taken back: c")
+    plan = plan_of(undoable("a"), step("b", block("b/change", "change"), point_of_no_return=True), LAST)
+    ending, _, world = run(plan, failing())
+    assert ending.text.endswith("b was a point of no return: nothing before it is taken back")
+    assert "undo" not in [asked.kind for asked in world.asked]
+
+
+def test_an_undo_that_fails_can_be_left_out_and_the_others_go_on() -> None:
+    plan = plan_of(undoable("a"), undoable("b"), undoable("c"), LAST)
+    world = failing("all", outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
+    world.answers["b/undo:failed"] = ["skip later by hand"]
+    ending, state, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["c/undo", "b/undo", "a/undo"]
+    assert {one: state.steps[one].status for one in "abc"} == {"a": "undone", "b": "ok", "c": "undone"}
+    assert ending.text.endswith("taken back: c, a; left as it is: b (b/undo: lock timeout (later by hand))")
+
+
+def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -> None:
+    plan = replace(plan_of(undoable("a"), undoable("b"), undoable("c"), LAST), reverts=True)
+    world = failing(outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
+    ending, state, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["c/undo", "b/undo", "a/undo"]
+    assert [asked.kind for asked in world.asked] == ["start", "failed"]
+    assert ending.text.endswith("taken back: c, a; left as it is: b (b/undo: lock timeout)")
+    assert [record.fields["what"] for record in state.deviations] == ["skip"]
+
+
+@pytest.mark.parametrize("text", ["count", "name"])
+def test_what_was_counted_for_an_act_is_not_asked_for_its_undo(text: str) -> None:
+    plan = plan_of(step("a", action("a/action", confirm=Confirmation(level="type", text=text))), LAST)
+    world = failing("all", outcomes={"a/action": [Outcome(state="ok", text="set", undo={"was": 1})]})
+    world.looks["a/action"] = [Seen(values={"sight": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})]
+    _, state, world = run(plan, world)
+    assert state.steps["a"].status == "undone"
+    assert [asked.kind for asked in world.asked if asked.block == "a/action"] == ["type", "yes"]
 
 
 def test_a_point_of_no_return_passed_by_hand_is_one() -> None:
@@ -100,7 +141,7 @@ def test_taking_back_is_confirmed_and_can_be_declined() -> None:
     world.answers["a/undo:failed"] = ["skip leave it"]
     ending, state, world = run(plan, world)
     assert (world.undone, state.steps["a"].status) == ([], "ok")
-    assert ending.text.endswith("left as it is: a")
+    assert ending.text.endswith("left as it is: a (a/undo: declined by ann (leave it))")
 
 
 def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() -> None:

@@ -14,7 +14,7 @@ from dba_console.samples.event import Event
 from dba_console.session.appender import Appender
 from dba_console.session.backlog import LINES, Backlog
 from dba_console.session.loglines import LogLine
-from dba_console.session.runmask import text_mask
+from dba_console.session.runmask import TextMask
 from dba_console.session.verify import verify
 from tests.build import NOW_US
 from tests.unit.session.making import recorder
@@ -90,7 +90,7 @@ def test_what_is_no_flood_is_kept_whole(count: int) -> None:
 
 def test_a_secret_is_masked_before_it_is_kept() -> None:
     kept = Kept()
-    append = Appender(kept.put, "T", mask=text_mask(("s3cr3t",)))
+    append = Appender(kept.put, "T", mask=TextMask(("s3cr3t",)))
     append.feed([Arrived(1, "o", "it is s3cr3t")])
     assert kept.texts == ["it is ********"]
 

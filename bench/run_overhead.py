@@ -1,0 +1,186 @@
+"""The time a run takes between two acts: from the end of one to the begin of the next, over ten trivial actions.
+
+Between them lie what is durable before the second (the first's result, the end of its step, the beginning of the next,
+what the action would do, the question, its answer, the intent), the question's way to a console and back, and what the
+gate asks again. The same with the command and `--yes`, and with a console that answers as soon as it is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from bench.console import own_directories
+from bench.figure import Figure
+from dba_console.actions import registry
+from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.agent import launch
+from dba_console.agent.client import AgentClient
+from dba_console.agent.protocol import RunAnswer, RunBegin, RunViewMessage
+from dba_console.plans.view import ENDED
+
+ACTS = 10
+GOAL_MS = 25.0
+MODULE = "bench.run_overhead"
+DSN = "host={} port=5999 dbname=down user=nobody"
+"""No server: what it reads and records beside the run is little."""
+
+
+class StampSettings(Struct, forbid_unknown_fields=True, frozen=True):
+    file: str
+
+
+class Stamp:
+    """Notes when it begins and ends."""
+
+    name: ClassVar[str] = "stamp"
+    summary: ClassVar[str] = "Note the time."
+    Settings: ClassVar[type[Struct]] = StampSettings
+    needs_server: ClassVar[bool] = False
+    needs_root: ClassVar[bool] = False
+    undoable: ClassVar[bool] = False
+    acts_on_cluster: ClassVar[bool] = True
+
+    def look(self, settings: StampSettings, world: World) -> Sight:
+        return Sight(text="the time is noted", exact=f"append to {settings.file}")
+
+    def act(self, settings: StampSettings, sight: Sight, world: World, control: Control) -> Done:
+        with open(settings.file, "a") as file:
+            begun = time.monotonic_ns()
+            file.write(json.dumps([begun, time.monotonic_ns()]) + "\n")
+        return Done(state="ok", text="noted")
+
+    def settle(self, settings: StampSettings, sight: Sight, world: World) -> Done:
+        return Done(state="unknown", text="nothing tells")
+
+    def undo(self, settings: StampSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+        return Done(state="failed", text="nothing to take back")
+
+
+PROSE = "What is done here, why it comes before the next step, and what to read when it fails. " * 6
+SECRETS = """[clusters.shop.nodes.db1]
+dsn = "host=db1 dbname=shop password=a-password-of-db1"
+[clusters.shop.nodes.db2]
+dsn = "host=db2 dbname=shop password=a-password-of-db2"
+[clusters.shop.poolers.main]
+dsn = "host=db1 port=6432 dbname=pgbouncer password=a-password-of-the-pooler"
+"""
+"""As with a real cluster: what a run shows and writes is cleared of its passwords."""
+
+
+def _book(*, together: bool = False) -> str:
+    """Each act in a step of its own, or all in one, confirmed by one question."""
+    head = '# Ten acts\n\n```toml {runbook}\nid = "ten"\n[inputs.file]\ntype = "path"\n```\n\n' + PROSE
+    act = '```toml {action stamp confirm=ack undo=none}\nfile = "%(file)s"\n```\n'
+    if together:
+        acts = (act.replace(" confirm=ack", "") + "\n") * ACTS
+        return f"{head}\n\n## All\n\n{PROSE}\n\n```toml {{confirm ack}}\n```\n\n{acts}"
+    return head + "".join(f"\n\n## Step {number}\n\n{PROSE}\n\n{act}" for number in range(1, ACTS + 1))
+
+
+def run(smoke: bool = False) -> list[Figure]:
+    rounds = 1 if smoke else 5
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as place, own_directories():
+        config = Path(os.environ["XDG_CONFIG_HOME"]) / "dba-console" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.touch(0o600)
+        config.write_text(SECRETS)
+        sync = _sync_ms(Path(place))
+        command = [gap for number in range(rounds) for gap in _headless(Path(place), number)]
+        console = [gap for number in range(rounds) for gap in _attached(Path(place), number)]
+        together = [gap for number in range(rounds) for gap in _attached(Path(place), number, together=True)]
+    told = f"slowest {{:.1f}} ms, {rounds * (ACTS - 1)} blocks; a write with fdatasync takes {sync:.2f} ms here"
+    return [
+        Figure("a run's own time between two acts, command with --yes, median", statistics.median(command), "ms",
+               GOAL_MS, told.format(max(command))),
+        Figure("the same, a console that answers at once", statistics.median(console), "ms", GOAL_MS,
+               told.format(max(console))),
+        Figure("the same, all acts in one step, confirmed by one question", statistics.median(together), "ms", GOAL_MS,
+               told.format(max(together))),
+    ]  # fmt: skip
+
+
+def _sync_ms(place: Path) -> float:
+    """A line of a journal written and synced, median."""
+    taken = []
+    with (place / "synced").open("ab", buffering=0) as file:
+        for _ in range(50):
+            begun = time.perf_counter()
+            file.write(b"x" * 400)
+            os.fdatasync(file.fileno())
+            taken.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(taken)
+
+
+def _gaps(file: Path) -> list[float]:
+    """Milliseconds from the end of each act to the begin of the next."""
+    times = [json.loads(line) for line in file.read_text().splitlines()]
+    if len(times) != ACTS:
+        raise RuntimeError(f"{len(times)} of {ACTS} acts were done")
+    return [(after[0] - before[1]) / 1e6 for before, after in pairwise(times)]
+
+
+def _headless(place: Path, number: int) -> list[float]:
+    book, file = place / "ten.md", place / f"headless-{number}"
+    book.write_text(_book())
+    command = [sys.executable, "-m", MODULE, "runbook", "run", str(book), "--dsn", DSN.format(place), "--yes"]
+    subprocess.run([*command, "--input", f"file={file}"], check=True, stdout=subprocess.DEVNULL)
+    return _gaps(file)
+
+
+def _attached(place: Path, number: int, *, together: bool = False) -> list[float]:
+    file = place / f"attached-{number}-{together}"
+    with _client() as client:
+        client.send(RunBegin(text=_book(together=together), source="ten.md", inputs={"file": str(file)}, mode="run"))
+        answered = 0
+        while True:
+            message = client.receive(60.0)
+            if not isinstance(message, RunViewMessage) or not message.yours:
+                continue
+            if message.view.state in ENDED:
+                return _gaps(file)
+            asked = message.view.question
+            if asked is not None and message.may_answer and asked.id > answered:
+                answered = asked.id
+                text = "yes" if asked.kind == "start" else "y"
+                client.send(RunAnswer(run=message.view.run, question=asked.id, text=text))
+
+
+@contextlib.contextmanager
+def _client() -> Iterator[AgentClient]:
+    """A console of the agent that the command has started."""
+    [socket] = Path(os.environ["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
+    client = AgentClient.connect(socket)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _command() -> int:
+    """The command or the agent it starts, both knowing the action."""
+    registry._PLACES["stamp"] = f"{MODULE}:Stamp"
+    if len(sys.argv) > 1:
+        from dba_console.__main__ import main
+
+        launch._COMMAND = [sys.executable, "-m", MODULE]
+        return main()
+    from dba_console.agent.__main__ import main as agent
+
+    return agent()
+
+
+if __name__ == "__main__":
+    sys.exit(_command())
