@@ -156,5 +156,5 @@ def run(smoke: bool) -> list[Figure]:
     rounds = 1 if smoke else int(os.environ.get("CUTOVER_ROUNDS", "10"))
     wanted = os.environ.get("CUTOVER_WAYS", "").split()
     ways = [way for way in WAYS if way in wanted] if wanted else [way for way in WAYS if not smoke or way != "repmgr"]
-    figures = measured(rounds, ways, top_s=2 if smoke else 20, settle_s=0.5 if smoke else 3.0)
+    figures = measured(rounds, ways, top_s=2 if smoke else 20, settle_s=0.5 if smoke else 2.0)
     return [*figures, check_seconds(2 if smoke else CHECKS)]

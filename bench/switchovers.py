@@ -102,6 +102,7 @@ class Repmgr:
 
     def switch(self, old: str, new: str) -> Steps:
         """One switchover. Raises ConsoleError with repmgr's own words when it fails."""
+        self._pair.forget_upstream(old)
         self._pair.psql(old, "create database repmgr")
         self._run(old, "primary", "register")
         self._pair.await_standbys()

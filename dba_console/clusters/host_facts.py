@@ -6,6 +6,7 @@ managers leave the host.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from dba_console.short_command import Ended
 ANSWER_S = 5.0
 CONNECT_S = 3
 MANAGERS = "patroni|repmgrd|pg_autoctl"
+_MANAGER = re.compile(rf"(?:^|[/ ])(?:{MANAGERS})(?:[ :]|$)")
 _FACTS = f"""LC_ALL=C; export LC_ALL; cd "$1" || exit
 cat /proc/sys/kernel/random/boot_id; sed -n '3p;4p' postmaster.pid
 df -Pk . pg_wal/. | tail -n +2
@@ -118,7 +120,7 @@ def _facts(output: str, node: NodeState, name: str) -> HostState:
     return HostState(
         name=name, here=boot_id.strip() == host_identity().boot_id, data=_mount(data), wal=_mount(wal),
         programs={name: path for name, _, path in (line.partition("=") for line in programs.split("\n")) if path},
-        managers=tuple(clean(redact(line.strip())) for line in processes.split("\n") if line.strip()),
+        managers=tuple(clean(redact(line)) for line in map(str.strip, processes.split("\n")) if _is_manager(line)),
     )  # fmt: skip
 
 
@@ -141,6 +143,16 @@ def _with_members(found: HostState, node: NodeState, control: ServerControl, own
     if not members and config is not None and (program := found.programs.get("patronictl")):
         members = members_by_patronictl(control.host, program, config, owner)
     return msgspec.structs.replace(found, members=members)
+
+
+def _is_manager(line: str) -> bool:
+    """Whether a command line is one of a manager's own program: a server's data directory may have its name.
+
+    >>> _is_manager("/usr/bin/python3 /usr/bin/patroni /etc/patroni/15.yml"), _is_manager("postgres -D /srv/patroni")
+    (True, False)
+    """
+    program = line.split(" ", 1)[0].rpartition("/")[2]
+    return _MANAGER.search(line) is not None and not program.startswith("postgres")
 
 
 def _mount(line: str) -> Mount:

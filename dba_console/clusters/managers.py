@@ -146,13 +146,13 @@ def managed(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Ch
 def _patroni(found: Survey) -> Manager | None:
     sessions = [node.name for node in found.nodes if node.work and node.work.get("patroni")]
     started = [node.name for node in found.nodes if node.details and (node.details.managers or {}).get("patroni")]
-    lines = {name: line for name, host in found.hosts.items() for line in host.managers if "patroni" in line}
+    lines = {name: own for name, host in found.hosts.items() if (own := [x for x in host.managers if "patroni" in x])}
     if not (sessions or started):
         return None
     parts = [f"connected to {', '.join(sessions)}"] if sessions else []
     parts += [f"its options started {', '.join(started)}"] if started else []
     parts += [f"it runs on the host of {', '.join(lines)}"] if lines else []
-    config = {name: match[0] for name, line in lines.items() if (match := CONFIG.search(line)) is not None}
+    config = {name: match[0] for name, own in lines.items() if (match := CONFIG.search("\n".join(own))) is not None}
     scope = next((node.settings["cluster_name"] for node in found.nodes if node.settings.get("cluster_name")), "")
     members: dict[str, str] = {}
     for host in found.hosts.values():
