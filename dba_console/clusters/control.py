@@ -235,12 +235,14 @@ class ServerControl:
     def _execute(self, command: Sequence[str], own: Sequence[str], timeout_s: float) -> Ended:
         if own:
             command = ["sh", "-c", scripts.DETACHED, "sh", *command]
-        return self.host.run(command, timeout_s=timeout_s + 5)
+        return self.host.run(command, timeout_s=timeout_s + 5, repeatable=not own)
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
-        left_s = max(0.0, timeout_s - ended.seconds) if ended.code == 0 else 0.0
+        left_s = max(0.0, timeout_s - ended.seconds)
         try:
-            now = self._wait(wanted, left_s)
+            now = self._wait(wanted, left_s if ended.code == 0 else 0.0)
+            if wanted == "ready" and now == "running":  # a command before this one, whose connection broke, started it
+                now = self._wait(wanted, left_s)
         except ConsoleError as error:  # the command has run
             raise LostHost(f"what became of {self.name} cannot be read: {error.message}", hint=error.hint) from error
         if now == wanted:
