@@ -31,7 +31,7 @@ def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluste
         assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
         terminal.keys("p")
         terminal.wait_for(r"put-back on \S+ ·")
-        terminal.wait_for(r"(?i)type[\s│]+yes\b")
+        terminal.wait_for(r"(?i)type[\s│]+`yes`")
         terminal.keys("Enter")
         terminal.type("yes")
         terminal.keys("Enter")

@@ -48,7 +48,7 @@ PRINTED = 'first line(?!")'
 
 def asked(terminal: Tmux, text: str) -> None:
     """Wait until the run asks for that text to be typed, wherever its sentence is broken."""
-    terminal.wait_for(rf"(?i)type[\s│]+{re.escape(text)}\b")
+    terminal.wait_for(rf"(?i)type[\s│]+`{re.escape(text)}`")
 
 
 def answer(terminal: Tmux, text: str) -> None:
@@ -68,7 +68,7 @@ def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
     with room.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("b")
-        terminal.wait_for("walk-with-me")
+        terminal.wait_for("/ filter")
         terminal.keys("/")
         terminal.type("with-me")
         terminal.keys("Enter")
