@@ -13,9 +13,9 @@ from bench.measure import measure, side_by_side
 NAMES = (
     "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
     "long_queries", "fuzz", "watching", "many_tables", "restore", "eta", "sweep", "cluster_watch", "cutover",
-    "cutover_killed", "run_overhead", "quiet",
+    "cutover_killed", "run_overhead", "managers", "quiet",
 )  # fmt: skip
-LONG = ("quiet", "fuzz", "cutover", "cutover_killed")
+LONG = ("quiet", "fuzz", "cutover", "cutover_killed", "managers")
 """Take an hour, and a quarter of one each: measured when they are named, not with all."""
 
 

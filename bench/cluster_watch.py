@@ -1,4 +1,8 @@
-"""What watching a cluster of three nodes and a pooler adds to an agent: its CPU, and how long its ticks take."""
+"""What watching a cluster of three nodes and a pooler adds to an agent: its CPU, and how long its ticks take.
+
+And how soon two primaries are a finding: from the promotion of a standby to the event of an agent that ticks once a
+second, each round with another pair and at another moment of the tick.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,22 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.console import PROGRAM, own_directories
+from bench.console import PROGRAM, own_directories, wait_for_agent
 from bench.figure import Figure
 from bench.ground import Ground, ground
-from bench.process import cost, resident_mb
+from bench.process import resident_mb
+from dba_console.agent.client import AgentClient
 from dba_console.agent.collector import Collector
+from dba_console.agent.protocol import SampleMessage
 from dba_console.cli.config_file import load_config
 from dba_console.config import Config
-from dba_console.demo.cluster import make_standby
+from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.samples.findings import Conclusions
+from dba_console.samples.sample import Part, decode_sample
 from dba_console.target import make_target
 from tests.postgres.bouncer import bouncer
 
@@ -31,18 +39,22 @@ def run(smoke: bool = False) -> list[Figure]:
         with _agent(here.cluster.dsn(dbname="template1"), place, "alone") as alone, _agent(
             here.dsn, place, "cluster"
         ) as watching:  # fmt: skip
+            while len(here.pid_of("dba-console")) < 3:  # two agents, and the one that asks the node db1
+                time.sleep(0.5)
             time.sleep(SETTLED_S)
-            assert len(here.pid_of("dba-console")) == 3, "two of the agents, and the one that asks the node"
-            spent = cost({"alone": [alone], "watching": [watching]}, seconds)
+            spent = _spent(alone, watching, seconds)
             grown_mb = resident_mb(watching) - resident_mb(alone)
         one, several = _ticks(here.dsn, 5 if smoke else 40)
-    text = f"{spent['watching']:.1f} ms/s against {spent['alone']:.1f} ms/s"
+    seen_s = [_split_brain(number / 5) for number in range(1 if smoke else 10)]
+    text = f"{spent[1]:.2f} ms/s against {spent[0]:.2f} ms/s"
     took = f"median {several:.1f} ms against {one:.1f} ms"
     return [
         Figure("agent of a cluster of three nodes and a pooler, CPU against an agent of one server",
-               spent["watching"] / spent["alone"], "×", 1.5, text),
+               spent[1] / spent[0], "×", 1.5, text),
         Figure("the same: time a tick takes", several / one, "×", 1.5, took),
         Figure("the same: memory more", grown_mb, "MB"),
+        Figure("from pg_promote() beside the primary to the finding split-brain, slowest", max(seen_s), "s", 5.0,
+               f"median {statistics.median(seen_s):.1f} s of {len(seen_s)} rounds"),
     ]  # fmt: skip
 
 
@@ -57,12 +69,16 @@ def _cluster(here: Ground, place: Path) -> Iterator[None]:
             standby.start()
             nodes.append(standby)
         pooled = around.enter_context(bouncer(here.cluster, "transaction", admin=True))
-        lines = [f'[clusters.shop.nodes.db{number}]\ndsn = "{node.dsn()}"' for number, node in enumerate(nodes, 1)]
-        lines += [f'[clusters.shop.poolers.main]\ndsn = "{pooled.replace("dbname=postgres", "dbname=pgbouncer")}"']
-        file = place / "config" / "dba-console" / "config.toml"
-        file.parent.mkdir(parents=True)
-        file.write_text("\n".join(lines) + "\n")
+        _configure(place, nodes, [pooled.replace("dbname=postgres", "dbname=pgbouncer")])
         yield
+
+
+def _configure(place: Path, nodes: Sequence[Cluster], poolers: Sequence[str]) -> None:
+    lines = [f'[clusters.shop.nodes.db{number}]\ndsn = "{node.dsn()}"' for number, node in enumerate(nodes, 1)]
+    lines += [f'[clusters.shop.poolers.p{number}]\ndsn = "{dsn}"' for number, dsn in enumerate(poolers, 1)]
+    file = place / "config" / "dba-console" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(lines) + "\n")
 
 
 @contextmanager
@@ -77,6 +93,52 @@ def _agent(dsn: str, place: Path, name: str) -> Iterator[int]:
     finally:
         process.terminate()
         process.wait(20)
+
+
+def _spent(alone: int, watching: int, seconds: float) -> tuple[float, float]:
+    """CPU of both agents, milliseconds per second, in the scheduler's nanoseconds: 10 ms would hide the difference."""
+    before, begun = (_cpu_ms(alone), _cpu_ms(watching)), time.monotonic()
+    time.sleep(seconds)
+    elapsed = time.monotonic() - begun
+    return (_cpu_ms(alone) - before[0]) / elapsed, (_cpu_ms(watching) - before[1]) / elapsed
+
+
+def _cpu_ms(pid: int) -> float:
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(one.read_text().split()[0]) for one in threads) / 1e6
+
+
+def _split_brain(phase_s: float) -> float:
+    """Seconds from the call of pg_promote() to the sample that has the finding, both by this host's clock."""
+    with Cluster(durable=False) as primary, own_directories() as place, ExitStack() as around:
+        standby = make_standby(primary, slot="to_db2")
+        around.callback(standby.close)
+        standby.start()
+        _configure(place, [primary, standby], [])
+        around.enter_context(_agent(primary.dsn(), place, "cluster"))
+        os.environ["DBA_CONSOLE_RUNTIME"] = f"{place}/run-cluster"
+        client = AgentClient.connect(wait_for_agent().path, role="show")
+        around.callback(client.close)
+        _next(client, lambda part: part.name == "cluster" and all(node.answers for node in part.decode().nodes))
+        time.sleep(SETTLED_S + phase_s)
+        begun_us = time.time_ns() // 1000
+        standby.psql("select pg_promote()")
+        found_us = _next(client, lambda part: part.name == "findings" and _open(part.decode(), "split-brain"))
+        return (found_us - begun_us) / 1e6
+
+
+def _open(conclusions: Conclusions, rule: str) -> bool:
+    return any(row.rule == rule for row in conclusions.rows)
+
+
+def _next(client: AgentClient, wanted: Callable[[Part], bool]) -> int:
+    """Wall time of the first sample that has such a part."""
+    while True:
+        message = client.receive(30.0)
+        if isinstance(message, SampleMessage):
+            sample = decode_sample(message.data)
+            if any(wanted(part) for part in sample.parts):
+                return sample.wall_us
 
 
 def _ticks(dsn: str, count: int) -> tuple[float, float]:

@@ -12,17 +12,20 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.beat import Beat
 from bench.console import PROGRAM, own_directories
 from bench.figure import Figure
 from bench.pair import NAME, Pair
 from bench.switchovers import Repmgr, Steps, bare, ours
 from bench.traffic import SHARE, Traffic, maximum_tps
+from dba_console.clock import SYSTEM
+from dba_console.clusters.heartbeat import Outage, outage, start_heartbeat, stop_heartbeat
+from dba_console.errors import ConsoleError
 
 WAYS = ("bare", "ours", "repmgr")
 GOAL = 1.5
@@ -41,12 +44,16 @@ class Outages:
         self.steps: dict[str, list[float]] = {}
         self.errors = 0
 
-    def add(self, beat: Beat, steps: Steps) -> None:
-        self.write.append(beat.gaps["write"])
-        self.read.append(beat.gaps["read"])
+    def add(self, beat: Outage, steps: Steps) -> None:
+        assert beat.write_s is not None and beat.read_s is not None, beat
+        self.write.append(beat.write_s)
+        self.read.append(beat.read_s)
         self.errors += sum(beat.errors.values())
         for step, seconds in steps.items():
             self.steps.setdefault(step, []).append(seconds)
+        if os.environ.get("CUTOVER_STEPS"):
+            said = ", ".join(f"{step} {seconds:.3f}" for step, seconds in steps.items())
+            print(f"{self.way}: no writes for {self.write[-1]:.3f} s; {said}", file=sys.stderr, flush=True)
 
     @property
     def sentence(self) -> str:
@@ -54,11 +61,6 @@ class Outages:
             f"worst {max(self.write):.3g} s; reads {statistics.median(self.read):.3g} s, worst {max(self.read):.3g} s; "
             f"{len(self.write)} switchovers, {self.errors / len(self.write):.3g} errors at the heartbeat each"
         )
-
-    def tell(self) -> None:
-        """The median of every step, on stderr."""
-        steps = ", ".join(f"{step} {statistics.median(each):.3f}" for step, each in self.steps.items())
-        print(f"{self.way}: {steps}", file=sys.stderr, flush=True)
 
 
 def configured(pair: Pair, place: Path) -> None:
@@ -69,24 +71,34 @@ def configured(pair: Pair, place: Path) -> None:
     path.chmod(0o600)
 
 
-def switch(pair: Pair, way: str, roles: list[str], repmgr: Repmgr | None, traffic: Traffic, settle_s: float) -> Outages:
+def switch(
+    pair: Pair, seen: Outages, roles: list[str], repmgr: Repmgr | None, traffic: Traffic, settle_s: float
+) -> None:
     """One change of the primary, seen by a heartbeat of its own. `roles` is primary, standby, and is swapped."""
-    found = Outages(way)
     old, new = roles
-    with Beat(pair) as beat:
+    with tempfile.TemporaryDirectory(dir=pair.base) as place:
+        beat = Path(place)
+        start_heartbeat(beat, pair.clients, SYSTEM)
         time.sleep(settle_s)
-        if way == "repmgr" and repmgr is not None:
+        if seen.way == "repmgr" and repmgr is not None:
             steps = repmgr.switch(old, new)
         else:
-            steps = bare(pair, old, new) if way == "bare" else ours(new)
+            steps = bare(pair, old, new) if seen.way == "bare" else ours(new)
         time.sleep(settle_s)
-        pair.await_standbys()
+        try:
+            pair.await_standbys()
+        except ConsoleError as error:
+            log = pair.nodes[old].log_text()[-2000:]
+            raise ConsoleError(
+                f"after {seen.way} from {old} to {new}: {error}; the log of {old} ends with\n{log}"
+            ) from None
+        stop_heartbeat(beat)
+        found = outage(beat)
     roles.reverse()
-    if way == "repmgr" and repmgr is not None:
+    if seen.way == "repmgr" and repmgr is not None:
         repmgr.forget(new)
     traffic.keep_going()
-    found.add(beat, steps)
-    return found
+    seen.add(found, steps)
 
 
 def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -> list[Figure]:
@@ -103,19 +115,11 @@ def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -
         for number in range(rounds):
             for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
                 for _ in range(2):
-                    one = switch(pair, way, roles, repmgr, traffic, settle_s)
-                    for steps in [{step: each[0] for step, each in one.steps.items()}]:
-                        outages[way].write += one.write
-                        outages[way].read += one.read
-                        outages[way].errors += one.errors
-                        for step, seconds in steps.items():
-                            outages[way].steps.setdefault(step, []).append(seconds)
+                    switch(pair, outages[way], roles, repmgr, traffic, settle_s)
         found = traffic.verdict(roles[0])
     figures = []
     for way in ways:
         each = outages[way]
-        if os.environ.get("CUTOVER_STEPS"):
-            each.tell()
         figures.append(Figure(f"cutover, {way}: write outage, median", statistics.median(each.write), "s", None,
                               each.sentence))  # fmt: skip
     if "ours" in ways and "bare" in ways:
@@ -152,5 +156,5 @@ def run(smoke: bool) -> list[Figure]:
     rounds = 1 if smoke else int(os.environ.get("CUTOVER_ROUNDS", "10"))
     wanted = os.environ.get("CUTOVER_WAYS", "").split()
     ways = [way for way in WAYS if way in wanted] if wanted else [way for way in WAYS if not smoke or way != "repmgr"]
-    figures = measured(rounds, ways, top_s=2 if smoke else 20, settle_s=0.5 if smoke else 3.0)
+    figures = measured(rounds, ways, top_s=2 if smoke else 20, settle_s=0.5 if smoke else 2.0)
     return [*figures, check_seconds(2 if smoke else CHECKS)]

@@ -1,4 +1,4 @@
-"""`kill -9` of agent, console and pooler at the beginning and the end of each act of a cutover; the run is resumed.
+"""`kill -9` of agent, console, pooler and ssh at the begin and the end of each act of a cutover; the run is resumed.
 
 Each is a cutover of its own, of the practice cluster under the load with a ledger. What went wrong is told on stderr.
 CUTOVER_KILLS: those to try, as `agent/stop/end` with blanks between.
@@ -10,12 +10,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench.figure import Figure
 from dba_console.demo.practice_cluster import PracticeCluster
 from tests.faults.cutover_kills import ACTS, Kill, Trials, supervised
+from tests.sshd import sshd
 
+VICTIMS = ("agent", "pooler", "console", "ssh")
 SMOKE = (Kill("agent", "promote", "end"), Kill("pooler", "pause", "end"))
 
 
@@ -24,18 +27,28 @@ def kills() -> Iterator[Kill]:
     if wanted := os.environ.get("CUTOVER_KILLS"):
         yield from (Kill(*one.split("/")) for one in wanted.split())
         return
-    for victim in ("agent", "pooler", "console"):
+    for victim in VICTIMS:
         for act in ACTS:
             for when in ("begin", "end"):
                 yield Kill(victim, act, when)
 
 
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
 def run(smoke: bool) -> list[Figure]:
     tried = list(SMOKE if smoke else kills())
     broken, asked = [], 0
-    with tempfile.TemporaryDirectory(prefix="bench-") as place, PracticeCluster() as ground, supervised(ground):
-        trials = Trials(ground, Path(place))
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir="/tmp")))
+        ground = stack.enter_context(PracticeCluster())
+        stack.enter_context(supervised(ground))
+        over = stack.enter_context(sshd(_made(place / "ssh"))) if any(kill.victim == "ssh" for kill in tried) else None
+        direct, remote = Trials(ground, _made(place / "direct")), Trials(ground, _made(place / "remote"), over)
         for kill in tried:
+            trials = remote if kill.victim == "ssh" else direct
             try:
                 ended = trials.cut_over(kill)
                 trials.assert_whole(ended)

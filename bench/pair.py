@@ -130,14 +130,20 @@ class Pair:
 
     def follow(self, node: str, primary: str) -> None:
         """Make a stopped server a standby of `primary`."""
-        data = self.nodes[node].data_directory
-        auto = data / "postgresql.auto.conf"
-        kept = [line for line in auto.read_text().splitlines() if not line.startswith("primary_conninfo")]
         source = self.dsn(primary, "replication") + f" application_name={node}"
-        auto.write_text("\n".join([*kept, f"primary_conninfo = '{source}'", ""]))
-        signal_file = data / "standby.signal"
+        self.forget_upstream(node)
+        with (self.nodes[node].data_directory / "postgresql.auto.conf").open("a") as file:
+            file.write(f"primary_conninfo = '{source}'\n")
+        signal_file = self.nodes[node].data_directory / "standby.signal"
         signal_file.touch()
         self.account.own(signal_file)
+
+    def forget_upstream(self, node: str) -> None:
+        """Remove what led the node to a primary. The runbook uses slots; for the others wal_keep_size keeps the WAL,
+        and a slot that was set before would be asked for and not be there."""
+        auto = self.nodes[node].data_directory / "postgresql.auto.conf"
+        lines = auto.read_text().splitlines(keepends=True)
+        auto.write_text("".join(line for line in lines if not line.startswith(("primary_", "# dba-console"))))
 
     def primaries(self) -> list[str]:
         """Nodes that run and are not in recovery."""

@@ -102,6 +102,7 @@ class Repmgr:
 
     def switch(self, old: str, new: str) -> Steps:
         """One switchover. Raises ConsoleError with repmgr's own words when it fails."""
+        self._pair.forget_upstream(old)
         self._pair.psql(old, "create database repmgr")
         self._run(old, "primary", "register")
         self._pair.await_standbys()
@@ -147,11 +148,8 @@ class Repmgr:
             raise ConsoleError(f"repmgr {' '.join(arguments)} failed: {done.stderr.strip()}")
 
 
-CONFIRMED = {
-    "is-the-cluster-ready": "yes", "hold-the-clients-and-stop-the-old-primary": "yes", "promote": "{to}",
-    "the-other-nodes-follow": "yes",
-}  # fmt: skip
-"""What the steps of the runbook `cutover` ask for."""
+CONFIRMED = {"hold-the-clients-and-stop-the-old-primary": "yes", "promote": "{to}"}
+"""What the steps of the runbook `cutover` want typed."""
 
 
 def ours(to: str) -> Steps:

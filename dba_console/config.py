@@ -82,7 +82,7 @@ class NodeConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
 
     dsn: str
     control: str | None = None
-    """How it is stopped and started: `pg_ctl`, `systemd:UNIT`, `pg_ctlcluster:15/main`; unset: not from here."""
+    """How it is stopped and started: `pg_ctl`, `systemd:UNIT`, `pg_ctlcluster:15/main`; unset: `pg_ctl`."""
     data_directory: str | None = None
     """Unset: as the server says."""
     ssh: str | None = None

@@ -22,6 +22,7 @@ from tests.background import wait_until
 from tests.requirements import require_tool
 
 NAME = "db-over-ssh"
+BEHIND = "db-behind-a-jump-host"
 
 
 class Sshd:
@@ -48,7 +49,8 @@ class Sshd:
         )
         self.known(f"[127.0.0.1]:{self.port} {(directory / 'host.pub').read_text()}")
         (directory / "config").write_text(
-            f"Host {NAME}\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {directory}/client\n"
+            f"Host {BEHIND}\n  ProxyJump {NAME}\nHost {NAME} {BEHIND}\n"
+            f"  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {directory}/client\n"
             f"  IdentitiesOnly yes\n  User {pwd.getpwuid(os.geteuid()).pw_name}\n"
             f"  UserKnownHostsFile {directory}/known\n  GlobalKnownHostsFile /dev/null\n"
         )
@@ -77,12 +79,31 @@ class Sshd:
             )
         wait_until(self._listens, what="sshd listening")
 
+    def logins(self) -> int:
+        """How many there were since it was made."""
+        return (self.directory / "log").read_text().count("Accepted publickey")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def cut(self) -> None:
         """End every connection, as a network does: what runs on the other side goes on."""
         if self._process is not None:
             sessions = children_of(self._process.pid)
             send_all(sessions, signal.SIGKILL)
             wait_until(lambda: not set(sessions) & set(children_of(self._process.pid if self._process else 0)))
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Its connections stay open and nothing goes through, as behind a firewall that drops."""
+        sessions = children_of(self._process.pid) if self._process is not None else []
+        send_all(sessions, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            send_all(sessions, signal.SIGCONT)
 
     def stop(self) -> None:
         if self._process is not None:

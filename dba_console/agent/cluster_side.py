@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import structs
 
-from dba_console.agent.retry import REFUSED_S, pause_s, told
+from dba_console.agent.retry import REFUSED_S, pause_s
 from dba_console.agent.server_side import ServerSide
 from dba_console.clock import Clock
 from dba_console.clusters.polling import SILENCE_S, NodePoll, PoolerPoll
@@ -90,7 +90,7 @@ class _Asked(Generic[State]):
             self.now, details = pending.result(0)
         except ConnectFailed as error:
             schedule = FULL_S if error.kind == "no_slots" else REFUSED_S if error.kind in ("auth", "ssl") else AGAIN_S
-            self._fail(told(error), now_us, schedule)
+            self._fail(error.message, now_us, schedule)
         except ConsoleError as error:
             self._fail(error.message, now_us)
         except Exception as error:  # a defect of ours costs this node, and not the tick
@@ -144,7 +144,7 @@ class _Watched:
     def __init__(self, name: str, config: ClusterConfig, clock: Clock) -> None:
         self.name = name
         self.nodes: list[_Asked[NodeNow]] = [
-            _Asked(partial(NodePoll, one, node, clock), clock) for one, node in config.nodes.items()
+            _Asked(partial(NodePoll, one, node, clock, name), clock) for one, node in config.nodes.items()
         ]
         self.poolers: list[_Asked[PoolerNow]] = [
             _Asked(partial(PoolerPoll, one, pooler, clock), clock) for one, pooler in config.poolers.items()

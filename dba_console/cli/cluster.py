@@ -17,7 +17,7 @@ from dba_console.cli.stdout import put
 from dba_console.clock import SYSTEM
 from dba_console.clusters.checks import Check, position
 from dba_console.clusters.failover import failover_readiness
-from dba_console.clusters.history import after, load, save, since_us
+from dba_console.clusters.history import Spell, after, facts_of, load, save, since
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.pooler import PoolerState
 from dba_console.clusters.readiness import readiness, ready
@@ -31,6 +31,8 @@ from dba_console.units import UNKNOWN, human_bytes, human_duration
 app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As the configuration has it, [clusters.NAME].")]
+CAUSES = 3
+"""Changes that the line about the time names."""
 _SIGNS = {"ok": "ok", "warning": "warn", "failed": "FAILED", "unknown": "unknown"}
 
 
@@ -58,13 +60,14 @@ def check(
     found = _survey(name, to)
     checks = failover_readiness(found, to) if failover else readiness(found, to)
     good = ready(checks)
-    begun_us = None if failover else _remembered(name, to, checks, good)
+    spell = None if failover else _remembered(name, to, found, checks, good)
     if json:
-        since = None if begun_us is None else rfc3339(begun_us)
-        put_json({"cluster": name, "to": to, "ready": good, "since": since, "took_s": found.took_s,
+        begun = None if spell is None else rfc3339(spell.from_us)
+        changed = () if spell is None else spell.changed
+        put_json({"cluster": name, "to": to, "ready": good, "since": begun, "changed": changed, "took_s": found.took_s,
                   "checks": [msgspec.to_builtins(one) for one in checks]})  # fmt: skip
     else:
-        put("\n".join(_checks(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, begun_us)))
+        put("\n".join(_checks(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, spell)))
     return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
 
 
@@ -77,16 +80,16 @@ def _survey(name: str, to: str | None = None) -> Survey:
     return found
 
 
-def _remembered(name: str, to: str, checks: Sequence[Check], good: bool) -> int | None:
-    """Since when it has been so, as far as it was looked at; the answer is kept for the next look."""
+def _remembered(name: str, to: str, found: Survey, checks: Sequence[Check], good: bool) -> Spell | None:
+    """The first check since which every one had the same answer. This one is kept for the next."""
     if any(one.id == "target" for one in checks):
         return None
-    known = after(load(name, to), checks, good, SYSTEM.wall_us())
+    known = after(load(name, to), checks, good, facts_of(found), SYSTEM.wall_us())
     try:
         save(known)
     except (ConsoleError, OSError) as error:
         say(f"warning: that it was looked at is not remembered: {error}")
-    return since_us(known)
+    return since(known)
 
 
 def _cluster(name: str) -> ClusterConfig:
@@ -143,7 +146,17 @@ def _poolers(poolers: Sequence[PoolerState]) -> list[str]:
     return lines + [f"! {pooler.name}: {pooler.error}" for pooler in poolers if pooler.error]
 
 
-def _checks(operation: str, checks: Sequence[Check], good: bool, since: int | None) -> list[str]:
+def _since(spell: Spell) -> str:
+    """How long the answer has been the same, and what had changed when it became so."""
+    lasted = human_duration(max(0, SYSTEM.wall_us() - spell.from_us) / 1e6)
+    if spell.ready:
+        return f"ready for {lasted}, at every check since {moment(spell.from_us)}"
+    causes = [clean(one) for one in spell.changed or spell.why.values()]
+    more = f"; and {len(causes) - CAUSES} more" if len(causes) > CAUSES else ""
+    return f"not ready since {moment(spell.from_us)} ({lasted}): {'; '.join(causes[:CAUSES])}{more}"
+
+
+def _checks(operation: str, checks: Sequence[Check], good: bool, spell: Spell | None) -> list[str]:
     failed = sum(one.state == "failed" for one in checks)
     unseen = sum(one.state == "unknown" for one in checks)
     warned = sum(one.state == "warning" for one in checks)
@@ -151,8 +164,8 @@ def _checks(operation: str, checks: Sequence[Check], good: bool, since: int | No
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     verdict = "READY" if good else "NOT READY"
     lines = [f"{verdict} for {operation}{': ' + ', '.join(parts) if parts else ''}"]
-    if since is not None and (lasted := SYSTEM.wall_us() - since) >= 1_000_000:
-        lines.append(f"so at every look since {moment(since)} ({human_duration(lasted / 1e6)})")
+    if spell is not None:
+        lines.append(_since(spell))
     for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):
         lines.append(f"{_SIGNS[one.state]:<8}{clean(one.text)}")
         if one.state == "ok":

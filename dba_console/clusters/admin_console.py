@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 ADMIN = "pgbouncer"
 """Its own database and pool."""
 ANSWER_S = 3.0
-"""For the connection, and for each command that does not wait for clients."""
+"""For the connection and each question, where only the state is read."""
+COMMAND_S = 10.0
+"""The same where clients depend on it: RESUME is worth a longer wait on a busy host."""
 
 
-def open_admin(config: PoolerConfig, clock: Clock) -> PGconn:
+def open_admin(config: PoolerConfig, clock: Clock, timeout_s: float = ANSWER_S) -> PGconn:
     """A connection to the admin console. Raises ConnectFailed."""
     given = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
-    return open_connection(monitor_conninfo(resolved(given)), ANSWER_S, clock)
+    return open_connection(monitor_conninfo(resolved(given)), timeout_s, clock)
 
 
 class AdminConsole:
@@ -40,7 +42,7 @@ class AdminConsole:
         self._name = name
         self._clock = clock
         try:
-            self._connection = open_admin(config, clock)
+            self._connection = open_admin(config, clock, COMMAND_S)
         except ConnectError as error:
             raise ConnectError(f'pooler "{name}": {clean(redact(error.message))}', hint=error.hint) from None
 
@@ -56,9 +58,9 @@ class AdminConsole:
     def ask(self, command: str) -> list[dict[str, str]]:
         """The rows of one command. Raises ConnectError, PermissionDenied, or ConsoleError with PgBouncer's message."""
         self.send(command)
-        answer = self.answer(ANSWER_S)
+        answer = self.answer(COMMAND_S)
         if answer is None:
-            raise ConnectError(f'pooler "{self._name}": no answer to {clean(command)} within {ANSWER_S:g} s')
+            raise ConnectError(f'pooler "{self._name}": no answer to {clean(command)} within {COMMAND_S:g} s')
         return self.rows_of(command, answer)
 
     def send(self, command: str) -> None:

@@ -29,7 +29,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
 
 def read_certificate(places: Sequence[tuple[str, str]]) -> Certificate:
-    """Return the certificate shown at the first of these hosts and ports that is no socket directory. Never raises."""
+    """Return the certificate that the first of these places shows, sockets left out. Never raises."""
     for host, port in places:
         if host.startswith(("/", "@")):
             continue

@@ -35,6 +35,14 @@ def unknown(name: str, text: str, *, breaks: str = "", fix: str = "") -> Check:
     return Check(id=name, state="unknown", text=text, breaks=breaks, fix=fix)
 
 
+def lsn_text(value: int) -> str:
+    """
+    >>> lsn_text(4294967338)
+    '1/2A'
+    """
+    return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
+
+
 def position(lsn: str) -> int:
     """
     >>> position("1/2A")

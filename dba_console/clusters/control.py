@@ -18,7 +18,7 @@ from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters import scripts
-from dba_console.clusters.host import Host, LostHost, last_line
+from dba_console.clusters.host import Host, LostHost, confining_unit, last_line
 from dba_console.config import NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
 from dba_console.probes.host.pg_control import DamagedControl, PgControl, parse_control
@@ -29,9 +29,11 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
+_USUAL_OWNER = "postgres"
+"""Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
-_BLOCK = re.compile(rf"^{_BEGIN}.*?(?:^{_END}|\Z)", re.M | re.S)
+_BLOCK = re.compile(rf"^{_BEGIN}.*?^{_END}", re.M | re.S)
 _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
 
 
@@ -80,8 +82,11 @@ class ServerControl:
             self._owner = self._owner_here()
         if self._owner is None:
             # While `clone` changes the directories only the new one may be there.
-            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new"'
-            ended = self.host.run(["sh", "-c", script, "sh", self.data_directory])
+            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new" 2>/dev/null'
+            argv = ["sh", "-c", f"LC_ALL=C; export LC_ALL; {script}", "sh", self.data_directory]
+            ended = self.host.run(argv, repeatable=True)
+            if ended.code != 0 and "Permission denied" in ended.errors:
+                ended = self.host.run(argv, user=_USUAL_OWNER, repeatable=True)
             if ended.code != 0:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
@@ -99,6 +104,7 @@ class ServerControl:
             return self._config.stop
         if self._kind == "systemd":
             return self.host.command(["systemctl", "stop", self._unit], user="root")
+        self._refuse_confined()
         seconds = str(max(1, math.ceil(timeout_s)))
         if self._kind == "pg_ctlcluster":
             return self._pg_ctlcluster("stop", "-m", "fast", "--", "-t", seconds)
@@ -112,6 +118,7 @@ class ServerControl:
             return self._config.start
         if self._kind == "systemd":
             return self.host.command(["systemctl", "start", self._unit], user="root")
+        self._refuse_confined()
         seconds = str(max(1, math.ceil(timeout_s)))
         if self._kind == "pg_ctlcluster":
             return self._pg_ctlcluster("start", "--", "-t", seconds)
@@ -185,7 +192,7 @@ class ServerControl:
 
         The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
         """
-        if self.host.run(["test", "-e", self.data_directory], user=self.owner()).code == 0:
+        if self.host.run(["test", "-e", self.data_directory], user=self.owner(), repeatable=True).code == 0:
             self._refuse_running("copied")
         options, passfile = _without_password(source_conninfo)
         argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
@@ -214,7 +221,7 @@ class ServerControl:
 
     def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> Ended:
         argv[0] = self.program(argv[0])
-        if self.host.run(["test", "-x", argv[0]], user=self.owner()).code != 0:
+        if self.host.run(["test", "-x", argv[0]], user=self.owner(), repeatable=True).code != 0:
             raise Unsupported(
                 f"{self.name}: {argv[0]} is missing on {self.host.name}",
                 hint="install the package with the programs of this server's version, or set bin_directory",
@@ -232,7 +239,10 @@ class ServerControl:
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
         left_s = max(0.0, timeout_s - ended.seconds) if ended.code == 0 else 0.0
-        now = self._wait(wanted, left_s)
+        try:
+            now = self._wait(wanted, left_s)
+        except ConsoleError as error:  # the command has run
+            raise LostHost(f"what became of {self.name} cannot be read: {error.message}", hint=error.hint) from error
         if now == wanted:
             return Ended(0, ended.output, ended.errors, ended.seconds)
         return Ended(ended.code or None, ended.output, ended.errors, ended.seconds)
@@ -242,7 +252,7 @@ class ServerControl:
         if self.host.ssh is None and os.geteuid() == 0:
             return self._wait_here(wanted, seconds)
         arguments = ["sh", "-c", scripts.STATE, "sh", self.data_directory, wanted, str(math.ceil(seconds))]
-        ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10)
+        ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10, repeatable=True)
         if ended.code is None:
             raise LostHost(f"{self.name}: whether the server runs could not be read within {seconds + 10:g} s")
         if ended.code != 0:
@@ -289,13 +299,21 @@ class ServerControl:
             given = options[at + 1]
             del options[at : at + 2]
             # A directory of configuration files alone leads to the data; a copied data directory names another one.
-            if self.host.run(["test", "-e", f"{given}/PG_VERSION"], user=self.owner()).code == 1:
+            if self.host.run(["test", "-e", f"{given}/PG_VERSION"], user=self.owner(), repeatable=True).code == 1:
                 directory = given
         return directory, options
 
     def _opts(self) -> str:
         data = self.host.read(f"{self.data_directory}/postmaster.opts", user=self.owner())
         return (data or b"").decode("utf-8", "surrogateescape")
+
+    def _refuse_confined(self) -> None:
+        """What cannot be started again is not stopped either."""
+        if self.host.ssh is None and (unit := confining_unit()) is not None:
+            raise Refused(
+                f"{self.name}: what is started here runs within the limits of {unit}, and a server must not",
+                hint="set control = systemd:UNIT for it, or cut over from an agent of a login session",
+            )
 
     def _refuse_running(self, what: str) -> None:
         if self.running():

@@ -6,16 +6,18 @@ A node that may have more WAL than the target and does not answer is `unknown`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dba_console.actions.identity import STANDBY
-from dba_console.clusters.checks import Check, failed, ok, position, unknown, warning
+from dba_console.clusters import host_checks, moment
+from dba_console.clusters.checks import Check, failed, lsn_text, ok, position, unknown, warning
 from dba_console.clusters.follow import leads_to
+from dba_console.clusters.managers import recognise
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.survey import Survey
-from dba_console.panels.times import moment
+from dba_console.panels.times import moment as shown_moment
 from dba_console.units import human_bytes, human_duration
 
 SILENT_S = 5.0
@@ -88,9 +90,25 @@ def failover_readiness(found: Survey, to: str) -> list[Check]:
         if not target.reached:
             checks.append(failed("target", f"{to} does not answer: {target.error}", breaks="it cannot be promoted"))
         return checks
-    for each in (_views, _timelines, _ahead, _lost, _replay):
+    for each in (_views, _timelines, _ahead, _lost, _replay, _managed):
         checks += each(found, target)
+    checks += _warnings(moment.synchronous(found, target))
+    checks += _warnings(host_checks.disks(found, target))
     return checks
+
+
+def _warnings(checks: Iterable[Check]) -> Iterator[Check]:
+    """What would refuse a cutover is a warning here: the cluster is down already."""
+    for one in checks:
+        yield one if one.state == "ok" else structs.replace(one, state="warning")
+
+
+def _managed(found: Survey, target: NodeState) -> Iterator[Check]:
+    for one in recognise(found):
+        if one.acts:
+            yield failed(f"managed.{one.kind.lower()}", f"{one.kind} manages this cluster: {one.evidence}",
+                         breaks="it promotes by itself, perhaps another node: two primaries",
+                         fix=f"find out why it has not failed over: {one.status}")  # fmt: skip
 
 
 def _dead(found: Survey, to: str) -> Iterator[Check]:
@@ -107,8 +125,8 @@ def _dead(found: Survey, to: str) -> Iterator[Check]:
     old = dead_primary(found)
     if old is None:
         silent = [node.name for node in found.nodes if not node.reached]
-        told = "every node answers, and none as a primary" if not silent else f"no answer from {', '.join(silent)}"
-        yield unknown("primary", f"which node was the primary is unknown: {told}",
+        why = "every node answers, and none as a primary" if not silent else f"no answer from {', '.join(silent)}"
+        yield unknown("primary", f"which node was the primary is unknown: {why}",
                       breaks="what has to be fenced is not known",
                       fix="grant pg_monitor to the role: primary_conninfo of the standbys names it")  # fmt: skip
         return
@@ -167,10 +185,10 @@ def _timelines(found: Survey, target: NodeState) -> Iterator[Check]:
         return
     newer = {node.name: node.timeline for node in standbys if (node.timeline or 0) > target.timeline}
     if seen is not None and (seen.timeline or 0) > target.timeline:
-        newer[f"{seen.node} (last seen at {moment(seen.at_us)})"] = seen.timeline
+        newer[f"{seen.node} (last seen at {shown_moment(seen.at_us)})"] = seen.timeline
     if newer:
-        told = ", ".join(f"{name} on {timeline}" for name, timeline in newer.items())
-        yield failed("timeline", f"{target.name} is on timeline {target.timeline}, {told}",
+        others = ", ".join(f"{name} on {timeline}" for name, timeline in newer.items())
+        yield failed("timeline", f"{target.name} is on timeline {target.timeline}, {others}",
                      breaks="every commit after the last promotion would be lost",
                      fix="name a standby on the newest timeline")  # fmt: skip
     else:
@@ -182,7 +200,7 @@ def _ahead(found: Survey, target: NodeState) -> Iterator[Check]:
     if end is None:
         yield unknown("ahead", f"how far {target.name} is was not seen", breaks="another standby may have more")
         return
-    shown = [f"{target.name} {_lsn(end)}"]
+    shown = [f"{target.name} {lsn_text(end)}"]
     ahead: list[tuple[int, str]] = []
     unseen: list[str] = []
     for node in found.nodes:
@@ -192,7 +210,7 @@ def _ahead(found: Survey, target: NodeState) -> Iterator[Check]:
         if theirs is None:
             unseen.append(node.name)
         elif node.timeline == target.timeline:
-            shown.append(f"{node.name} {_lsn(theirs)}")
+            shown.append(f"{node.name} {lsn_text(theirs)}")
             if theirs > end:
                 ahead.append((theirs - end, node.name))
     if ahead:
@@ -214,7 +232,7 @@ def _lost(found: Survey, target: NodeState) -> Iterator[Check]:
                       breaks="commits that were acknowledged may be missing afterwards",
                       fix="run `dba-console cluster check` from cron: it keeps where the primary was")  # fmt: skip
         return
-    last = f"{found.seen.node} was last seen at {moment(lost.seen_us)}, at {found.seen.lsn}"
+    last = f"{found.seen.node} was last seen at {shown_moment(lost.seen_us)}, at {found.seen.lsn}"
     after = f"{last}: what it wrote later is unknown"
     if lost.bytes == 0:
         yield ok("loss", f"{target.name} has everything up to there; {after}")
@@ -231,7 +249,3 @@ def _replay(found: Survey, target: NodeState) -> Iterator[Check]:
     left = human_bytes(max(0, position(target.lsn) - position(target.replayed_lsn)))
     paused = ", and its replay is paused: the promotion resumes it" if target.replay_paused else ""
     yield ok("replay", f"{target.name} has {left} to replay before it accepts writes{paused}")
-
-
-def _lsn(value: int) -> str:
-    return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 import pwd
 import re
@@ -33,6 +34,8 @@ KEPT = "60s"
 _INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
 )  # fmt: skip
+_SPEAKS = {"LC_MESSAGES": "C"}
+"""Not LC_ALL: a server that is started keeps its environment."""
 _SBIN = ":/usr/sbin:/sbin"
 """Where runuser and pg_ctlcluster's helpers are; a command over ssh often has a path without them."""
 _NOT_CONNECTED = "dba-console: the shared connection is gone"
@@ -65,14 +68,23 @@ class Host:
         self._account: str | None = None
         self._reached = False
 
-    def run(self, argv: Sequence[str], *, user: str | None = None, data: bytes = b"", timeout_s: float = 10.0) -> Ended:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str | None = None,
+        data: bytes = b"",
+        timeout_s: float = 10.0,
+        repeatable: bool = False,
+    ) -> Ended:
         """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
         time, and was killed where that is possible.
 
         Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
-        afterwards, PermissionDenied where the account may not become `user`.
+        afterwards, PermissionDenied where the account may not become `user`. What is `repeatable` is run once more
+        where the connection broke.
         """
-        return self._run(argv, user, data, timeout_s, 64 * 1024)
+        return self._run(argv, user, data, timeout_s, 64 * 1024, repeatable)
 
     def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
         """What `run` executes on the host: `argv`, with what changes the user before it. May connect."""
@@ -88,7 +100,7 @@ class Host:
             if self.ssh is None:
                 self._account = _name_of(os.geteuid())
             else:
-                ended = self._over_ssh(self.ssh, ["id", "-un"], b"", CONNECT_S, 4096)
+                ended = self.run(["id", "-un"], timeout_s=CONNECT_S, repeatable=True)
                 if ended.code != 0 or not ended.output.strip():
                     raise ConnectError(f"{self.name} runs no commands for this account: {last_line(ended)}")
                 self._account = ended.output.split()[-1]
@@ -99,7 +111,7 @@ class Host:
         with suppress(NotTheirs):
             if self._without_process(user):
                 return read_file(path, None if user == self.account() else user)
-        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE)
+        ended = self._run(["sh", "-c", scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE, True)
         if ended.code is None:
             raise LostHost(f"reading {path} on {self.name} took longer than 10 s")
         if ended.code != 0:
@@ -137,18 +149,25 @@ class Host:
         return self.ssh is None and (user in (None, self.account()) or self.account() == "root")
 
     def _change(self, verb: str, path: str, script: list[str], user: str | None, data: bytes) -> None:
-        ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024)
+        ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024, True)
         if ended.code is None:
             raise LostHost(f"cannot {verb} {path} on {self.name} within 30 s", hint="it may have changed meanwhile")
         if ended.code != 0:
             raise ConsoleError(f"cannot {verb} {path} on {self.name}: {last_line(ended)}")
 
-    def _run(self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int) -> Ended:
+    def _run(
+        self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int, repeatable: bool
+    ) -> Ended:
         command = self.command(argv, user=user)
         if self.ssh is not None:
-            ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+            try:
+                ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+            except LostHost:
+                if not repeatable:
+                    raise
+                ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
         else:
-            env = {**_environment(), "LC_ALL": "C"}
+            env = {**_environment(), **_SPEAKS}
             env["PATH"] += _SBIN
             try:
                 ended = run_short(command, env, timeout_s, self._clock, data, limit)
@@ -175,7 +194,7 @@ class Host:
             self._connect(ssh)
             self._reached = True
         remote = shlex.join(["sh", "-c", scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
-        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(), "--", ssh, remote]
+        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(ssh), "--", ssh, remote]
         for again in (True, False):
             ended = run_short(command, _environment(), timeout_s + _LATE_S, self._clock, data, limit)
             if ended.code == 255 and _NOT_CONNECTED in ended.errors:
@@ -187,7 +206,7 @@ class Host:
         if ended.code == 255:
             why = f": {last_line(ended)}" if ended.errors.strip() else ""
             raise LostHost(
-                f"the ssh connection to {self.name} was lost while {os.path.basename(argv[0])} ran{why}",
+                f"the ssh connection to {self.name} was lost while a command ran{why}",
                 hint=f"read on {self.name} what became of it",
             )
         if ended.code == _KILLED and ended.seconds >= timeout_s:
@@ -200,7 +219,7 @@ class Host:
             # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
             try:
                 ended = subprocess.run(
-                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(), "--", ssh, "exit 0"],
+                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(ssh), "--", ssh, "exit 0"],
                     env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=30,
                     start_new_session=True, check=False,
                 )  # fmt: skip
@@ -227,17 +246,36 @@ def last_line(ended: Ended) -> str:
     return "no answer in time" if ended.code is None else f"exit code {ended.code}"
 
 
+def confining_unit(root: str = "") -> str | None:
+    """The systemd service this process is in, where that limits memory: our own unit does, and so would a server be
+    limited that we start. None: another place, or no limit (cgroup v2)."""
+    try:
+        with open(f"{root}/proc/self/cgroup") as file:
+            path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+        if not path.endswith(".service"):
+            return None
+        with open(f"{root}/sys/fs/cgroup{path}/memory.max") as file:
+            return None if file.read().strip() == "max" else path.rpartition("/")[2]
+    except OSError:
+        return None
+
+
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     return {"PATH": os.defpath, **kept}
 
 
-def _socket() -> tuple[str, str]:
-    """Where connections are shared: a private directory, and ssh's hash of host, port and user."""
+def _socket(ssh: str) -> tuple[str, str]:
+    """Where the connection to `ssh` is shared, in a private directory.
+
+    Not by ssh's own %C: newer versions hash the jump host too, which the ProxyCommand of _SHARE takes the place of
+    (ssh_config(5), TOKENS).
+    """
+    name = hashlib.sha256(ssh.encode()).hexdigest()[:16]
     directory = runtime_dir() / "ssh"
-    if len(os.fsencode(directory)) + 1 + 40 + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
+    if len(os.fsencode(directory / name)) + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
         directory = Path(f"/tmp/dba-console-ssh-{os.geteuid()}")
-    return ("-o", f"ControlPath={private_dir(directory)}/%C")
+    return ("-o", f"ControlPath={private_dir(directory) / name}")
 
 
 def _name_of(uid: int) -> str:

@@ -30,7 +30,7 @@ def control(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Ch
         yield ok("control", f"the data directory of {primary.name} on {host.name} can be read by its owner's rights")
 
 
-def disks(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
+def disks(found: Survey, target: NodeState) -> Iterator[Check]:
     host = found.hosts.get(target.name)
     if host is None or host.error or host.data is None or host.wal is None:
         why = "its host was not asked" if host is None else host.error
@@ -61,7 +61,7 @@ def driving(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Ch
     if stopped is None or stopped.error or not stopped.here:
         return
     if other is not None and other.here:
-        return  # all on one host: there is no better one
+        return  # all on one host: no other one is better
     where = "another host" if other is None or other.error else other.name
     yield warning("driving", f"this console runs on the host of {primary.name}, which will be stopped",
                   breaks="if that host fails meanwhile, the cutover stands still",

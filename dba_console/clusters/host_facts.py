@@ -6,7 +6,7 @@ managers leave the host.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from typing import Any
 
 import msgspec
@@ -15,11 +15,17 @@ from msgspec import Struct
 from dba_console.actions.identity import host_identity
 from dba_console.clock import Clock
 from dba_console.clusters.control import ServerControl
-from dba_console.clusters.host import Host, last_line
+from dba_console.clusters.host import last_line
 from dba_console.clusters.node import NodeState
-from dba_console.clusters.pgbouncer_ini import repointed
+from dba_console.clusters.patroni import (
+    CONFIG,
+    Member,
+    configured_addresses,
+    members_by_api,
+    members_by_patronictl,
+)
 from dba_console.clusters.plan import conninfo
-from dba_console.config import NodeConfig, PoolerConfig
+from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 from dba_console.redact import redact
@@ -28,9 +34,11 @@ from dba_console.short_command import Ended
 ANSWER_S = 5.0
 CONNECT_S = 3
 MANAGERS = "patroni|repmgrd|pg_autoctl"
+_MANAGER = re.compile(rf"(?:^|[/ ])(?:{MANAGERS})(?:[ :]|$)")
 _FACTS = f"""LC_ALL=C; export LC_ALL; cd "$1" || exit
 cat /proc/sys/kernel/random/boot_id; sed -n '3p;4p' postmaster.pid
 df -Pk . pg_wal/. | tail -n +2
+echo; PATH="$PATH:$2"; for one in patronictl repmgr pg_autoctl; do echo "$one=$(command -v $one)"; done
 echo; ps -eo args= | grep -E '{MANAGERS}' | grep -v grep
 exit 0
 """
@@ -62,6 +70,10 @@ class HostState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wal: Mount | None = None
     managers: tuple[str, ...] = ()
     """Command lines of cluster managers."""
+    programs: dict[str, str] = {}
+    """Paths of the managers' programs, by their names."""
+    members: tuple[Member, ...] = ()
+    """Of a Patroni cluster, as `patronictl list` has them."""
     reaches: bool | None = None
     """Whether its server's user can open a replication connection to the new primary; None: not tried or unclear."""
     reaches_text: str = ""
@@ -78,12 +90,15 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
     try:
         control = ServerControl(node.name, config, node.data_directory, None, clock)
         owner = control.owner()
-        ended = control.host.run(["sh", "-c", _FACTS, "sh", node.data_directory], user=owner, timeout_s=ANSWER_S)
+        facts = ["sh", "-c", _FACTS, "sh", node.data_directory, _directory(control)]
+        ended = control.host.run(facts, user=owner, timeout_s=ANSWER_S, repeatable=True)
         if ended.code != 0:
             return HostState(error=f"{control.host.name}: {last_line(ended)}", name=name)
         found = _facts(ended.output, node, name)
-        if found.error or target is None:
+        if found.error:
             return found
+        if target is None:
+            return _with_members(found, node, control, owner)
         return _reached(found, control, owner, target)
     except (ConsoleError, OSError) as error:
         message = error.message if isinstance(error, ConsoleError) else str(error)
@@ -91,26 +106,8 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
         return HostState(error=clean(redact(message)), hint=clean(hint or ""), name=name)
 
 
-def pooler_file_error(config: PoolerConfig, databases: Sequence[str], clock: Clock) -> str:
-    """Return why the file of a pooler cannot be changed; empty where it can. Never raises."""
-    if config.config is None:
-        return ""
-    host = Host(config.ssh, clock)
-    try:
-        content = host.read(config.config)
-        if content is None:
-            return f"{config.config} is not there"
-        repointed(content.decode("utf-8", "surrogateescape"), databases, "localhost", "5432")
-        directory = config.config.rpartition("/")[0] or "/"
-        if host.run(["test", "-w", config.config, "-a", "-w", directory]).code != 0:
-            return f"{config.config} or its directory on {host.name} may not be written by {host.account()}"
-    except (ConsoleError, OSError) as error:
-        return clean(redact(str(error).partition("\n")[0]))
-    return ""
-
-
 def _facts(output: str, node: NodeState, name: str) -> HostState:
-    head, _, processes = output.partition("\n\n")
+    head, programs, processes = (*output.split("\n\n", 2), "", "")[:3]
     lines = head.split("\n")
     if len(lines) < 5:
         return HostState(error=f"{name} gives no facts of {node.data_directory}", name=name)
@@ -122,8 +119,40 @@ def _facts(output: str, node: NodeState, name: str) -> HostState:
         )  # fmt: skip
     return HostState(
         name=name, here=boot_id.strip() == host_identity().boot_id, data=_mount(data), wal=_mount(wal),
-        managers=tuple(clean(redact(line.strip())) for line in processes.split("\n") if line.strip()),
+        programs={name: path for name, _, path in (line.partition("=") for line in programs.split("\n")) if path},
+        managers=tuple(clean(redact(line)) for line in map(str.strip, processes.split("\n")) if _is_manager(line)),
     )  # fmt: skip
+
+
+def _directory(control: ServerControl) -> str:
+    """Where the server's programs are; the root directory, which has none, where that is not known."""
+    try:
+        return control.program("psql").rpartition("/")[0]
+    except ConsoleError:
+        return "/"
+
+
+def _with_members(found: HostState, node: NodeState, control: ServerControl, owner: str) -> HostState:
+    """With what Patroni calls its nodes, where there is a trace of it."""
+    traces = (node.details.managers or {}) if node.details else {}
+    if not (traces.get("patroni") or (node.work or {}).get("patroni")):
+        return found
+    config = next((match[0] for line in found.managers if (match := CONFIG.search(line)) is not None), None)
+    lines = "" if config is None else configured_addresses(control.host, config, owner)
+    members = members_by_api((host for host, _ in node.places), lines)
+    if not members and config is not None and (program := found.programs.get("patronictl")):
+        members = members_by_patronictl(control.host, program, config, owner)
+    return msgspec.structs.replace(found, members=members)
+
+
+def _is_manager(line: str) -> bool:
+    """Whether a command line is one of a manager's own program: a server's data directory may have its name.
+
+    >>> _is_manager("/usr/bin/python3 /usr/bin/patroni /etc/patroni/15.yml"), _is_manager("postgres -D /srv/patroni")
+    (True, False)
+    """
+    program = line.split(" ", 1)[0].rpartition("/")[2]
+    return _MANAGER.search(line) is not None and not program.startswith("postgres")
 
 
 def _mount(line: str) -> Mount:
@@ -138,18 +167,14 @@ def _reached(found: HostState, control: ServerControl, owner: str, target: NodeS
         **given, **target.replication, "replication": "true", "dbname": "replication",
         "connect_timeout": str(CONNECT_S), "application_name": "dba-console",
     }  # fmt: skip
-    try:
-        directory = control.program("psql").rpartition("/")[0]
-    except ConsoleError:
-        directory = "/"
-    argv = ["sh", "-c", _REACHES, "sh", directory, conninfo(wanted)]
-    ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S)
+    argv = ["sh", "-c", _REACHES, "sh", _directory(control), conninfo(wanted)]
+    ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S, repeatable=True)
     reaches, text = _judged(ended, target)
     return msgspec.structs.replace(found, reaches=reaches, reaches_text=text)
 
 
 def _judged(ended: Ended, target: NodeState) -> tuple[bool | None, str]:
-    said = clean(redact(" ".join(ended.errors.split())))
+    printed = clean(redact(" ".join(ended.errors.split())))
     if ended.code == 0:
         identifier = ended.output.partition("|")[0].strip()
         if target.system_identifier is not None and identifier != target.system_identifier:
@@ -159,4 +184,4 @@ def _judged(ended: Ended, target: NodeState) -> tuple[bool | None, str]:
         return None, "psql is not installed there"
     if "no password supplied" in ended.errors:
         return None, "it asks for a password, which its server's user does not have in a passfile"
-    return False, said or f"psql ended with code {ended.code}"
+    return False, printed or f"psql ended with code {ended.code}"

@@ -140,7 +140,7 @@ def under_way(primary: NodeState, target: NodeState) -> Iterator[Check]:
         yield ok("work", f"no long transaction, dump, backup or index build on {primary.name}")
 
 
-def synchronous(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
+def synchronous(found: Survey, target: NodeState) -> Iterator[Check]:
     """Standbys by name that the target's commits wait for once it is the primary."""
     names = target.settings.get("synchronous_standby_names")
     if not names:

@@ -17,9 +17,9 @@ from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters.certificate import Certificate, read_certificate
-from dba_console.clusters.questions import SELF, for_cutover, questions, together
+from dba_console.clusters.questions import REPMGR_NODES, REPMGRD, SELF, for_cutover, questions, together
 from dba_console.config import NodeConfig
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
 from dba_console.probes.postgres.failures import ConnectFailed
 from dba_console.redact import redact
@@ -53,6 +53,10 @@ class Details(Struct, frozen=True, kw_only=True):
     cron: dict[str, Any] | None = None
     """Jobs of pg_cron; None where the database has no such table, or the role may not read it: `reads_cron`."""
     reads_cron: bool | None = None
+    managers: dict[str, Any] | None = None
+    """Traces of cluster managers."""
+    repmgr: dict[str, Any] | None = None
+    """Its nodes, and whether repmgrd runs and is paused; `error` where they may not be read."""
 
 
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,7 +169,7 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
         used=_names(known, "used"),
         server_start_us=who.server_start_us,
         data_directory=config.data_directory or who.data_directory,
-        details=_details(known, cron) if detailed else None,
+        details=_details(known, cron, link) if detailed else None,
         unknown=unknown,
         **own,
     )
@@ -188,7 +192,7 @@ def _answers(link: Operator, asked: Mapping[str, str]) -> tuple[dict[str, list[d
     return known, unknown
 
 
-def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None) -> Details:
+def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None, link: Operator) -> Details:
     def first(what: str) -> dict[str, Any] | None:
         return next(iter(known.get(what, [])), None)
 
@@ -202,7 +206,30 @@ def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None)
         hba=_rows(known, "hba"),
         cron=first("cron"),
         reads_cron=reads_cron,
+        managers=first("managers"),
+        repmgr=_repmgr(link, (first("managers") or {}).get("repmgr")),
     )
+
+
+def _repmgr(link: Operator, database: str | None) -> dict[str, Any] | None:
+    """What the extension knows; None where it is not installed."""
+    if database is None:
+        return None
+    inside = link.to(database)
+    try:
+        if not inside.rows("SELECT 1 FROM pg_extension WHERE extname = 'repmgr'", timeout_s=ANSWER_S):
+            return None
+        nodes = [_member(row) for row in inside.rows(REPMGR_NODES, timeout_s=ANSWER_S)]
+        [state] = inside.rows(REPMGRD, timeout_s=ANSWER_S)
+    except (StatementFailed, ConnectError) as error:
+        return {"error": error.message}
+    return {"nodes": nodes, **state}
+
+
+def _member(row: dict[str, Any]) -> dict[str, str]:
+    given = parse_conninfo(row["conninfo"])
+    place = {"host": given.get("host") or given.get("hostaddr", ""), "port": given.get("port", "5432")}
+    return {"name": row["node_name"], "config": row["config_file"] or "", **place}
 
 
 def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str, str], ...]:

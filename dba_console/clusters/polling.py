@@ -16,7 +16,9 @@ from msgspec.json import Decoder
 from dba_console.clock import Clock
 from dba_console.clusters.admin_console import ANSWER_S as CONNECT_S
 from dba_console.clusters.admin_console import open_admin
+from dba_console.clusters.checks import lsn_text
 from dba_console.clusters.pooler import PooledDatabase, ask_pooler
+from dba_console.clusters.seen import Seen, save_seen
 from dba_console.config import NodeConfig, PoolerConfig
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.probes.postgres.connecting import open_connection
@@ -64,6 +66,7 @@ _CONTROL = """(SELECT greatest(k.timeline_id, m.min_recovery_end_timeline)
 _NODE = r"""
 SELECT row_to_json(x)::text FROM (
   SELECT CASE WHEN r.standby THEN 'standby' ELSE 'primary' END AS role,
+         (date_part('epoch', pg_postmaster_start_time()) * 1e6)::int8 AS started_us,
          CASE WHEN r.standby THEN greatest(w.received_tli, {control})
               ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int4 END AS timeline,
          (CASE WHEN r.standby THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
@@ -116,6 +119,7 @@ class _Rights(Struct):
 
 class _Answer(Struct):
     role: str
+    started_us: int
     timeline: int | None
     lsn: int | None
     replayed_lsn: int | None
@@ -141,12 +145,13 @@ _RIGHTS, _ANSWER, _SLOW = json_decoder(_Rights), json_decoder(_Answer), json_dec
 class NodePoll:
     """One node."""
 
-    def __init__(self, name: str, config: NodeConfig, clock: Clock) -> None:
-        self.name, self._config, self._clock = name, config, clock
+    def __init__(self, name: str, config: NodeConfig, clock: Clock, cluster: str = "") -> None:
+        """With `cluster`, where its primary is is kept for a failover, each time the details are asked for."""
+        self.name, self._config, self._clock, self._cluster = name, config, clock, cluster
         self._connection: PGconn | None = None
         self._identity: str | None = None
-        self._role, self._role_from_us = "", 0
-        self._details_us = 0
+        self._role, self._role_from_us = ("", 0), 0
+        """Also which server it was: behind a pooler or a virtual address that may be another one each time."""
 
     def state(self) -> NodeNow:
         """Before it has answered."""
@@ -183,7 +188,7 @@ class NodePoll:
         # A signed 64-bit number in the view, unsigned in pg_controldata.
         self._identity = None if raw is None else str(int(raw) & 0xFFFF_FFFF_FFFF_FFFF)
         self._places = places_of(self._config.dsn, connection)
-        self._role = ""
+        self._role = ("", 0)
         return connection
 
     def _ask(self, connection: PGconn, details: bool) -> tuple[NodeNow, NodeDetails | None]:
@@ -191,17 +196,34 @@ class NodePoll:
         asked_us = self._clock.mono_us()
         answer = self._value(connection, _NODE.format(control=control), _ANSWER)
         at_us = self._clock.mono_us()
-        if answer.role != self._role:
+        if (answer.role, answer.started_us) != self._role:
             # What belongs to the role is asked with it: the history of a timeline that has just begun.
-            self._role, self._role_from_us, details = answer.role, at_us, True
+            self._role, self._role_from_us, details = (answer.role, answer.started_us), at_us, True
         now = NodeNow(
             self.name, self._places, asked_us=asked_us, at_us=at_us, role_from_us=self._role_from_us, role=answer.role,
             timeline=answer.timeline, system_identifier=self._identity, version=self._rights.version, lsn=answer.lsn,
             replayed_lsn=answer.replayed_lsn, replay_paused=answer.replay_paused,
             replayed_ago_s=answer.replayed_ago_s, receiver=answer.receiver, receiver_slot=answer.receiver_slot,
             receiver_application=answer.receiver_application, senders=answer.senders or (), slots=answer.slots or (),
+            started_us=answer.started_us,
         )  # fmt: skip
+        if details and self._cluster:
+            self._keep(now)
         return now, self._details(connection) if details else None
+
+    def _keep(self, now: NodeNow) -> None:
+        """Where the primary is: a failover compares its target with it."""
+        if now.role != "primary" or now.lsn is None:
+            return
+        try:
+            save_seen(
+                Seen(
+                    cluster=self._cluster, node=self.name, at_us=self._clock.wall_us(), lsn=lsn_text(now.lsn),
+                    timeline=now.timeline, system_identifier=now.system_identifier,
+                )
+            )  # fmt: skip
+        except (OSError, ConsoleError):
+            pass  # a full disk or a directory of others: a failover then does not know what is lost, and says so
 
     def _details(self, connection: PGconn) -> NodeDetails:
         text = _DETAILS.format(

@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 
 from dba_console.clock import Clock
 from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
-from dba_console.clusters.host_facts import pooler_file_error
 from dba_console.config import PoolerConfig
 from dba_console.harmless import clean
 from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
@@ -67,7 +66,7 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool = False) -> PoolerState:
     """Ask one pooler everything over a connection of its own. Never raises.
 
-    `detailed` asks for what only a check of a cutover needs: rights, and its file.
+    `detailed` asks for what only a check of a cutover needs: whether the role may PAUSE.
     """
     asked_us = clock.wall_us()
     try:
@@ -83,8 +82,7 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool
     found = structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
     if not detailed:
         return found
-    why = pooler_file_error(config, [one.name for one in found.databases], clock)
-    return structs.replace(found, config=config.config, admin=_is_admin(config, settings), config_error=why)
+    return structs.replace(found, config=config.config, admin=_is_admin(config, settings))
 
 
 def _is_admin(config: PoolerConfig, settings: Sequence[Mapping[str, str]]) -> bool | None:

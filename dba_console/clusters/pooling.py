@@ -33,6 +33,8 @@ SOON_S = 0.02
 """How often a wait for what takes milliseconds asks."""
 SHORT_RETRY = "0.1"
 """Seconds: server_login_retry while clients are let go. 0 would try without a break where the server is down."""
+SENT_S = 1.0
+"""How long PAUSE of a database may take to arrive before PAUSE of everything is sent."""
 LOGIN_S = 1.0
 """How long PAUSE waits for logins under way, which it would cut."""
 
@@ -133,10 +135,11 @@ class PoolerAdmin:
         self._wait_for_logins(control, names, min(timeout_s, LOGIN_S))
         waiting: list[tuple[str, AdminConsole]] = []
         if not (paused := self._all_paused(control)):
-            every = self._everything(control, names)
-            for command in ["PAUSE"] if every else [f"PAUSE {quoted(name)}" for name in names]:
-                waiting.append((command, opened.enter_context(self._console())))
-                waiting[-1][1].send(command)
+            waiting = [self._sent(f"PAUSE {quoted(name)}", opened) for name in names]
+            if self._everything(control, names):
+                # Both, because SHOW DATABASES shows only that of a database, which is refused after the other.
+                self._until(lambda: set(names) <= self._held(control), SENT_S)
+                waiting.append(self._sent("PAUSE", opened))
         checked_us = self._clock.mono_us()
         while waiting or (paused and blockers_of(control, names)):
             left_s = (until_us - self._clock.mono_us()) / 1e6
@@ -152,9 +155,17 @@ class PoolerAdmin:
                 self._check_held(control, names)
         self._check_held(control, names)
 
+    def _sent(self, command: str, opened: ExitStack) -> tuple[str, AdminConsole]:
+        console = opened.enter_context(self._console())
+        console.send(command)
+        return command, console
+
     def _everything(self, control: AdminConsole, names: Collection[str]) -> bool:
-        """Whether `names` are all it has: then PAUSE without a database."""
+        """Whether `names` are all it has: then PAUSE without a database too."""
         return set(self._flags(control)) <= set(names)
+
+    def _held(self, control: AdminConsole) -> set[str]:
+        return {name for name, paused in self._flags(control).items() if paused}
 
     def _wait_for_logins(self, control: AdminConsole, names: Collection[str], timeout_s: float) -> None:
         """Wait until no login to the server is under way, at most `timeout_s` seconds."""
@@ -162,8 +173,8 @@ class PoolerAdmin:
 
     def _check_held(self, control: AdminConsole, names: Sequence[str]) -> None:
         """Raise where the clients are not held any more."""
-        flags = self._flags(control)
-        off = [name for name in names if not flags.get(name)]
+        held = self._held(control)
+        off = [name for name in names if name not in held]
         if off and not self._all_paused(control):
             raise ConsoleError(
                 f'pooler "{self._name}": {listed(off)} was resumed by another session while it was being paused; its '
@@ -181,8 +192,8 @@ class PoolerAdmin:
                 error.hint = f"clients may be waiting: run RESUME on the admin console of {self._name}"
 
     def _resume(self, control: AdminConsole, names: Sequence[str]) -> None:
-        flags = self._flags(control)
-        commands = [f"RESUME {quoted(name)}" for name in names if flags.get(name)]
+        held = self._held(control)
+        commands = [f"RESUME {quoted(name)}" for name in names if name in held]
         if self._all_paused(control):
             commands.append("RESUME")
         if not commands:

@@ -139,6 +139,19 @@ SELECT count(*)::int4 AS active, count(*) FILTER (WHERE nodename NOT IN ('localh
 """
 
 
+_MANAGERS = """
+SELECT (SELECT count(*) = 4 FROM pg_settings WHERE source = 'command line' AND name IN
+          ('cluster_name', 'max_prepared_transactions', 'track_commit_timestamp', 'wal_log_hints')) AS patroni,
+       EXISTS (SELECT FROM pg_roles WHERE rolname = 'pgautofailover_replicator') AS autofailover,
+       CASE WHEN EXISTS (SELECT FROM pg_extension WHERE extname = 'repmgr') THEN current_database()::text
+            ELSE (SELECT datname::text FROM pg_database WHERE datname = 'repmgr' AND datallowconn) END AS repmgr
+"""
+"""Patroni starts a server with these options on its command line (its documentation, "Patroni configuration").
+repmgr: the database that may hold its extension."""
+REPMGR_NODES = "SELECT node_name, conninfo, config_file FROM repmgr.nodes ORDER BY node_id"
+REPMGRD = "SELECT repmgr.repmgrd_is_running() AS running, repmgr.repmgrd_is_paused() AS paused"
+
+
 def for_cutover(version_num: int, *, hba: bool, cron: bool) -> dict[str, str]:
     """What only a check of a cutover asks."""
     named = version_num >= 150000
@@ -147,6 +160,7 @@ def for_cutover(version_num: int, *, hba: bool, cron: bool) -> dict[str, str]:
         "replicates": _REPLICATES,
         "tls": _TLS,
         "rewind": _REWIND,
+        "managers": _MANAGERS,
         "collations": _COLLATIONS.format(
             recorded="d.datcollversion" if named else "NULL::text",
             actual="pg_database_collation_actual_version(d.oid)" if named else _LIBC,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.clusters import access, drift, host_checks, moment, suitable, third_nodes
+from dba_console.clusters import access, drift, host_checks, managers, moment, suitable, third_nodes
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.pooler import PoolerState
@@ -50,12 +50,12 @@ def readiness(found: Survey, to: str) -> list[Check]:
         access.tls,
         third_nodes.other_standbys,
         host_checks.control,
-        host_checks.disks,
         host_checks.driving,
-        moment.synchronous,
+        managers.managed,
     ):
         checks += of_all(found, primary, target)
-    checks += _managed(found)
+    checks += host_checks.disks(found, target)
+    checks += moment.synchronous(found, target)
     checks += _poolers(found)
     return checks
 
@@ -112,22 +112,6 @@ def _primary(found: Survey, to: str, checks: list[Check]) -> NodeState | None:
         return None
     checks.append(ok("primary", f"{names} is the primary, {to} shall become it"))
     return primaries[0]
-
-
-def _managed(found: Survey) -> Iterator[Check]:
-    for key, name, command in (
-        ("patroni", "Patroni", "patronictl switchover"),
-        ("repmgr", "repmgr", "repmgr standby switchover"),
-        ("autofailover", "pg_auto_failover", "pg_autoctl perform switchover"),
-    ):
-        where = [node.name for node in found.nodes if node.work and node.work.get(key)]
-        if where:
-            yield failed(
-                f"managed.{key}",
-                f"{name} is connected to {', '.join(where)}",
-                breaks="it starts what is stopped, and promotes by itself",
-                fix=f"use its own: {command}",
-            )
 
 
 def _rights(found: Survey, pooler: PoolerState) -> Iterator[Check]:

@@ -6,7 +6,7 @@ For /bin/sh with coreutils and util-linux, or busybox.
 from __future__ import annotations
 
 _ENGLISH = "LC_ALL=C; export LC_ALL\n"
-REMOTE = """PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C; export PATH LC_ALL; cd /
+REMOTE = """PATH="$PATH:/usr/sbin:/sbin" LC_MESSAGES=C; export PATH LC_MESSAGES; unset LC_ALL LANGUAGE; cd /
 timeout -s KILL "$@"; code=$?; [ "$code" -ne 255 ] || code=254; exit "$code"
 """
 """Around every command over ssh; arguments: seconds, argv. 255 is what ssh itself ends with: the command's own becomes

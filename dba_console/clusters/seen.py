@@ -39,7 +39,14 @@ def load_seen(cluster: str) -> Seen | None:
 
 
 def save_seen(seen: Seen) -> None:
-    """Replace the record. Not synced: it costs a screen nothing. Raises OSError or ConsoleError."""
+    """Replace the record, unless it is of a newer timeline: an old primary may have been started again.
+
+    Not synced, as it is written often. Raises OSError or ConsoleError.
+    """
+    before = load_seen(seen.cluster)
+    same = before is not None and before.system_identifier == seen.system_identifier
+    if before is not None and same and (before.timeline or 0) > (seen.timeline or 0):
+        return
     save_file(state_file(seen.cluster, "", "seen"), seen, synced=False)
 
 

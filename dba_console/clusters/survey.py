@@ -5,15 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from dba_console.actions.identity import PRIMARY
 from dba_console.clock import Clock
 from dba_console.clusters.host_facts import HostState, read_host
 from dba_console.clusters.node import NodeState, read_node
+from dba_console.clusters.plan import node_address
 from dba_console.clusters.pooler import PoolerState, read_pooler
+from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.seen import Seen, load_seen, save_seen
 from dba_console.config import ClusterConfig
+from dba_console.errors import ConsoleError
+from dba_console.harmless import clean
+from dba_console.redact import redact
 
 PATIENCE_S = 15.0
 """For all together: each has its own limits; resolving a name has none but this."""
@@ -66,10 +72,10 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
     answers = tuple(nodes.get(one) or NodeState(name=one, error=late, asked_us=wall_us) for one in config.nodes)
     hosts: dict[str, HostState] = {}
     if to is not None:
-        _ask_hosts(hosts, answers, config, to, clock, until_us)
+        _ask_hosts(hosts, poolers, answers, config, to, clock, until_us)
     return Survey(
         cluster=name,
-        hosts=dict(hosts),
+        hosts={node.name: hosts[node.name] for node in answers if node.name in hosts},
         nodes=answers,
         poolers=tuple(
             poolers.get(one) or PoolerState(name=one, error=late, asked_us=wall_us) for one in config.poolers
@@ -80,15 +86,36 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
 
 
 def _ask_hosts(
-    hosts: dict[str, HostState], nodes: Sequence[NodeState], config: ClusterConfig, to: str, clock: Clock, until_us: int
+    hosts: dict[str, HostState],
+    poolers: dict[str, PoolerState],
+    nodes: Sequence[NodeState],
+    config: ClusterConfig,
+    to: str,
+    clock: Clock,
+    until_us: int,
 ) -> None:
+    """What can be asked when it is known which node is the primary."""
     target = next((node for node in nodes if node.name == to and node.reached), None)
 
     def ask(node: NodeState) -> None:
         other = None if node is target else target
         hosts[node.name] = read_host(node, config.nodes[node.name], other, clock)
 
+    primaries = [node.name for node in nodes if node.role == PRIMARY]
+
+    def ask_file(name: str) -> None:
+        one = config.poolers[name]
+        try:
+            old, new = (node_address(config.nodes[node]) for node in (primaries[0], to))
+            check_file(name, one, one.databases or [each.name for each in poolers[name].databases], old, new, clock)
+        except (ConsoleError, OSError) as error:
+            why = clean(redact(str(error).partition("\n")[0]))
+            poolers[name] = msgspec.structs.replace(poolers[name], config_error=why)
+
     threads = [threading.Thread(target=ask, args=(node,), daemon=True) for node in nodes if node.reached]
+    if len(primaries) == 1 and target is not None:
+        files = [name for name, one in poolers.items() if one.reached and one.config is not None]
+        threads += [threading.Thread(target=ask_file, args=(name,), daemon=True) for name in files]
     for thread in threads:
         thread.start()
     for thread in threads:

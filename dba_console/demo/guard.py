@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dba_console.demo.account import clean_environment
 
-# $1: how many pid files follow; the rest: directories to remove. A process is looked at before it is killed: a process
-# id in a left-over pid file may belong to somebody else by now. SIGCONT: it may have been stopped.
+# $1: how many pid files follow; the rest: directories to remove. Before a process is killed it is checked: a process id
+# in a left-over pid file may belong to another program by now. SIGCONT: it may have been stopped.
 _SCRIPT = r"""
 trap '' HUP INT TERM
 read -r word && [ "$word" = done ] && exit 0

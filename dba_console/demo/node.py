@@ -1,4 +1,4 @@
-"""A node of the practice cluster: a server that somebody else may stop, start and promote."""
+"""A node of the practice cluster: a server that others may stop, start and promote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dba_console.errors import ConsoleError
 
 class Node(Cluster):
     """One data directory below `base`, its server started by `pg_ctl` and nobody's child; whether it runs, its pid file
-    says. Its slots and standbys go by `name`. Whoever makes it guards it."""
+    says. Its slots and standbys go by `name`. The caller guards it."""
 
     def __init__(self, name: str, base: Path, binaries: Binaries, settings: Settings) -> None:
         super().__init__(binaries, base=base, settings={**settings, "cluster_name": name}, guarded=False)

@@ -18,7 +18,7 @@ from dba_console.errors import ConnectError
 
 START_S = 10.0
 PORT = 6432
-"""Part of the socket's name only: no TCP port is opened, for who could reach it would be the superuser."""
+"""Part of the socket's name only: no TCP port is opened, because a client that reaches it is trusted as any user."""
 
 
 def find_pgbouncer() -> str | None:
@@ -62,8 +62,8 @@ class Pooler:
         until = time.monotonic() + START_S
         while not self._listens():
             if time.monotonic() > until:
-                said = self._log.read_text(errors="replace") if self._log.exists() else "it left no message"
-                raise ConnectError(f"PgBouncer did not start: {said[-1000:].strip()}")
+                text = self._log.read_text(errors="replace") if self._log.exists() else "it left no message"
+                raise ConnectError(f"PgBouncer did not start: {text[-1000:].strip()}")
             time.sleep(0.02)
 
     def set_mode(self, mode: str) -> None:

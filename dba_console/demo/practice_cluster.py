@@ -43,7 +43,7 @@ NODES = ("db1", "db2", "db3")
 """The first one begins as the primary."""
 DATABASE = "shop"
 APPLICATION_ROLE = "shop_web"
-"""Owns the database, and is no superuser: a limit of connections holds the application off."""
+"""Owns the database and is not a superuser, so a connection limit applies to it."""
 CLIENTS = 10
 RATE_PER_S = 100.0
 COMMITS_S = 20.0
@@ -62,6 +62,7 @@ SETTINGS: dict[str, str | int] = {
     "hot_standby_feedback": "on",
     "wal_retrieve_retry_interval": "500ms",
     "archive_mode": "on",
+    "archive_timeout": "5min",
     "checkpoint_timeout": "2min",
     "log_checkpoints": "on",
 }
@@ -173,10 +174,10 @@ class PracticeCluster:
         return next((node for node in self.nodes.values() if node.is_primary()), None)
 
     def check(self) -> None:
-        """Raises ConnectError when the load ended by itself, with its last words."""
+        """Raises ConnectError when the load ended, with its last messages."""
         if self._load is not None and self._load.poll() is not None:
-            said = (self.ledger / "errors.log").read_text(errors="replace").strip()
-            raise ConnectError(f"the load ended by itself: {said[-500:] or 'it left no message'}")
+            text = (self.ledger / "errors.log").read_text(errors="replace").strip()
+            raise ConnectError(f"the load ended: {text[-500:] or 'it left no message'}")
 
     def stop_load(self) -> None:
         if self._load is not None:

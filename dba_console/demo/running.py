@@ -26,7 +26,7 @@ from dba_console.target import make_target
 
 HEADLESS_S = 20.0
 CONSOLE_CALM_TICKS = 11
-"""With a screen the incident begins after ten seconds: time to look around."""
+"""With a screen the incident begins after ten seconds: time to see the calm state."""
 RECORDER_PATIENCE_S = 30.0
 """It writes what it holds before it ends; on a stalled disk that takes a while, and the verdict is read from there."""
 AGENT_GRACE = "3s"
@@ -44,7 +44,7 @@ class Ground(Protocol):
         """Variables that the commands need beside the caller's."""
 
     def check(self) -> None:
-        """Raises ConnectError when the load ended by itself."""
+        """Raises ConnectError when the load ended."""
 
 
 def open_console(ground: Ground, duration_s: float | None, incident: Occurrence | None) -> int:

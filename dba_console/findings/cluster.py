@@ -11,7 +11,7 @@ from itertools import combinations
 from dba_console.findings.rule import Rule
 from dba_console.findings.signal import Signal
 from dba_console.findings.situation import Situation
-from dba_console.frames.cluster import node_at, sender_of
+from dba_console.frames.cluster import node_at, only_primary, sender_of
 from dba_console.frames.replication import lsn_text
 from dba_console.frames.times import rfc3339
 from dba_console.harmless import clean
@@ -35,7 +35,8 @@ def split_brain(s: Situation) -> Iterator[Signal]:
         return
     found: dict[str, NodeNow] = {}
     for one, other in combinations(_primaries(now.nodes), 2):
-        if one.system_identifier == other.system_identifier and _at_once(one, other):
+        same = one.started_us == other.started_us  # two names of one server
+        if one.system_identifier == other.system_identifier and not same and _at_once(one, other):
             found |= {one.name: one, other.name: other}
     if found:
         yield _split(now, sorted(found.values(), key=lambda one: (one.timeline or 0, one.role_from_us)))
@@ -57,6 +58,7 @@ def _split(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
     newest, later = nodes[-1], max(nodes, key=lambda one: one.role_from_us)
     if later is not newest and later.timeline != newest.timeline:
         text += f"; {clean(later.name)} is an old primary that was started again"
+    text += "".join(f"; standby {clean(one.name)} is on timeline {one.timeline}" for one in _standbys(now, newest))
     led = _led(now, nodes)
     text += f"; {'; '.join(led)}" if led else "; no pooler leads to either" if now.poolers else ""
     return Signal(
@@ -73,6 +75,14 @@ def _split(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
         advice="Decide which one stays. Let no client write to the other: pause the poolers that lead to it, stop it "
         "and what starts it; keep its data directory until what only it has is known.",
     )
+
+
+def _standbys(now: ClusterNow, lead: NodeNow) -> list[NodeNow]:
+    return [
+        one
+        for one in now.nodes
+        if one.answers and one.role == "standby" and one.system_identifier == lead.system_identifier
+    ]
 
 
 def _led(now: ClusterNow, nodes: Sequence[NodeNow]) -> list[str]:
@@ -93,14 +103,15 @@ def _led(now: ClusterNow, nodes: Sequence[NodeNow]) -> list[str]:
 def dead_timeline(s: Situation) -> Iterator[Signal]:
     """A standby on another timeline than the primary. Critical at once where it has replayed more of its timeline than
     became part of the primary's history: it cannot follow any more. A warning where it could follow and has not for ten
-    seconds, or where the history may not be read (that takes EXECUTE on `pg_read_file`).
+    seconds, or where the history may not be read (that takes EXECUTE on `pg_read_file`). While there are two primaries
+    `split-brain` names the standbys.
     """
     now = s.picture.now(PART, ClusterNow)
     if now is None:
         return
     memo = s.memo("dead-timeline")
-    lead = max(_primaries(now.nodes), key=lambda one: one.timeline or 0, default=None)
-    apart = [] if lead is None else [one for one in now.nodes if _apart(one, lead)]
+    lead = only_primary(now.nodes)
+    apart = [] if lead is None else [one for one in _standbys(now, lead) if _apart(one, lead)]
     for gone in memo.keys() - {one.name for one in apart}:
         del memo[gone]
     for one in apart:
@@ -112,13 +123,7 @@ def dead_timeline(s: Situation) -> Iterator[Signal]:
 
 
 def _apart(one: NodeNow, lead: NodeNow) -> bool:
-    return (
-        one.answers
-        and one.role == "standby"
-        and one.system_identifier == lead.system_identifier
-        and None not in (one.timeline, lead.timeline)
-        and one.timeline != lead.timeline
-    )
+    return None not in (one.timeline, lead.timeline, lead.system_identifier) and one.timeline != lead.timeline
 
 
 def _cannot_follow(s: Situation, one: NodeNow, lead: NodeNow) -> str:

@@ -75,6 +75,9 @@ def differences(nodes: Sequence[NodeNow], details: Mapping[str, NodeDetails]) ->
     for one in known:
         if one is lead:
             continue
+        if one.answers and one.started_us == lead.started_us:
+            yield f"{one.name} and {lead.name} lead to the same server"
+            continue
         if None not in (one.system_identifier, lead.system_identifier) and (
             one.system_identifier != lead.system_identifier
         ):

@@ -36,7 +36,7 @@ def detail(frame: Frame, width: int, history: History) -> Detail:
     if not panel.nodes:
         return Detail("Cluster", tuple(states.note_lines(panel, width)))
     rows: list[NodeRow | PoolerRow] = [*panel.nodes, *panel.poolers]
-    errors = {row.name: row for row in rows if row.error is not None}
+    errors = {(type(row), row.name): row for row in rows if row.error is not None}
     head = [
         _summary(panel),
         *(line for row in errors.values() for line in _reason(row, width)),
@@ -216,7 +216,8 @@ def _all_of(row: NodeRow, state: str) -> tuple[Line, ...]:
         fact("version", name_of(row.version)),
     ]
     archive = fact("to archive", f"{integer(row.archive_ready)} files, {human_duration(row.archive_age_s)} ago")
-    return (join(first), join([said(state), () if _keeps_none(row) else archive]), *_slot_lines(row))
+    more = join([said(state), () if _keeps_none(row) else archive])
+    return tuple(one for one in (join(first), more, *_slot_lines(row)) if one)
 
 
 def _slot_lines(row: NodeRow) -> tuple[Line, ...]:

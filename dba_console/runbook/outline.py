@@ -13,7 +13,7 @@ from dba_console.errors import UsageError
 from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
 from dba_console.runbook.amounts import told
 from dba_console.runbook.bound import hidden
-from dba_console.runbook.values import arguments, for_sql, shown
+from dba_console.runbook.values import WHOLE, arguments, for_sql, shown
 from dba_console.units import human_bytes, human_duration
 
 INDENT = "    "
@@ -123,7 +123,10 @@ def confirmation(one: Confirmation) -> str:
     """What has to be said, in words."""
     words = {"ack": "a letter", "yes": "the word yes", "target": "the target's name", "count": "the number of rows",
              "name": "its name, or the number of rows"}  # fmt: skip
-    said = words.get(one.text if one.level == "type" else one.level, f"“{one.text}”")
+    phrase = f"“{one.text}”"
+    if (named := WHOLE.fullmatch(one.text)) is not None:
+        phrase = f"the value of {named[1]}"
+    said = words.get(one.text if one.level == "type" else one.level, phrase)
     return f"asks for {said}" + (", twice: by two people" if one.people > 1 else "")
 
 

@@ -56,7 +56,7 @@ class NodeNow(Struct, array_like=True, frozen=True):
     """When that answer came; 0: it has never answered."""
     role_from_us: int = 0
     """When it first answered in this role on the connection it still answers on. A server changes from primary to
-    standby by a restart alone, so it has been in it from then until `asked_us`."""
+    standby by a restart alone, so it has been in it from then until `asked_us`. Begins again with another server."""
     role: str | None = None
     """primary or standby."""
     timeline: int | None = None
@@ -74,6 +74,8 @@ class NodeNow(Struct, array_like=True, frozen=True):
     receiver_application: str | None = None
     senders: tuple[Sender, ...] = ()
     slots: tuple[SlotNow, ...] = ()
+    started_us: int | None = None
+    """When the server was started, by its own clock: two nodes that have the same are one server."""
 
     @property
     def answers(self) -> bool:

@@ -21,6 +21,7 @@ from dba_console.walkthrough.text import (
     question_lines,
     short_time,
     step_line,
+    taken_time,
     texts,
     values_table,
     waiting_lines,
@@ -244,7 +245,7 @@ def _step_table(view: RunView, width: int) -> list[Line]:
     for place, step in enumerate(view.steps, 1):
         lines.append(step_line(place, step, min(width - 2, 78)))
         note = clean(step.note)
-        usual = "" if step.usual_s is None else f"usual {short_time(step.usual_s)} ({step.usual_from or 'author'})"
+        usual = "" if step.usual_s is None else f"usual {taken_time(step.usual_s)} ({step.usual_from or 'author'})"
         human = f"person {short_time(step.human_s)}" if step.human_s >= 0.5 else ""
         return_ = "point of no return" if step.point_of_no_return else ""
         said = " · ".join(filter(None, (step.state, note, usual, human, return_)))

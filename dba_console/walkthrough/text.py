@@ -134,8 +134,9 @@ def exact_lines(exact: str, kind: str, cells: int) -> list[Line]:
 
 def block_times(block: BlockView) -> str:
     """`0:12, usual 0:02`: what it took or takes so far against what it usually takes."""
-    taken = "" if block.elapsed_s is None else short_time(block.elapsed_s)
-    usual = "" if block.usual_s is None else f"usual {short_time(block.usual_s)}"
+    shown = short_time if block.state in ("running", "waiting") else taken_time
+    taken = "" if block.elapsed_s is None else shown(block.elapsed_s)
+    usual = "" if block.usual_s is None else f"usual {taken_time(block.usual_s)}"
     return ", ".join(filter(None, (taken, usual)))
 
 
@@ -147,6 +148,15 @@ def short_time(seconds: float) -> str:
     """
     whole = int(seconds + 0.5)
     return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else human_duration(seconds)
+
+
+def taken_time(seconds: float) -> str:
+    """What something took: below a second in tenths, for the acts of a cutover are that short.
+
+    >>> taken_time(0.34), taken_time(3.4)
+    ('0.3s', '0:03')
+    """
+    return human_duration(seconds) if seconds < 0.95 else short_time(seconds)
 
 
 # Waits

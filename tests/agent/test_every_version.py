@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -39,6 +40,7 @@ KNOWN = {
     "disks": "mounts",
     "sessions": "rows",
     "events": "rows",
+    "cluster": "name primary nodes",
 }
 """Fields that have a value, and lists that have rows, on the server that `busy` makes."""
 
@@ -73,9 +75,14 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with (
         Cluster(binaries_of(request.param), settings=settings, durable=False) as cluster,
         busy(cluster) as pids,
-        agent(cluster.dsn(), tmp_path_factory.mktemp("agent")) as running,
+        agent(
+            cluster.dsn(), place := tmp_path_factory.mktemp("agent"), extra={"DBA_CONSOLE_CONFIG": shop(cluster, place)}
+        ) as running,
     ):
-        running.watch().until(lambda frame: frame.locks.trees and frame.progress.operations, what="a busy server")
+        running.watch().until(
+            lambda frame: frame.locks.trees and frame.progress.operations and frame.cluster.primary,
+            what="a busy server",
+        )
         yield Shown(cluster, pids, show_json(cluster))
 
 
@@ -108,6 +115,13 @@ def test_rows_tell_the_same_on_every_version(shown: Shown) -> None:
     assert holder["rss_bytes"] > 0
     data = [mount for mount in panels["disks"]["mounts"] if "data" in mount["holds"]]
     assert [("wal" in mount["holds"], mount["used_bytes"] > 0) for mount in data] == [(True, True)]
+
+
+def shop(cluster: Cluster, place: Path) -> str:
+    """A configuration that has the server as the one node of a cluster."""
+    file = place / "shop.toml"
+    file.write_text(f'[clusters.shop.nodes.db1]\ndsn = "{cluster.dsn()}"\n')
+    return str(file)
 
 
 @contextmanager

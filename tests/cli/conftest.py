@@ -23,7 +23,7 @@ def pair() -> Iterator[Pair]:
 
 
 @pytest.fixture
-def told(console: Console, pair: Pair) -> Console:
+def shop(console: Console, pair: Pair) -> Console:
     """A console whose configuration has the pair as the cluster `shop`."""
     console.write_config(pair.configured())
     return console

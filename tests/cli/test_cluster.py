@@ -17,138 +17,152 @@ from tests.sql import query
 pytestmark = pytest.mark.xdist_group("cluster")
 
 
-def test_a_standby_that_follows_its_primary_is_ready_and_every_condition_has_its_numbers(told: Console) -> None:
-    found = checks(told, ready=True)
+def test_a_standby_that_follows_its_primary_is_ready_and_every_condition_has_its_numbers(shop: Console) -> None:
+    found = checks(shop, ready=True)
     assert {one["state"] for one in found.values()} == {"ok"}, found
-    assert " B not received, 0 B not replayed" in found["lag"]["text"]
+    assert "B not received, " in found["lag"]["text"] and found["lag"]["text"].endswith("B not replayed")
     assert "system identifier" in found["identity"]["text"]
     assert "10 of 10 walsenders" in found["walsenders"]["text"]
-    plain = told.run(*TO_DB2)
+    plain = shop.run(*TO_DB2)
     assert plain.code == 0 and plain.out.startswith("READY for a cutover of shop to db2\n"), plain
 
 
-def test_every_node_is_shown_with_role_position_and_timeline(told: Console, pair: Pair) -> None:
-    [shown] = told.run("cluster", "show", "shop", "--json").objects()
+def test_every_node_is_shown_with_role_position_and_timeline(shop: Console, pair: Pair) -> None:
+    [shown] = shop.run("cluster", "show", "shop", "--json").objects()
     one, other = shown["nodes"]
     assert (one["role"], other["role"], one["timeline"], other["timeline"]) == ("primary", "standby", 1, 1)
     assert one["system_identifier"] == other["system_identifier"]
-    plain = told.run("cluster", "show", "shop")
+    plain = shop.run("cluster", "show", "shop")
     assert plain.code == 0 and "db1" in plain.out and "0 B" in plain.out, plain
 
 
-def test_a_node_that_does_not_answer_is_a_state_and_keeps_nobody_from_being_seen(told: Console, pair: Pair) -> None:
-    told.write_config(pair.configured('[clusters.shop.nodes.db3]\ndsn = "host=127.0.0.1 port=1"'))
-    shown = told.run("cluster", "show", "shop")
+def test_a_node_that_does_not_answer_is_a_state_and_keeps_nobody_from_being_seen(shop: Console, pair: Pair) -> None:
+    shop.write_config(pair.configured('[clusters.shop.nodes.db3]\ndsn = "host=127.0.0.1 port=1"'))
+    shown = shop.run("cluster", "show", "shop")
     assert "db3   no answer" in shown.out and "Connection refused" in shown.out and "primary" in shown.out
-    assert checks(told, ready=False)["reached.db3"]["state"] == "failed"
+    assert checks(shop, ready=False)["reached.db3"]["state"] == "failed"
 
 
-def test_replay_that_is_paused_is_refused_with_the_command_that_resumes_it(told: Console, pair: Pair) -> None:
+def test_replay_that_is_paused_is_refused_with_the_command_that_resumes_it(shop: Console, pair: Pair) -> None:
     query(pair.standby, "select pg_wal_replay_pause()")
     try:
-        found = checks(told, ready=False)
+        found = checks(shop, ready=False)
     finally:
         query(pair.standby, "select pg_wal_replay_resume()")
     assert found["replay"]["fix"] == "select pg_wal_replay_resume()"
 
 
-def test_a_standby_that_is_late_on_purpose_is_refused(told: Console, pair: Pair) -> None:
+def test_a_standby_that_is_late_on_purpose_is_refused(shop: Console, pair: Pair) -> None:
     set_value(pair.standby, "recovery_min_apply_delay", "7s")
     try:
-        assert "7.0s late on purpose" in checks(told, ready=False)["delay"]["text"]
+        assert "7.0s late on purpose" in checks(shop, ready=False)["delay"]["text"]
     finally:
         set_value(pair.standby, "recovery_min_apply_delay", None)
 
 
-def test_what_a_stop_would_wait_for_or_end_is_named(told: Console, pair: Pair) -> None:
+def test_what_a_stop_would_wait_for_or_end_is_named(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.primary.dsn(application_name="pg_dump")) as dump:
         dump.execute("select 1")
-        assert "1 session of a dump or restore" in checks(told, ready=False)["work"]["text"]
+        assert "1 session of a dump or restore" in checks(shop, ready=False)["work"]["text"]
 
 
-def test_a_transaction_prepared_a_moment_ago_is_its_managers_work_and_no_obstacle(told: Console, pair: Pair) -> None:
+def test_a_transaction_prepared_a_moment_ago_is_its_managers_work_and_no_obstacle(shop: Console, pair: Pair) -> None:
     query(pair.primary, "begin; create table p (); prepare transaction 'p'")
     try:
-        assert "prepared" not in checks(told, ready=True)
+        assert "prepared" not in checks(shop, ready=True)
     finally:
         query(pair.primary, "rollback prepared 'p'")
 
 
-def test_a_logical_slot_that_would_be_left_behind_is_refused(told: Console, pair: Pair) -> None:
+def test_a_logical_slot_that_would_be_left_behind_is_refused(shop: Console, pair: Pair) -> None:
     query(pair.primary, "select pg_create_logical_replication_slot('of_billing', 'pgoutput')")
     try:
-        assert "of_billing" in checks(told, ready=False)["slots.logical"]["text"]
+        assert "of_billing" in checks(shop, ready=False)["slots.logical"]["text"]
     finally:
         query(pair.primary, "select pg_drop_replication_slot('of_billing')")
 
 
-def test_the_node_that_is_primary_already_and_one_that_is_none_are_refused(told: Console) -> None:
-    already = told.run("cluster", "check", "shop", "--to", "db1")
+def test_the_node_that_is_primary_already_and_one_that_is_none_are_refused(shop: Console) -> None:
+    already = shop.run("cluster", "check", "shop", "--to", "db1")
     assert already.code == 7 and "db1 is the primary already" in already.out
-    none = told.run("cluster", "check", "shop", "--to", "db7")
+    none = shop.run("cluster", "check", "shop", "--to", "db7")
     assert none.code == 7 and "name one of: db1, db2" in none.out
-    other = told.run("cluster", "show", "shoq")
+    other = shop.run("cluster", "show", "shoq")
     assert other.code == 2 and "there are: shop" in other.err
 
 
-def test_two_primaries_are_named_with_their_positions(told: Console, pair: Pair, cluster: Cluster) -> None:
-    told.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{cluster.dsn()}"'))
-    [primary] = [one for one in checks(told, ready=False).values() if one["id"] == "primary"]
+def test_two_primaries_are_named_with_their_positions(shop: Console, pair: Pair, cluster: Cluster) -> None:
+    shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{cluster.dsn()}"'))
+    [primary] = [one for one in checks(shop, ready=False).values() if one["id"] == "primary"]
     assert "2 nodes are primaries: db1 at 0/" in primary["text"] and "db3 at " in primary["text"]
 
 
-def test_a_role_that_may_not_look_makes_unknown_and_never_ready(told: Console, pair: Pair) -> None:
+def test_a_role_that_may_not_look_makes_unknown_and_never_ready(shop: Console, pair: Pair) -> None:
     query(pair.primary, "create role bare login")
     wait_until(lambda: query(pair.standby, "select 1 from pg_roles where rolname = 'bare'"))
-    told.write_config(pair.configured().replace("user=postgres", "user=bare"))
-    found = checks(told, ready=False)
+    shop.write_config(pair.configured().replace("user=postgres", "user=bare"))
+    found = checks(shop, ready=False)
     assert {found["work"]["state"], found["streaming"]["state"]} == {"unknown"}
     assert found["work"]["fix"] == "grant pg_monitor to the role"
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_a_pooler_is_shown_and_one_in_session_mode_cannot_be_drained(told: Console, pair: Pair, mode: str) -> None:
+def test_a_pooler_is_shown_and_one_in_session_mode_cannot_be_drained(shop: Console, pair: Pair, mode: str) -> None:
     with bouncer(pair.primary, mode, admin=True) as pooled:
         admin = pooled.replace("dbname=postgres", "dbname=pgbouncer")
-        told.write_config(pair.configured(f'[clusters.shop.poolers.main]\ndsn = "{admin}"\ndatabases = ["postgres"]'))
+        shop.write_config(pair.configured(f'[clusters.shop.poolers.main]\ndsn = "{admin}"\ndatabases = ["postgres"]'))
         with psycopg.connect(pooled, autocommit=True) as client:
             client.execute("select 1")
-            found = checks(told, ready=mode == "transaction")["pooler.main.postgres"]
-            shown = told.run("cluster", "show", "shop")
+            found = checks(shop, ready=mode == "transaction")["pooler.main.postgres"]
+            shown = shop.run("cluster", "show", "shop")
     assert (found["state"], mode in found["text"]) == ("failed" if mode == "session" else "ok", True)
     assert "main" in shown.out and mode in shown.out
 
 
-def test_since_when_it_is_ready_is_remembered_and_begins_anew_when_it_was_not(told: Console, pair: Pair) -> None:
-    [first] = told.run(*TO_DB2, "--json").objects()
-    [again] = told.run(*TO_DB2, "--json").objects()
+def test_since_when_it_is_ready_is_remembered_and_begins_anew_when_it_was_not(shop: Console, pair: Pair) -> None:
+    [first] = shop.run(*TO_DB2, "--json").objects()
+    [again] = shop.run(*TO_DB2, "--json").objects()
     assert first["since"] == again["since"], "a look that finds the same"
     query(pair.standby, "select pg_wal_replay_pause()")
     try:
-        [paused] = told.run(*TO_DB2, "--json").objects()
+        [paused] = shop.run(*TO_DB2, "--json").objects()
     finally:
         query(pair.standby, "select pg_wal_replay_resume()")
-    [resumed] = told.run(*TO_DB2, "--json").objects()
+    [resumed] = shop.run(*TO_DB2, "--json").objects()
     assert first["since"] < paused["since"] < resumed["since"]
+    assert paused["changed"] == ["db2 replay running → paused"]
 
 
-def test_a_history_that_cannot_be_read_or_written_costs_the_time_and_not_the_answer(told: Console, pair: Pair) -> None:
-    told.run(*TO_DB2)
-    files = list((told.home / "state" / "dba-console" / "clusters").iterdir())
+def test_the_setting_that_ended_the_readiness_is_named_with_both_values(shop: Console, pair: Pair) -> None:
+    assert shop.run(*TO_DB2).out.splitlines()[1].startswith("ready for ")
+    set_value(pair.standby, "recovery_min_apply_delay", "7s")
+    try:
+        for _ in range(2):
+            plain = shop.run(*TO_DB2).out.splitlines()
+            assert plain[1].startswith("not ready since ") and plain[1].endswith(
+                ": db2 recovery_min_apply_delay 0 → 7000"
+            )
+    finally:
+        set_value(pair.standby, "recovery_min_apply_delay", None)
+
+
+def test_a_history_that_cannot_be_read_or_written_costs_the_time_and_not_the_answer(shop: Console, pair: Pair) -> None:
+    shop.run(*TO_DB2)
+    files = list((shop.home / "state" / "dba-console" / "clusters").iterdir())
     for kept in files:
         assert kept.stat().st_mode & 0o777 == 0o600
         kept.write_text('{"cluster": "shop", "spells": [')
-    assert told.run(*TO_DB2).code == 0
+    assert shop.run(*TO_DB2).code == 0
     kept.parent.chmod(0o777)
-    done = told.run(*TO_DB2)
+    done = shop.run(*TO_DB2)
     assert done.code == 0 and "is not remembered" in done.err, done
 
 
-def test_no_password_of_a_node_or_pooler_is_shown(told: Console, pair: Pair) -> None:
-    told.write_config(
+def test_no_password_of_a_node_or_pooler_is_shown(shop: Console, pair: Pair) -> None:
+    shop.write_config(
         '[clusters.shop.nodes.db1]\ndsn = "host=127.0.0.1 port=1 password=hushhush"\n'
         '[clusters.shop.poolers.main]\ndsn = "postgresql://ann:hushhush@127.0.0.1:1/pgbouncer"\n'
     )
     for words in (("show", "shop"), ("check", "shop", "--to", "db1"), ("show", "shop", "--json")):
-        done = told.run("cluster", *words)
+        done = shop.run("cluster", *words)
         assert "hushhush" not in json.dumps([done.out, done.err])

@@ -37,15 +37,15 @@ def blind(pair: Pair) -> str:
     )
 
 
-def test_a_replication_connection_of_the_old_primary_is_tried(told: Console, pair: Pair) -> None:
-    access = checks(told, ready=True)["access.db1"]
+def test_a_replication_connection_of_the_old_primary_is_tried(shop: Console, pair: Pair) -> None:
+    access = checks(shop, ready=True)["access.db1"]
     assert access["text"] == "a replication connection as postgres from db1 to db2 was opened"
     with rules(pair.standby, "local replication all reject"):
         query(pair.standby, "select pg_reload_conf()")
-        wait_until(lambda: checks_state(told) == "failed")
-        refused = checks(told, ready=False)["access.db1"]
+        wait_until(lambda: checks_state(shop) == "failed")
+        refused = checks(shop, ready=False)["access.db1"]
     query(pair.standby, "select pg_reload_conf()")
-    wait_until(lambda: checks_state(told) == "ok")
+    wait_until(lambda: checks_state(shop) == "ok")
     assert "pg_hba.conf rejects replication connection" in refused["text"]
 
 
@@ -59,23 +59,23 @@ def test_a_replication_connection_of_the_old_primary_is_tried(told: Console, pai
     ],
 )
 def test_where_it_cannot_be_tried_the_first_rule_that_fits_decides(
-    told: Console, pair: Pair, rule: str, state: str, text: str
+    shop: Console, pair: Pair, rule: str, state: str, text: str
 ) -> None:
-    told.write_config(blind(pair))
+    shop.write_config(blind(pair))
     with rules(pair.standby, rule):
-        found = checks(told, ready=False)
+        found = checks(shop, ready=False)
     assert found["access.db1"]["state"] == state and text in found["access.db1"]["text"]
     assert found["control"]["state"] == "failed" and "cannot find data directory /nowhere" in found["control"]["text"]
 
 
-def test_without_the_rights_to_read_the_rules_only_a_trial_shows_it(told: Console, pair: Pair) -> None:
+def test_without_the_rights_to_read_the_rules_only_a_trial_shows_it(shop: Console, pair: Pair) -> None:
     query(pair.primary, "create role watcher login in role pg_monitor")
     wait_for(pair.standby, "select 1 from pg_roles where rolname = 'watcher'")
     try:
-        told.write_config(pair.configured().replace("user=postgres", "user=watcher"))
-        found = checks(told, ready=True)
-        told.write_config(blind(pair).replace("user=postgres", "user=watcher"))
-        untried = checks(told, ready=False)["access.db1"]
+        shop.write_config(pair.configured().replace("user=postgres", "user=watcher"))
+        found = checks(shop, ready=True)
+        shop.write_config(blind(pair).replace("user=postgres", "user=watcher"))
+        untried = checks(shop, ready=False)["access.db1"]
     finally:
         query(pair.primary, "drop role watcher")
     assert found["access.db1"]["state"] == "ok"
@@ -88,35 +88,35 @@ def checks_state(console: Console) -> str:
     return next(str(one["state"]) for one in answer["checks"] if one["id"] == "access.db1")
 
 
-def test_a_role_that_may_not_replicate_is_refused(told: Console, pair: Pair) -> None:
+def test_a_role_that_may_not_replicate_is_refused(shop: Console, pair: Pair) -> None:
     upstream = query(pair.standby, "show primary_conninfo").replace("'", "''")
     set_value(pair.standby, "primary_conninfo", upstream.replace("user=postgres", "user=nobody"))
     try:
-        found = checks(told, ready=False)
+        found = checks(shop, ready=False)
     finally:
         set_value(pair.standby, "primary_conninfo", upstream)
         wait_until_streaming(pair.primary)
     assert found["role"]["fix"] == 'alter role "nobody" login replication'
 
 
-def test_a_third_node_must_be_able_to_follow(told: Console, pair: Pair) -> None:
+def test_a_third_node_must_be_able_to_follow(shop: Console, pair: Pair) -> None:
     """One that follows the primary, and the same one behind the target."""
     third = make_standby(pair.primary, settings={"recovery_target_timeline": "current"})
     try:
         third.start()
-        told.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
+        shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
         wait_until_streaming(pair.primary, 2)
-        found = checks(told, ready=False)
+        found = checks(shop, ready=False)
         assert found["follows.db3"]["text"] == "db3 has recovery_target_timeline = current"
         assert found["access.db3"]["state"] == "ok"
         third.restart({"recovery_target_timeline": "latest"})
         set_value(third, "primary_conninfo", pair.standby.dsn())
         wait_until_streaming(pair.standby)
-        found = checks(told, ready=True)
+        found = checks(shop, ready=True)
         assert found["follows.db3"]["text"] == "db3 follows db2 already" and "access.db3" not in found
         set_value(pair.standby, "synchronous_standby_names", "walreceiver")
         try:
-            assert "walreceiver are connected to it" in checks(told, ready=True)["synchronous"]["text"]
+            assert "walreceiver are connected to it" in checks(shop, ready=True)["synchronous"]["text"]
         finally:
             set_value(pair.standby, "synchronous_standby_names", None)
     finally:
@@ -125,19 +125,19 @@ def test_a_third_node_must_be_able_to_follow(told: Console, pair: Pair) -> None:
 
 @pytest.mark.parametrize(("names", "state"), [("db7", "failed"), ("db1", "warning"), ("any 2 (*)", "failed")])
 def test_synchronous_names_that_hang_the_first_commit_are_refused(
-    told: Console, pair: Pair, names: str, state: str
+    shop: Console, pair: Pair, names: str, state: str
 ) -> None:
     set_value(pair.standby, "synchronous_commit", "on")
     set_value(pair.standby, "synchronous_standby_names", names)
     try:
-        found = checks(told, ready=state == "warning")["synchronous"]
+        found = checks(shop, ready=state == "warning")["synchronous"]
     finally:
         set_value(pair.standby, "synchronous_standby_names", None)
         set_value(pair.standby, "synchronous_commit", None)
     assert found["state"] == state and f"synchronous_standby_names = {names}" in found["text"]
 
 
-def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warning(told: Console, pair: Pair) -> None:
+def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warning(shop: Console, pair: Pair) -> None:
     """Both listen on TCP for this: there is no TLS on a unix socket."""
     for node in (pair.primary, pair.standby):
         certify(node, days=3 if node is pair.standby else 300)
@@ -153,10 +153,10 @@ def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warni
         ):
             for node in places:
                 query(node, "select pg_reload_conf()")
-            told.write_config(pair.configured().replace(pair.primary.dsn(), places[pair.primary])
+            shop.write_config(pair.configured().replace(pair.primary.dsn(), places[pair.primary])
                               .replace(pair.standby.dsn(), places[pair.standby]))  # fmt: skip
-            wait_until(lambda: told.run("cluster", "show", "shop").out.count("no answer") == 0)
-            found = checks(told, ready=True)
+            wait_until(lambda: shop.run("cluster", "show", "shop").out.count("no answer") == 0)
+            found = checks(shop, ready=True)
     finally:
         for node in (pair.primary, pair.standby):
             set_value(node, "ssl", None)

@@ -40,17 +40,17 @@ def dead(pair: Pair) -> Iterator[None]:
         wait_until_streaming(pair.primary)
 
 
-def test_a_primary_that_answers_is_never_failed_over(told: Console) -> None:
-    found = checks(told, ready=False, command=FAILOVER)
+def test_a_primary_that_answers_is_never_failed_over(shop: Console) -> None:
+    found = checks(shop, ready=False, command=FAILOVER)
     assert "db1 answers as the primary at 0/" in found["primary"]["text"]
     assert found["primary"]["fix"].endswith("run cutover --input cluster=shop --input to=db2")
 
 
-def test_a_dead_primary_is_proved_from_here_and_from_the_standby(told: Console, pair: Pair) -> None:
-    assert told.run("cluster", "show", "shop").code == 0
+def test_a_dead_primary_is_proved_from_here_and_from_the_standby(shop: Console, pair: Pair) -> None:
+    assert shop.run("cluster", "show", "shop").code == 0
     with dead(pair):
-        found = checks(told, ready=True, command=FAILOVER)
-        plain = told.run(*FAILOVER)
+        found = checks(shop, ready=True, command=FAILOVER)
+        plain = shop.run(*FAILOVER)
     assert found["primary"]["state"] == "ok" and "db1 is down as seen from this host" in found["primary"]["text"]
     assert found["view.db2"]["text"] == "db2 receives no WAL: its WAL receiver has no connection"
     assert found["loss"]["state"] == "ok" and "db1 was last seen at " in found["loss"]["text"]
@@ -58,20 +58,20 @@ def test_a_dead_primary_is_proved_from_here_and_from_the_standby(told: Console, 
 
 
 def test_what_the_standby_lacks_is_a_number_and_a_standby_that_has_it_is_named(
-    told: Console, pair: Pair, third: Cluster
+    shop: Console, pair: Pair, third: Cluster
 ) -> None:
     upstream = query(pair.standby, "show primary_conninfo").replace("'", "''")
     set_value(pair.standby, "primary_conninfo", "")
     try:
         query(pair.primary, "create table lost as select generate_series(1, 1000)")
         wait_for_same(pair.primary, third)
-        told.run("cluster", "show", "shop")
+        shop.run("cluster", "show", "shop")
         with dead(pair):
-            alone = checks(told, ready=True, command=FAILOVER)
-            told.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
-            found = checks(told, ready=False, command=FAILOVER)
+            alone = checks(shop, ready=True, command=FAILOVER)
+            shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
+            found = checks(shop, ready=False, command=FAILOVER)
             wait_until(lambda: not query(third, "select 1 from pg_stat_wal_receiver"))
-            other = checks(told, ready=True, command=("cluster", "check", "shop", "--to", "db3", "--failover"))
+            other = checks(shop, ready=True, command=("cluster", "check", "shop", "--to", "db3", "--failover"))
     finally:
         set_value(pair.standby, "primary_conninfo", upstream)
         wait_until_streaming(pair.primary, 2)
@@ -80,17 +80,17 @@ def test_what_the_standby_lacks_is_a_number_and_a_standby_that_has_it_is_named(
     assert other["loss"]["text"].startswith("db3 has everything up to there")
 
 
-def test_a_standby_that_still_hears_from_the_primary_refutes_its_death(told: Console, pair: Pair) -> None:
+def test_a_standby_that_still_hears_from_the_primary_refutes_its_death(shop: Console, pair: Pair) -> None:
     """As after a cut between this host and the primary alone."""
-    told.write_config(pair.configured().replace(f"port={pair.primary.port}", "port=1"))
+    shop.write_config(pair.configured().replace(f"port={pair.primary.port}", "port=1"))
     query(pair.primary, "select pg_switch_wal()")  # a message to the standby
-    found = checks(told, ready=False, command=FAILOVER)
+    found = checks(shop, ready=False, command=FAILOVER)
     assert found["view.db2"]["state"] == "failed" and "the primary lives" in found["view.db2"]["breaks"]
 
 
-def test_a_primary_that_refuses_the_role_or_starts_up_is_alive(told: Console, pair: Pair) -> None:
-    told.write_config(pair.configured().replace("user=postgres", "user=unknown_role", 1))
-    assert "db1 is not dead" in checks(told, ready=False, command=FAILOVER)["primary"]["text"]
+def test_a_primary_that_refuses_the_role_or_starts_up_is_alive(shop: Console, pair: Pair) -> None:
+    shop.write_config(pair.configured().replace("user=postgres", "user=unknown_role", 1))
+    assert "db1 is not dead" in checks(shop, ready=False, command=FAILOVER)["primary"]["text"]
 
 
 def wait_for_same(primary: Cluster, standby: Cluster) -> None:

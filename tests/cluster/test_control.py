@@ -15,9 +15,10 @@ from dba_console.clusters.control import ServerControl, discover
 from dba_console.clusters.host import LostHost
 from dba_console.config import NodeConfig
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
+from dba_console.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported
 from tests.background import wait_until
 from tests.clusters import FreshCluster
+from tests.requirements import require_tool
 from tests.sshd import NAME, Sshd, sshd
 
 PASSWORD = "it's: a \\ secret"
@@ -126,6 +127,53 @@ def test_a_stop_that_takes_too_long_is_reported_and_the_server_still_runs(
     assert control.control_file().state == "shut down"
 
 
+def test_a_stop_whose_connection_is_cut_has_an_unknown_end_that_the_files_tell(
+    fresh_cluster: FreshCluster, remote: Sshd
+) -> None:
+    cluster = fresh_cluster()
+    control = control_of(cluster, NAME)
+    assert control.running()
+    cluster.sigstop()
+
+    def cut() -> None:
+        wait_until(lambda: commands(f"{cluster.data_directory}\0stopped\0"), what="the stop")
+        remote.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    with pytest.raises(LostHost):
+        control.stop(60)
+    thread.join()
+    cluster.sigcont()
+    wait_until(lambda: not control.running(), what="the end of the server")
+    assert control.control_file().state == "shut down"
+
+
+@pytest.mark.root
+def test_an_account_that_is_not_the_owner_needs_sudo_for_everything(
+    fresh_cluster: FreshCluster, tmp_path: Path
+) -> None:
+    require_tool("sudo")
+    cluster = fresh_cluster()
+    owner = cluster.account.name
+    if owner != "postgres":  # else the account may not even see the directory
+        cluster.base.chmod(0o711)
+    account = "setpriv --reuid=daemon --regid=daemon --clear-groups"
+    (tmp_path / "without").mkdir()
+    with sshd(tmp_path / "without", through=account), pytest.raises(PermissionDenied, match="daemon may not run"):
+        control_of(cluster, NAME).stop(30)
+    assert cluster.running
+    with sshd(tmp_path, through=account, sudoers=f"daemon ALL=({owner}) NOPASSWD: ALL\n"):
+        control = control_of(cluster, NAME)
+        assert control.stop_command()[:5] == ["sudo", "-n", "-u", owner, "--"]
+        assert control.stop(30).code == 0
+        control.make_standby(conninfo(cluster), None)
+        control.forget_standby()
+        assert control.start(30).code == 0
+        assert cluster.psql("select pg_is_in_recovery()") == "f"
+        assert control.stop(30).code == 0
+
+
 def test_a_commands_own_start_and_stop_are_used_and_keep_no_output_open(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster()
     programs, data = cluster.binaries.directory, cluster.data_directory
@@ -156,8 +204,10 @@ def test_the_standby_settings_are_written_once_and_taken_back_exactly(
     before, status = path.read_bytes(), path.stat()
     with stopped_at_the_end(control):
         control.make_standby(conninfo(cluster), "first")
+        (cluster.data_directory / "postgresql.auto.conf.dba-console-new").write_text("half")  # of one that was killed
         control.make_standby(conninfo(cluster), "second")
         assert path.read_text().count("primary_conninfo") == 1
+        assert not list(cluster.data_directory.glob("*dba-console-new"))
         assert (path.stat().st_uid, path.stat().st_mode) == (status.st_uid, status.st_mode)
         control.start(30)
         shown = cluster.psql("select pg_is_in_recovery(), current_setting('primary_slot_name')")
@@ -202,6 +252,17 @@ def test_a_crashed_primary_comes_back_rewound_with_its_own_settings_and_no_passw
             wait_until(lambda: new.psql(STREAMS), what="the old primary streaming")
             assert old.psql("select n from t; select pg_is_in_recovery()") == "2\nt"
             assert old.psql("show port") == str(old.port)
+
+
+def commands(mark: str) -> bool:
+    """Whether a process has `mark` in its arguments."""
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark.encode() in place.read_bytes():
+                return True
+        except OSError:
+            pass  # ended meanwhile
+    return False
 
 
 @contextmanager

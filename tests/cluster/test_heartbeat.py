@@ -58,6 +58,16 @@ def more(directory: Path, than: Outage) -> Outage:
     return wait_until(found, what="a further beat")
 
 
+def either(*clusters: Cluster) -> str:
+    """The conninfo of a client that knows several servers and takes the one that may be written."""
+    hosts, ports = ",".join(str(one.socket_directory) for one in clusters), ",".join(str(one.port) for one in clusters)
+    return f"host={hosts} port={ports} user=postgres dbname=postgres target_session_attrs=read-write"
+
+
+def writers(directory: Path) -> list[str | None]:
+    return [one.port for one in outage(directory).answered if one.kind == "write"]
+
+
 def more_errors(directory: Path) -> None:
     """Returns once further beats have failed."""
     before = sum(outage(directory).errors.values())
@@ -65,14 +75,19 @@ def more_errors(directory: Path) -> None:
 
 
 def process_of(directory: Path) -> int:
-    """The heartbeat's process id, found by its command line."""
-    [pid] = [
+    """The heartbeat's process id."""
+    [pid] = processes_of(directory)
+    return pid
+
+
+def processes_of(directory: Path) -> list[int]:
+    """Found by their command lines."""
+    return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
         if (words := _read(path).split(b"\0"))[-2:-1] == [os.fsencode(directory)]
         and b"dba_console.clusters.beating" in words
     ]
-    return pid
 
 
 def _read(path: Path) -> bytes:
@@ -95,6 +110,10 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         admin = around.enter_context(psycopg.connect(conninfo.replace("dbname=postgres", "dbname=pgbouncer"),
                                                      autocommit=True))  # fmt: skip
         started(directory, conninfo)
+        unpooled = directory / "unpooled"
+        unpooled.mkdir()
+        around.callback(stop_heartbeat, unpooled)
+        started(unpooled, either(primary, standby))
         before_us = SYSTEM.mono_us()
         admin.execute("PAUSE postgres")
         held_us = SYSTEM.mono_us()
@@ -108,7 +127,10 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         admin.execute("RESUME postgres")
         found = more(directory, outage(directory))
         after_us = SYSTEM.mono_us()
+        wait_until(lambda: writers(unpooled) == [str(primary.port), str(standby.port)], what="a write over there")
         stop_heartbeat(directory)
+        assert query(standby, "select count(*) from dba_console.heartbeat") == "1", "of the other heartbeat"
+        stop_heartbeat(unpooled)
         # A beat that was under way at the pause may have been acknowledged within it.
         assert found.write_s is not None and found.read_s is not None
         assert (freed_us - held_us) / 1e6 - INTERVAL_S <= found.write_s <= (after_us - before_us) / 1e6, found
@@ -252,6 +274,7 @@ def test_a_directory_that_cannot_be_written_and_a_connection_string_that_cannot_
         start_heartbeat(tmp_path, "host", SYSTEM)
     with pytest.raises(SessionError, match="cannot write to"):
         start_heartbeat(tmp_path / "missing", "host=127.0.0.1", SYSTEM)
+    wait_until(lambda: not processes_of(tmp_path / "missing"), what="the end of the process")
 
 
 def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None:

@@ -7,16 +7,19 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dba_console.actions.action import Control, Done, PlainControl, Sight, World
 from dba_console.clock import SYSTEM
-from dba_console.clusters.host import Host, LostHost
+from dba_console.clusters.host import Host, LostHost, confining_unit
+from dba_console.clusters.steps.step import Step
 from dba_console.demo.account import server_account
 from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from tests.background import wait_until
 from tests.requirements import require_tool
-from tests.sshd import NAME, Sshd, sshd
+from tests.sshd import BEHIND, NAME, Sshd, sshd
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,13 @@ def test_a_command_gives_its_exit_code_and_both_outputs(host: Host) -> None:
     ended = host.run(["sh", "-c", "cat; echo bad >&2; exit 3"], data=b"x" * 300_000)
     assert (ended.code, len(ended.output), ended.errors) == (3, 65536, "bad\n")
     assert host.run(["printf", "%s|", "it's", "$HOME `id`", "*", ""]).output == "it's|$HOME `id`|*||"
+
+
+def test_the_operators_configuration_holds_with_its_jump_host(remote: Sshd) -> None:
+    host = Host(BEHIND, SYSTEM)
+    before = remote.logins()
+    assert [host.run(["echo", text]).output for text in ("one", "two")] == ["one\n", "two\n"]
+    assert remote.logins() - before == 2, "one at the jump host and one at the host, for both commands"
 
 
 def test_exit_code_255_of_a_command_is_not_taken_for_a_lost_connection(over_ssh: Host) -> None:
@@ -127,7 +137,7 @@ def test_a_connection_cut_while_a_command_runs_leaves_its_end_unknown(
 
     thread = threading.Thread(target=cut)
     thread.start()
-    with pytest.raises(LostHost, match=f"connection to {NAME} was lost while sh ran"):
+    with pytest.raises(LostHost, match=f"connection to {NAME} was lost while a command ran"):
         script = f"touch {begun}; until [ -e {wanted} ]; do sleep 0.02; done; touch {ended}"
         over_ssh.run(["sh", "-c", script], timeout_s=60)
     thread.join()
@@ -151,6 +161,13 @@ def test_a_write_that_is_cut_leaves_the_old_file_or_the_new_one(over_ssh: Host, 
         pass
     thread.join()
     assert path.read_bytes() in (b"old", new)
+
+
+def test_a_host_that_does_not_answer_ends_the_wait_in_time(remote: Sshd) -> None:
+    host = Host(NAME, SYSTEM)
+    host.run(["true"])
+    with remote.silent():
+        assert host.run(["true"], timeout_s=0.1).code is None
 
 
 def test_a_host_that_cannot_be_reached_ran_nothing(remote: Sshd, over_ssh: Host) -> None:
@@ -212,3 +229,23 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
         host.write(str(place / "file"), b"x", user="daemon")
         assert host.read(str(place / "file"), user="daemon") == b"x"
         assert (place / "file").owner() == "daemon"
+
+
+def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
+    class Cut(Step):
+        def do(self, settings: Any, world: World, control: Control) -> Done:
+            raise LostHost("the ssh connection to db1 was lost")
+
+    assert Cut().act(None, Sight(text="", exact=""), World(), PlainControl()).state == "unknown"
+
+
+def test_a_service_with_a_memory_limit_is_recognised_by_its_control_group(tmp_path: Path) -> None:
+    """Files as the kernel writes them: a service of systemd is not everywhere."""
+    own, unit = tmp_path / "proc/self", tmp_path / "sys/fs/cgroup/system.slice/dba-console.service"
+    for place in (own, unit):
+        place.mkdir(parents=True)
+    assert confining_unit(str(tmp_path)) is None
+    (own / "cgroup").write_text("0::/system.slice/dba-console.service\n")
+    for limit, found in (("max", None), ("268435456", "dba-console.service")):
+        (unit / "memory.max").write_text(f"{limit}\n")
+        assert confining_unit(str(tmp_path)) == found

@@ -12,6 +12,7 @@ import pytest
 from dba_console.clock import SYSTEM
 from dba_console.clusters.blockers import PauseExpired
 from dba_console.clusters.pgbouncer_ini import repointed
+from dba_console.clusters.pooler import read_pooler
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import PoolerConfig
 from dba_console.demo.cluster import Cluster
@@ -47,8 +48,12 @@ def pooler(one: Cluster) -> Iterator[Bouncer]:
 
 
 def admin_of(pooler: Bouncer, *databases: str, user: str = "postgres", password: str = "hushhush") -> PoolerAdmin:
+    return PoolerAdmin("main", config_of(pooler, *databases, user=user, password=password), SYSTEM)
+
+
+def config_of(pooler: Bouncer, *databases: str, user: str = "postgres", password: str = "hushhush") -> PoolerConfig:
     dsn = f"{pooler.dsn('pgbouncer', user=user)} password={password}"
-    return PoolerAdmin("main", PoolerConfig(dsn=dsn, databases=list(databases)), SYSTEM)
+    return PoolerConfig(dsn=dsn, databases=list(databases))
 
 
 def client(pooler: Bouncer, dbname: str = "shop", name: str = "till") -> Session:
@@ -206,7 +211,7 @@ def test_a_pooler_killed_while_pausing_is_a_sentence_and_comes_back_not_paused(p
     assert admin.paused([]) == {"shop": False}
 
 
-def test_in_session_mode_clients_hold_the_pause_which_is_said_before(one: Cluster) -> None:
+def test_in_session_mode_clients_hold_the_pause_which_is_shown_before(one: Cluster) -> None:
     to = f"{Bouncer.leading_to(one)} dbname=postgres"
     with Bouncer(
         one, "sessions", f"shop = {to}", users="nobody = pool_mode=transaction", pool_mode="session",
@@ -224,7 +229,7 @@ def test_in_session_mode_clients_hold_the_pause_which_is_said_before(one: Cluste
             admin.pause([], 30, never)
 
 
-def test_a_client_that_would_wait_too_long_is_said_before(pooler: Bouncer) -> None:
+def test_a_client_that_would_wait_too_long_is_named_before(pooler: Bouncer) -> None:
     [caution] = admin_of(pooler, "shop").cautions([])
     assert "disconnects clients that waited 120 s (query_wait_timeout)" in caution
 
@@ -276,6 +281,8 @@ def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login
         with client(pooler) as session:
             session.execute("select 1")
             admin.pause([], 30, never)
+            [shown] = read_pooler("main", config_of(pooler, "shop"), SYSTEM).databases
+            assert shown.paused
             with waiting(session) as ended:
                 wait_until(lambda: queued(pooler), what="the client waiting")
                 pooler.ini.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -21,20 +22,32 @@ from tests.agent.runs.mortal import DIES, KILLS
 from tests.agent.runs.operator import Operator
 from tests.background import wait_until
 from tests.requirements import require_tool
+from tests.sshd import NAME as SSH_NAME
+from tests.sshd import Sshd
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "runbooks" / "cutover.md"
 MORTAL = "tests.agent.runs.mortal"
 RETRIES = 5
 """Times a failed block is tried again before the run is aborted."""
-HOLD, PROMOTE, FOLLOW, REPORT = (
-    "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow", "what-it-took",
-)  # fmt: skip
+HOLD, PROMOTE, FOLLOW = "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow"
 ACTS = {
     "heartbeat": (HOLD, 1), "pause": (HOLD, 2), "keep-out": (HOLD, 3), "drain": (HOLD, 4), "stop": (HOLD, 5),
     "gate": (HOLD, 6), "fence": (HOLD, 7), "promote": (PROMOTE, 1), "repoint": (PROMOTE, 2), "release": (PROMOTE, 3),
-    "follow": (FOLLOW, 1), "rejoin": (FOLLOW, 2), "report": (REPORT, 1),
+    "report": (PROMOTE, 4), "follow": (FOLLOW, 1), "rejoin": (FOLLOW, 2),
 }  # fmt: skip
 """The acts of the runbook: step, and the number of the act within it. Hooks are skipped where none are configured."""
+
+
+_DYING_SSH = """#!/bin/sh
+case "$*" in
+*"$(cat {when} 2>/dev/null || echo never)"*) rm {when} ;;
+*) exec {ssh} ;;
+esac
+{ssh} <&0 &
+sleep 0.05
+kill -9 $! $$
+"""
+"""The first command that has the words in the file is killed on its way."""
 
 
 class Kill(NamedTuple):
@@ -42,7 +55,7 @@ class Kill(NamedTuple):
     when it is done and its result is not recorded."""
 
     victim: str
-    """agent, console or pooler."""
+    """agent, console, pooler, or ssh: a command of the act on its way, at the end all connections."""
     act: str
     when: str = "begin"
 
@@ -70,10 +83,22 @@ class Ended(NamedTuple):
 class Trials:
     """One practice cluster through any number of cutovers."""
 
-    def __init__(self, ground: PracticeCluster, place: Path) -> None:
-        self.ground, self._place, self._number = ground, place, 0
+    def __init__(self, ground: PracticeCluster, place: Path, over: Sshd | None = None) -> None:
+        self.ground, self._place, self._over, self._number = ground, place, over, 0
         # No server is watched: the run reaches its nodes by its own connections.
         self._dsn = f"host={place} port=1 user=nobody dbname=none"
+        self._environment = dict(ground.environment)
+        if over is not None:
+            config = place / "over-ssh.toml"
+            config.touch(mode=0o600)
+            config.write_text(
+                re.sub("(?m)^(control|config) =", f'ssh = "{SSH_NAME}"\n\\1 =', ground.config_file.read_text())
+            )
+            self._environment["DBA_CONSOLE_CONFIG"] = str(config)
+            self._dies_with = place / "next"
+            wrapper = over.bin / "ssh"
+            command = wrapper.read_text().splitlines()[1].removeprefix("exec ")
+            wrapper.write_text(_DYING_SSH.format(when=self._dies_with, ssh=command))
 
     def cut_over(self, *kills: Kill) -> Ended:
         """From the primary to the next node. An agent that was killed is followed by another one, which resumes the
@@ -93,26 +118,40 @@ class Trials:
 
     def _life(self, place: Path, kill: Kill | None, to: str, says: _Says) -> str | None:
         """One agent, to the end of the run (its state) or its own (None)."""
-        extra, victims = dict(self.ground.environment), place / "victims"
+        extra, script = dict(self._environment), place / "kill.sh"
         if kill is not None:
             extra[DIES] = kill.record
             if kill.victim != "agent":
-                extra[KILLS] = str(victims)
+                extra[KILLS] = str(script)
+                script.write_text(self._killing(kill))
+        pooled = self._pooler_pid()
         program = "dba_console" if kill is None else MORTAL
         with agent(self._dsn, place, extra=extra, program=program) as running:
-            if kill is not None and kill.victim == "pooler":
-                assert self.ground.pooler is not None
-                victims.write_text(str(self.ground.pooler.pid))
             try:
                 if kill is not None and kill.victim == "console":
-                    self._killed_console(running, to, victims)
+                    self._killed_console(running, to, script)
                 state = self._walk(running, to, says)
             except (ConnectionLost, ConnectError):
                 assert kill is not None and kill.victim == "agent", running.errors()
                 return None
         if kill is not None and kill.victim == "pooler":
-            assert self.ground.pooler is not None and victims.read_text() != str(self.ground.pooler.pid)
+            assert pooled != self._pooler_pid()
         return state
+
+    def _killing(self, kill: Kill) -> str:
+        """What kills it, for the shell."""
+        if kill.victim != "ssh":
+            return f"kill -9 {self._pooler_pid()}\n"
+        assert self._over is not None
+        self._dies_with.unlink(missing_ok=True)
+        if kill.when == "begin":
+            words = "pg_ctl" if kill.act in ("stop", "rejoin") else " -- "
+            return f"echo '{words}' >{self._dies_with}\n"
+        return f"sessions=$(cat /proc/{self._over.pid}/task/{self._over.pid}/children)\nkill -9 ${{sessions:-$$}}\n"
+
+    def _pooler_pid(self) -> int | None:
+        assert self.ground.pooler is not None
+        return self.ground.pooler.pid
 
     def _walk(self, running: RunningAgent, to: str, says: _Says) -> str:
         operator = Operator.of(running)
@@ -129,14 +168,14 @@ class Trials:
         finally:
             operator.close()
 
-    def _killed_console(self, running: RunningAgent, to: str, victims: Path) -> None:
+    def _killed_console(self, running: RunningAgent, to: str, script: Path) -> None:
         """Walk the runbook from the command line until that process is killed."""
         command = [sys.executable, "-m", "dba_console", "runbook", "run", "cutover", "--dsn", self._dsn, "--yes"]
         command += ["--input", f"cluster={NAME}", "--input", f"to={to}", "--confirm", f"promote={to}"]
-        command += ["--confirm", f"{HOLD}=yes", "--confirm", "is-the-cluster-ready=yes", "--confirm", f"{FOLLOW}=yes"]
+        command += ["--confirm", f"{HOLD}=yes"]
         running.socket()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        victims.write_text(str(process.pid))
+        script.write_text(f"kill -9 {process.pid}\n")
         said = process.communicate(timeout=120)[0].decode()
         assert process.returncode == -9, f"the console ended with {process.returncode}: {said}"
 

@@ -13,6 +13,7 @@ from dba_console.clusters.admin_console import open_admin
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.findings.cluster import RULES
+from dba_console.frames.derive import derive
 from dba_console.probes.postgres.simple import simple_query
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
@@ -71,10 +72,13 @@ def test_a_standby_promoted_beside_its_primary_is_split_brain_within_five_second
         found = here.until("split-brain", severity="critical", within_s=5)
         assert found.text.startswith("Split brain in shop: db1 and db2 both answer as primary of system identifier")
         assert "db1 on timeline 1 at 0/" in found.text and "db2 on timeline 2 at 0/" in found.text
+        assert "standby db3 is on timeline 1" in found.text
         assert "clients of pooler main (postgres) are led to db1" in found.text
         assert "started again" not in found.text
         query(db1, "create table only_here ()")
         wait_until(lambda: query(db3, "select 1 from pg_class where relname = 'only_here'"))
+        no_findings(here, "dead-timeline")
+        db1.stop()
         dead = here.until("dead-timeline", severity="critical", within_s=5)
     assert dead.subject == "db3" and "that timeline ended at 0/" in dead.text
 
@@ -102,6 +106,14 @@ def test_primaries_of_two_clusters_under_one_name_are_no_split_brain(
     with eyes(cluster.dsn(), *NAMES, config=configured(cluster, fresh_cluster())) as here:
         here.tick(10)
         no_findings(here, *NAMES)
+
+
+def test_two_names_of_one_server_are_no_split_brain(cluster: Cluster) -> None:
+    with eyes(cluster.dsn(), *NAMES, config=configured(cluster, cluster)) as here:
+        here.tick(6)
+        no_findings(here, *NAMES)
+        [text] = derive(here.picture, here.history).cluster.differences
+    assert text == "db2 and db1 lead to the same server"
 
 
 def test_a_standby_that_stays_behind_on_the_old_timeline_is_a_warning_until_it_follows(replicated: Make) -> None:

@@ -77,7 +77,7 @@ def _side_by_side(name: str, sessions: Path, count: int, *, json: bool) -> int:
     head, *lines = comparing.table(chosen, rows, _minute)
     what = "rehearsals" if newest.mode == "rehearse" else "runs"
     put(clean(f"{what} of {newest.runbook}" + (f", {newest.about}" if newest.about else "")) + "\n")
-    put(columns(head, lines, right=range(1, len(head))))
+    put(columns([clean(one) for one in head], lines, right=range(1, len(head))))
     return ExitCode.OK
 
 

@@ -18,6 +18,7 @@ from dba_console.walkthrough.text import (
     prompt_of,
     question_lines,
     short_time,
+    taken_time,
     texts,
     values_table,
     waiting_lines,
@@ -65,8 +66,8 @@ def _step(change: Change, at_us: int, cells: int) -> list[Line]:
     again = f", round {change['round']}" if change["round"] > 1 else ""
     taken = ""
     if change["elapsed_s"] and change["state"] != "running":
-        usual = f", usual {short_time(change['usual_s'])}: {change['usual_from']}" if change["usual_s"] else ""
-        taken = f" ({short_time(change['elapsed_s'])}{usual})"
+        usual = f", usual {taken_time(change['usual_s'])}: {change['usual_from']}" if change["usual_s"] else ""
+        taken = f" ({taken_time(change['elapsed_s'])}{usual})"
     note = f": {clean(change['text'])}" if change["text"] else ""
     what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{taken}{note}"
     lines = [line(Span(f"{clock(at_us)} ", "dim"), step_sign(change["state"]), " ", Span(what, "title"))]

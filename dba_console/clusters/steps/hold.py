@@ -26,7 +26,7 @@ from dba_console.clusters.steps.step import (
     bounded,
     cutover,
 )
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
 
 CHECKPOINT_S = 3600.0
@@ -51,6 +51,10 @@ SELECT pg_current_wal_insert_lsn()::text AS lsn,
                           AND application_name NOT LIKE '{APPLICATION}%') AS example,
        (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared
   FROM pg_stat_activity
+"""
+_FOLLOWS = """
+SELECT (SELECT status FROM pg_stat_wal_receiver) AS receiver, pg_is_wal_replay_paused() AS paused,
+       current_setting('recovery_min_apply_delay') AS delay
 """
 
 
@@ -216,8 +220,9 @@ class Drain(Step):
 
     name: ClassVar[str] = "cutover-drain"
     summary: ClassVar[str] = (
-        "Proves that nobody writes on the primary: no client sessions, no prepared transactions, and the position at "
-        "which WAL is inserted stays the same in three readings."
+        "Proves that nobody writes on the primary: no client sessions (those that come back are ended again), no "
+        "prepared transactions, and the position at which WAL is inserted stays the same in three readings. Then the "
+        "new primary has to stream and replay: else the old one would be stopped for nothing."
     )
     Settings: ClassVar[type[Struct]] = Timed
 
@@ -229,11 +234,18 @@ class Drain(Step):
         at = cutover(settings, world)
         readings: list[str] = []
         row: dict[str, Any] = {}
+        came_back, example = 0, ""
         with at.link(at.plan.old) as (link, _):
             for _left in bounded(world, settings.timeout_s):
                 [row] = link.rows(_WRITES)
+                if row["clients"]:
+                    came_back, example = came_back + row["clients"], row["example"]
+                    # One that was logging in when the limits were set is seen only now, and a superuser has no limit.
+                    link.act(_END, transaction=False)
                 quiet = row["clients"] == 0 and row["prepared"] == 0
                 readings = [*readings[1 - FLAT_READINGS :], row["lsn"]] if quiet else []
+                if len(readings) == FLAT_READINGS and (len(set(readings)) == 1 or row["autovacuum"]):
+                    _check_follows(at)
                 if len(readings) == FLAT_READINGS and len(set(readings)) == 1:
                     return Done(state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]})
                 if quiet and row["autovacuum"] and len(readings) == FLAT_READINGS:
@@ -243,15 +255,39 @@ class Drain(Step):
                     return Done(state="ok", text=text, values={"lsn": row["lsn"]})
                 if control.wait(POLL_S):
                     return Done(state="stopped", text="it was stopped before the primary was quiet")
+        if came_back:
+            text = f"clients of {at.plan.old} come back: {came_back} sessions were ended in {settings.timeout}"
+            hint = f"the last one was of {example}; a superuser has no connection limit: stop that program"
+            return Done(state="failed", text=clean(f"{text}, {hint}"))
         return Done(state="failed", text=_still(at.plan.old, row, settings.timeout))
 
     def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
         return self.again("it only reads: it is done again")
 
 
+def _check_follows(at: Cutover) -> None:
+    """Raises ConsoleError where the new primary could not take over once the old one is stopped."""
+    old, to = at.plan.old, at.plan.to
+    with at.link(to) as (link, now):
+        if now.role != "standby":
+            raise Refused(
+                f"{to} is a {now.role} already, on timeline {now.timeline}; {old} is primary on timeline "
+                f"{at.plan.timeline}: two nodes take writes, and nothing was stopped",
+                hint="clients must write on one of them only: find out which one has what they wrote last",
+            )
+        [row] = link.rows(_FOLLOWS)
+    if row["receiver"] != "streaming":
+        why = f"its WAL receiver is {row['receiver'] or 'not running'}"
+    elif row["paused"]:
+        why = "replay is paused there"
+    elif row["delay"] != "0":
+        why = f"recovery_min_apply_delay is {row['delay']} there"
+    else:
+        return
+    raise Refused(f"{to} could not take over, {old} was not stopped: {why}")
+
+
 def _still(node: str, row: Mapping[str, Any], timeout: str) -> str:
-    if row.get("clients"):
-        return clean(f"{node} still has {row['clients']} client sessions after {timeout}, one of {row['example']}")
     if row.get("prepared"):
         return f"{node} has {row['prepared']} prepared transactions: commit or roll them back"
     return f"WAL of {node} still grows after {timeout}, and no client is connected: a background process writes"

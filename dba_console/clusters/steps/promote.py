@@ -13,6 +13,9 @@ from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.shut import SHUT_DOWN
 from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, bounded, cutover
+from dba_console.errors import ConnectError
+from dba_console.harmless import clean
+from dba_console.redact import redact
 
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
@@ -67,10 +70,17 @@ class Promote(Step):
 
     def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
+        try:
+            return self._promote(at, settings, control)
+        except ConnectError as error:
+            text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs again, retry"
+            return Done(state="failed", text=clean(redact(text)))
+
+    def _promote(self, at: Cutover, settings: PromoteSettings, control: Control) -> Done:
         with at.link(at.plan.to) as (link, now):
             if now.role == "standby":
                 link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
-            for _left in bounded(world, settings.timeout_s):
+            for _left in bounded(at.world, settings.timeout_s):
                 now = link.identity()
                 if now.role == "primary":
                     return _promoted(at, link, now.timeline)

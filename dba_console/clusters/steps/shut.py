@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import position
+from dba_console.clusters.control import ServerControl
 from dba_console.clusters.plan import save_plan
 from dba_console.clusters.steps.step import (
     POLL_S,
@@ -20,6 +21,7 @@ from dba_console.clusters.steps.step import (
     Timed,
     bounded,
     cutover,
+    last_line,
 )
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
@@ -57,17 +59,20 @@ class Stop(Step):
     def do(self, settings: StopSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         control.tell(f"stopping {at.plan.old}")
-        ended = at.control(at.plan.old).stop(settings.timeout_s)
+        server = at.control(at.plan.old)
+        ended = server.stop(settings.timeout_s)
         if _is_down(at):
+            if left := _not_archived(server):
+                # PostgreSQL gives up where archive_command fails three times during a shutdown (pgarch.c).
+                text = f"{at.plan.old} is shut down, and {len(left)} WAL files are not archived, from {left[0]} on"
+                ways = (
+                    f"`retry` goes on, and they have to be archived from its pg_wal; `abort` starts {at.plan.old} again"
+                )
+                return Done(state="failed", text=clean(f"{text}: {ways}"), undo={})
             return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
-        state = at.control(at.plan.old).control_file().state
-        said = (
-            clean((ended.errors.strip() or ended.output.strip()).splitlines()[-1])
-            if ended.errors + ended.output
-            else ""
-        )
-        text = f"{at.plan.old} is not shut down after {settings.timeout}: pg_control says {state}"
-        return Done(state="failed", text=f"{text}; {said}" if said else text, undo={})
+        text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting(server)}"
+        said = last_line(ended)
+        return Done(state="failed", text="; ".join([text, *said]), undo={})
 
     def settle(self, settings: StopSettings, sight: Sight, world: World) -> Done:
         at = cutover(settings, world)
@@ -80,10 +85,13 @@ class Stop(Step):
     def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
-        if not server.running():
-            server.start(settings.timeout_s)
         last = ""
-        for _left in bounded(world, settings.timeout_s):
+        if server.running():
+            _end_archiving(server)
+        for left in bounded(world, settings.timeout_s):
+            if not server.running():  # one that was asked to stop does that first, and is started then
+                ended = server.start(left)
+                last = "; ".join([f"it was started with exit code {ended.code}", *last_line(ended)])
             try:
                 with at.link(at.plan.old) as (_, now):
                     if now.role == "primary" and now.timeline == at.plan.timeline:
@@ -91,14 +99,57 @@ class Stop(Step):
                     return Done(state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}")
             except ConsoleError as error:
                 last = error.message
+            if not server.running():  # also one that still stopped when this began
+                server.start(settings.timeout_s)
             if control.wait(POLL_S * 5):
                 break
-        return Done(state="failed", text=clean(f"{at.plan.old} does not answer: {last}"))
+        if server.running():
+            last = _waiting(server)
+        return Done(state="failed", text=clean(f"{at.plan.old} does not answer: {last}; start it once it is down"))
 
 
 def _is_down(at: Cutover) -> bool:
     server = at.control(at.plan.old)
     return not server.running() and server.control_file().state == SHUT_DOWN
+
+
+def _waiting(server: ServerControl) -> str:
+    """What a server that was asked to stop waits for, as far as its processes show it."""
+    state, titles = server.control_file().state, _processes(server)
+    archiver = next((one for one in titles if "archiver" in one), None)
+    if state == SHUT_DOWN and archiver is not None:
+        return clean(
+            f"its checkpoint is written, and it waits for archive_command ({archiver}): repair the archive or end that "
+            "command and try again, or abort, which ends the command and starts it again"
+        )
+    return clean(
+        f"pg_control says {state}, processes that still run: {', '.join(titles[:3]) or 'the postmaster alone'}"
+    )
+
+
+def _processes(server: ServerControl) -> list[str]:
+    """Process id, state and title of each process of the server, but the postmaster's own."""
+    content = server.host.read(f"{server.data_directory}/postmaster.pid", user=server.owner()) or b""
+    pid = content.split(b"\n", 1)[0].decode("ascii", "replace").strip()
+    listed = server.host.run(["ps", "--ppid", pid, "-o", "pid=,stat=,args="]).output if pid.isdigit() else ""
+    return [" ".join(line.split()) for line in listed.splitlines()]
+
+
+def _end_archiving(server: ServerControl) -> None:
+    """End the archive_command for which a server waits that is shut down otherwise: its archiver ends with it.
+
+    The file stays marked as not archived, and the archiver tries again after the start (pgarch.c, pgarch_archiveXlog).
+    """
+    if server.control_file().state == SHUT_DOWN:
+        for archiver in (one.split()[0] for one in _processes(server) if "archiver" in one):
+            # Each server process leads a group of its own (miscinit.c, InitPostmasterChild), its commands are in it.
+            server.host.run(["sh", "-c", 'kill -s TERM -- "-$1"', "sh", archiver], user=server.owner())
+
+
+def _not_archived(server: ServerControl) -> list[str]:
+    """WAL files that the stopped server left for its archiver."""
+    listed = server.host.run(["ls", f"{server.data_directory}/pg_wal/archive_status"], user=server.owner())
+    return [name.removesuffix(".ready") for name in listed.output.split() if name.endswith(".ready")]
 
 
 class Gate(Step):
@@ -152,7 +203,9 @@ def _past(lsn: str | None, wanted: str) -> bool:
 
 def _short(at: Cutover, wanted: str, row: Mapping[str, Any]) -> str:
     why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
-    missing = [_missing(wanted, row.get(what), what) for what in ("received", "replayed")]
+    missing = [
+        _missing(wanted, lsn, what) for what in ("received", "replayed") if not _past(lsn := row.get(what), wanted)
+    ]
     return (
         f"{at.plan.old} was shut down at {wanted}, and of that {at.plan.to} has {' and '.join(missing)}: {why}; "
         f"abort starts {at.plan.old} again"

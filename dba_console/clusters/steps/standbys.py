@@ -19,6 +19,9 @@ CHECKPOINT_S = 600.0
 WAIT_S = 0.1
 _CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
 _RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
+FOLLOWS_S = 15.0
+"""For a crashed server that is started as a standby to stream: longer than wal_retrieve_retry_interval (5 s) twice."""
+_CLEAN = ("shut down", "shut down in recovery")
 _STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
 _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 
@@ -141,7 +144,17 @@ class Rewind(Step):
     def do(self, settings: RewindSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
+        if not server.running() and server.control_file().state not in _CLEAN:
+            # It crashed: as a standby it recovers to the end of its own WAL, and pg_rewind takes it after a clean stop.
+            control.tell(f"{at.plan.old} recovers from its crash")
+            make_standby(at)
+            server.start(REWIND_S)
         if server.running():
+            if _wait_for_stream(at, at.plan.old, FOLLOWS_S, control) is None:
+                # Rewinding what follows already would look for WAL that is gone by now.
+                return Done(
+                    state="ok", text=f"{at.plan.old} has nothing that {at.plan.to} has not: it follows as it is"
+                )
             server.stop(REWIND_S)
         with at.link(at.plan.to) as (link, _):
             # Without it pg_rewind reads the timeline of before from pg_control and finds nothing to do.

@@ -15,6 +15,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.control import ServerControl
+from dba_console.clusters.host import LostHost
 from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.config import ClusterConfig, NodeConfig
@@ -59,6 +60,8 @@ class Step:
         """Do it. What fails in the middle can be undone as well."""
         try:
             return self.do(settings, world, control)
+        except LostHost as error:
+            return Done(state="unknown", text=clean(redact(error.message)), undo={} if self.undoable else None)
         except ConsoleError as error:
             return Done(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
 

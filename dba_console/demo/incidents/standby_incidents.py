@@ -37,8 +37,9 @@ class StandbyLags(ClusterIncident):
         )  # fmt: skip
         wait_for(db2, f"exists (select from pg_stat_activity where application_name = '{REPORT}' and {_IDLE})")
         db1.psql(f"truncate {TABLE}", dbname=DATABASE)
-        for _ in range(BEHIND_MIB):
-            db1.psql("select pg_logical_emit_message(false, 'bulk', repeat('x', 1 << 20))")
+        db1.psql(
+            f"select pg_logical_emit_message(false, 'bulk', repeat('x', 1 << 20)) from generate_series(1, {BEHIND_MIB})"
+        )
         written = db1.psql("select pg_current_wal_lsn()")
         wait_for(db2, f"pg_last_wal_receive_lsn() >= '{written}'")
 

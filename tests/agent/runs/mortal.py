@@ -2,16 +2,16 @@
 
 DIES in the environment says when: `after:block.mark`, once the first record of that kind that this process writes is on
 the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that of the step `look`;
-`before:block.mark:set:2`, at the second of the step `set`. With KILLS, the file it names holds the processes that are
-killed in its place.
+`before:block.mark:set:2`, at the second of the step `set`. With KILLS, the shell script it names kills something
+else in its place.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
-from pathlib import Path
 
 from dba_console.plans.record import Record
 from dba_console.session.runjournal import RunJournal
@@ -42,8 +42,7 @@ def append(self: RunJournal, record: Record) -> Record:
 def _kill() -> None:
     if KILLS not in os.environ:
         os.kill(os.getpid(), signal.SIGKILL)
-    for pid in Path(os.environ[KILLS]).read_text().split():
-        os.kill(int(pid), signal.SIGKILL)
+    subprocess.run(["/bin/sh", "-eu", os.environ[KILLS]], check=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.config_schema import dotted, leaves
 from dba_console.cli.manual import manual
-from dba_console.config import Config, NodeConfig, PoolerConfig
+from dba_console.config import CommandConfig, Config, NodeConfig, PoolerConfig
 from dba_console.errors import ExitCode
 from dba_console.findings.document import shown
 
@@ -40,6 +40,7 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
         "targets.NAME.read_only",
         *(f"clusters.NAME.nodes.NODE.{field}" for field in NodeConfig.__struct_fields__),
         *(f"clusters.NAME.poolers.POOLER.{field}" for field in PoolerConfig.__struct_fields__),
+        *(f"clusters.NAME.addresses.ADDRESS.{field}" for field in CommandConfig.__struct_fields__),
         "findings.FAMILY.NAME",
     }
     known = {dotted(path) for path, _ in leaves()} | examples

@@ -1,0 +1,81 @@
+"""The runbook `cutover` where every node is behind ssh, and its connections are cut in the middle of the steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.practice_cluster import PracticeCluster
+from tests.cli.console import Console, own_console
+from tests.cluster.test_cutover import HOLD, PROMOTE, clients_write, go, primary
+from tests.requirements import require_tool
+from tests.sshd import NAME, Sshd, sshd
+
+pytestmark = pytest.mark.xdist_group("cutover-ssh")
+MARKS = ("\0stopped\0", "global/pg_control", "standby.signal", "pg_ctl\0start", "\0ready\0")
+"""In the arguments of what waits for the stop, passes the gate, fences, and starts the old primary as a standby."""
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with sshd(tmp_path_factory.mktemp("s")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ground(remote: Sshd) -> Iterator[PracticeCluster]:
+    require_tool("pgbouncer")
+    with PracticeCluster() as made:
+        text = made.config_file.read_text().replace('control = "pg_ctl"', f'control = "pg_ctl"\nssh = "{NAME}"')
+        assert text.count(NAME) == 3
+        made.config_file.write_text(text)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def console(ground: PracticeCluster) -> Iterator[Console]:
+    with own_console() as made, made.watching(ground.dsn, **ground.environment):
+        yield made
+
+
+@contextmanager
+def cutting(remote: Sshd) -> Iterator[set[str]]:
+    """Cut all connections the first time that each of the marks is seen on the other side; gives those that were."""
+    cut: set[str] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set() and len(cut) < len(MARKS):
+            for place in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    content = place.read_bytes().decode("utf-8", "replace")
+                except OSError:
+                    continue  # ended meanwhile
+                found = {mark for mark in MARKS if mark in content} - cut
+                if found and "ControlPath" not in content:
+                    remote.cut()
+                    cut.update(found)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield cut
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_cutover_goes_on_by_evidence_whenever_its_connections_are_cut(
+    console: Console, ground: PracticeCluster, remote: Sshd
+) -> None:
+    with cutting(remote) as cut:
+        done = go(console, ground, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
+    assert done.code == 0, done
+    assert cut, "what is short may not have been seen"
+    assert primary(ground) == ["db2"]
+    clients_write(ground)
+    assert ground.verdict().kept, ground.verdict().sentence()

@@ -1,0 +1,54 @@
+"""The steps of a cutover refuse to act without its plan, or with the plan of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dba_console.actions.action import World, acts_on_cluster
+from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.clusters.plan import CutoverPlan, NodePlan, load_plan, save_plan
+from dba_console.config import ClusterConfig, Config, NodeConfig
+from dba_console.errors import Refused, UsageError
+
+STEPS = [name for name in ACTIONS if acts_on_cluster(ACTIONS[name]) and name != "cutover-begin"]
+SETTINGS = {"cluster": "shop", "to": "db2"}
+
+
+def world(directory: Path) -> World:
+    nodes = {name: NodeConfig(dsn="host=127.0.0.1 port=1") for name in ("db1", "db2")}
+    return World(run_directory=str(directory), config=Config(clusters={"shop": ClusterConfig(nodes=nodes)}))
+
+
+def plan(cluster: str = "shop", to: str = "db2") -> CutoverPlan:
+    nodes = {name: NodePlan(data_directory=f"/nowhere/{name}") for name in ("db1", "db2")}
+    return CutoverPlan(
+        cluster=cluster, kind="cutover", old="db1", to=to, system_identifier="7", timeline=1, version_num=150018,
+        nodes=nodes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_a_run_that_has_begun_no_cutover_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="has not begun a cutover"):
+        ACTIONS[name].look(settings_of(name, SETTINGS), world(tmp_path))
+
+
+@pytest.mark.parametrize("other", [{"cluster": "store"}, {"to": "db1"}])
+def test_the_plan_of_another_cutover_is_refused(other: dict[str, str], tmp_path: Path) -> None:
+    here = world(tmp_path)
+    save_plan(here, plan(**other))
+    with pytest.raises(Refused, match="not of shop to db2"):
+        load_plan(here, "shop", "db2")
+
+
+def test_a_plan_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cutover.json").write_text("{")
+    with pytest.raises(Refused, match="cannot be read"):
+        load_plan(world(tmp_path), "shop", "db2")
+
+
+def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no cluster 'store'"):
+        ACTIONS["cutover-begin"].look(settings_of("cutover-begin", SETTINGS | {"cluster": "store"}), world(tmp_path))

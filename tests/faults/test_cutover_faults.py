@@ -1,0 +1,182 @@
+"""What goes wrong in the middle of a cutover, caused on real servers: it stops where it must, says why, and everything
+is as before; nothing acknowledged is lost.
+
+Each fault happens at the beginning of an act, by a block that is put in front of it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dba_console.demo.node import Node
+from dba_console.demo.practice_cluster import PracticeCluster
+from tests.background import wait_until
+from tests.cli.console import Done, own_console
+from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
+from tests.requirements import require_tool
+
+pytestmark = pytest.mark.xdist_group("cutover-faults")
+Fault = Callable[[], object]
+
+
+class Bed:
+    """A cluster that is as before after each test, and cutovers of it to db2."""
+
+    def __init__(self, ground: PracticeCluster, place: Path) -> None:
+        self.ground, self.place = ground, place
+        self.db1, self.db2 = ground.nodes["db1"], ground.nodes["db2"]
+
+    def cut_over(self, before: str, fault: Fault, **timeouts: str) -> Done:
+        """Until it has ended by itself; the act `before` does not begin until `fault` has returned."""
+        text, marker = RUNBOOK.read_text(), self.place / "now"
+        for act, timeout in timeouts.items():
+            text = re.sub(rf'(action cutover-{act} .*?timeout = )"\w+"', rf'\1"{timeout}"', text, count=1, flags=re.S)
+        script = f"touch {marker}\nwhile [ -e {marker} ]; do sleep 0.02; done"
+        block = f'```sh {{run host role=monitor #fault title="fault"}}\n{script}\n```\n\n'
+        act = f"```toml {{action cutover-{before} "
+        document = self.place / "cutover.md"
+        document.write_text(text.replace(act, block + act, 1))
+        over = threading.Event()
+        causing = threading.Thread(target=self._cause, args=(marker, fault, over))
+        causing.start()
+        ground = self.ground
+        given = ["--yes", "--confirm", f"{HOLD}=yes", "--confirm", f"{PROMOTE}=db2", "--plain"]
+        inputs = ["--input", "cluster=demo", "--input", "to=db2"]
+        try:
+            with own_console() as console, console.watching(ground.dsn, **ground.environment):
+                return console.run(
+                    "runbook", "run", str(document), "--dsn", ground.dsn, *inputs, *given, timeout=120,
+                    **ground.environment,
+                )  # fmt: skip
+        finally:
+            over.set()
+            causing.join()
+
+    def _cause(self, marker: Path, fault: Fault, over: threading.Event) -> None:
+        while not over.wait(0.01):
+            if marker.exists():
+                try:
+                    fault()
+                finally:
+                    marker.unlink()
+
+    def assert_as_before(self) -> None:
+        """db1 is the only primary, its limits are as before, clients write, nothing is lost."""
+        assert self.db1.is_primary() and not self.db2.is_primary()
+        assert self.db1.psql("select datname from pg_database where datconnlimit <> -1") == ""
+        before = self.ground.verdict().acknowledged
+        wait_until(lambda: self.ground.verdict().acknowledged > before, what="a commit of the load")
+        assert self.ground.verdict().kept, self.ground.verdict().sentence()
+
+
+def setting(node: Node, name: str, value: str | None) -> None:
+    change = f"reset {name}" if value is None else f"set {name} = '{value}'"
+    for statement in (f"alter system {change}", "select pg_reload_conf()"):
+        node.psql(statement)
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    require_tool("pgbouncer")
+    with PracticeCluster() as ground:
+        yield Bed(ground, tmp_path_factory.mktemp("cutovers"))
+
+
+@pytest.fixture(autouse=True)
+def streams(bed: Bed) -> None:
+    """Each begins with two standbys that stream."""
+    count = "select count(*) from pg_stat_replication where state = 'streaming'"
+    wait_until(lambda: bed.db1.psql(count) == "2", what="two standbys")
+
+
+def _archiving(bed: Bed, command: str) -> None:
+    """From now on archive_command is this, and there is a file for it."""
+    setting(bed.db1, "archive_command", command)
+    wait_until(lambda: bed.db1.psql("show archive_command") == command)
+    bed.db1.psql("select pg_switch_wal()")
+
+
+def test_wal_left_unarchived_by_the_stop_is_named_and_the_old_primary_starts_again(bed: Bed) -> None:
+    try:
+        done = bed.cut_over("stop", partial(_archiving, bed, "false"))
+    finally:
+        setting(bed.db1, "archive_command", None)
+    assert done.code == 7 and re.search("is shut down, and . WAL files are not archived", done.out), done
+    bed.assert_as_before()
+
+
+def test_an_abort_of_a_stop_that_waits_for_the_archive_ends_the_command_and_starts_the_old_primary(bed: Bed) -> None:
+    try:
+        done = bed.cut_over("stop", partial(_archiving, bed, "sleep 600"), stop="5s")
+    finally:
+        setting(bed.db1, "archive_command", None)
+    assert done.code == 7 and "it waits for archive_command" in done.out, done
+    bed.assert_as_before()
+
+
+def test_a_standby_whose_replay_is_delayed_since_the_check_keeps_the_primary_from_being_stopped(bed: Bed) -> None:
+    try:
+        done = bed.cut_over("hooks", partial(setting, bed.db2, "recovery_min_apply_delay", "1h"))
+    finally:
+        setting(bed.db2, "recovery_min_apply_delay", None)
+    assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
+    assert "stopping db1" not in done.out
+    bed.assert_as_before()
+
+
+def test_a_standby_that_is_gone_before_the_stop_keeps_the_primary_from_being_stopped(bed: Bed) -> None:
+    try:
+        done = bed.cut_over("drain", bed.db2.stop)
+    finally:
+        bed.db2.start()
+    assert done.code == 7 and "stopping db1" not in done.out, done
+    bed.assert_as_before()
+
+
+def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(bed: Bed) -> None:
+    pooler = bed.ground.pooler
+    assert pooler is not None
+
+    def resume() -> None:
+        with closing(psycopg.connect(pooler.dsn(), autocommit=True)) as admin:
+            for command in (b"RESUME", b"RESUME shop"):
+                admin.pgconn.exec_(command)
+
+    def superuser() -> None:
+        """Comes back whenever it is ended."""
+        resume()
+        returning.start()
+
+    def come_back() -> None:
+        while not over.is_set():
+            try:
+                with psycopg.connect(bed.db1.dsn(dbname="shop"), autocommit=True) as connection:
+                    while not over.is_set():
+                        connection.execute("create or replace view back as select 1")
+            except psycopg.Error:
+                over.wait(0.01)
+
+    over, returning = threading.Event(), threading.Thread(target=come_back)
+    try:
+        done = bed.cut_over("keep-out", superuser, drain="3s")
+    finally:
+        over.set()
+        returning.join()
+    assert done.code == 7 and re.search("come back: [0-9]+ sessions were ended", done.out), done
+    bed.assert_as_before()
+
+
+def test_a_target_promoted_by_another_hand_is_never_followed(bed: Bed) -> None:
+    """The last one: db2 has left the history of db1."""
+    done = bed.cut_over("drain", lambda: bed.db2.psql("select pg_promote()"))
+    assert done.code == 7 and "two nodes take writes" in done.out, done
+    assert "stopping db1" not in done.out
+    assert bed.db1.is_primary() and bed.db1.psql("select datname from pg_database where datconnlimit <> -1") == ""
