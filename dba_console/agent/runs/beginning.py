@@ -1,22 +1,24 @@
-"""How a run comes to be: planned and recorded as such, or taken up again where an agent left it."""
+"""How a run comes to be: planned and recorded as such, or taken up again where an agent left it. Done in the run's own
+thread, for servers and disks are asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dba_console import __version__
 from dba_console.actions.gate import Planned
 from dba_console.actions.identity import Identity, host_identity
-from dba_console.agent.runs.conduct import RESTART, Audience, Conduct
-from dba_console.agent.runs.controls import Controls
+from dba_console.agent.protocol import RunBegin, RunResume
+from dba_console.agent.runs.conduct import RESTART, Conduct
 from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.environment import secrets_of
-from dba_console.agent.runs.preparing import Order, require, uses_server
+from dba_console.agent.runs.preparing import Order, order_again, order_of, refuse_beside, require, uses_server
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConnectError, ConsoleError, Unsupported, UsageError
 from dba_console.plans.plan import Plan, tag_of
@@ -25,23 +27,27 @@ from dba_console.records import convert
 from dba_console.redact import redact
 from dba_console.runbook.library import is_shipped
 from dba_console.runbook.walk_records import interrupted, planned, resumed
-from dba_console.session.loglines import LogLine
 from dba_console.session.runjournal import RunJournal
 from dba_console.session.runplaces import new_run_id, run_directory
-from dba_console.session.runread import RunPapers
+from dba_console.session.runread import read_run
 from dba_console.session.runrecords import RunAbout, masked_value
+from dba_console.session.runverify import against_sessions
 from dba_console.target import without_secrets
+
+if TYPE_CHECKING:
+    from dba_console.agent.runs.under_way import UnderWay
 
 SESSION_S = 10.0
 """A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
 
 
-def begin(
-    order: Order, who: str, around: Surroundings, audience: Audience, put_lines: Callable[[Sequence[LogLine]], None],
-    desk: Desk, controls: Controls,
-) -> Conduct:  # fmt: skip
-    """A run that is planned and recorded as such. Raises ConsoleError where it cannot be, and then there is none."""
-    session = _session(around, desk)
+def begin(under_way: UnderWay, asked: RunBegin, who: str, beside: str) -> Conduct:
+    """A run that is planned and recorded as such. `beside`: the run that is under way, beside which only settings may
+    be put back. Raises ConsoleError where it cannot be, and then there is none.
+    """
+    order, around = order_of(asked), under_way.around
+    refuse_beside(order.plan, beside)
+    session = _session(around, under_way.desk)
     _refuse_masked(order)
     about = _met(order.plan, around)
     run = new_run_id(order.plan.id, around.clock.wall_us())
@@ -59,7 +65,7 @@ def begin(
         )  # fmt: skip
         written = journal.append(convert(msgspec.to_builtins(first, enc_hook=str), Record))
         around.emit(journal.event(tag_of(order.plan)))
-        return Conduct(order, journal, [written], about, around, audience, put_lines, desk, controls)
+        return Conduct(order, journal, [written], about, under_way)
 
 
 @contextmanager
@@ -95,11 +101,13 @@ def _session(around: Surroundings, desk: Desk) -> Path:
     return session
 
 
-def resume(
-    papers: RunPapers, order: Order, who: str, around: Surroundings, audience: Audience,
-    put_lines: Callable[[Sequence[LogLine]], None], desk: Desk, controls: Controls,
-) -> Conduct:  # fmt: skip
-    """The run of these papers, to be gone on with. Raises ConsoleError where it cannot be."""
+def resume(under_way: UnderWay, directory: Path, asked: RunResume, who: str, beside: str) -> Conduct:
+    """The run in that directory, to be gone on with. Raises ConsoleError where it cannot be."""
+    papers, around = against_sessions(read_run(directory)), under_way.around
+    order = order_again(papers, asked.inputs, ending=bool(asked.abort))
+    refuse_beside(order.plan, beside)
+    if not asked.abort:
+        require_login(order.plan, around)
     about = planned_of(papers.records)
     secrets = secrets_of(around.target.conninfo, around.config, order.values, order.secret)
     journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
@@ -109,7 +117,7 @@ def resume(
         for record in (interrupted("its agent was gone", papers.records[-1].wall_us), resumed(who)):
             records.append(journal.append(record))
             around.emit(journal.event(tag_of(order.plan)))
-        return Conduct(order, journal, records, about, around, audience, put_lines, desk, controls)
+        return Conduct(order, journal, records, about, under_way)
 
 
 def require_login(plan: Plan, around: Surroundings) -> None:

@@ -6,9 +6,9 @@ never wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,15 +16,13 @@ from dba_console.actions.gate import Planned
 from dba_console.actions.identity import Identity
 from dba_console.actions.link import Mark
 from dba_console.agent.runs.acts import Acts
-from dba_console.agent.runs.controls import Controls
-from dba_console.agent.runs.desk import Desk, Left
+from dba_console.agent.runs.desk import Left
 from dba_console.agent.runs.environment import secrets_of
 from dba_console.agent.runs.looks import Looks
 from dba_console.agent.runs.output import Lines, Output
 from dba_console.agent.runs.pen import Pen
 from dba_console.agent.runs.preparing import Order
 from dba_console.agent.runs.servers import Servers
-from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.plans.plan import Block, tag_of
 from dba_console.plans.record import Record
 from dba_console.plans.view import OutputLine
@@ -50,11 +48,13 @@ from dba_console.runbook.walk import Ending, walk
 from dba_console.runbook.walk_people import declared
 from dba_console.runbook.walk_records import interrupted
 from dba_console.session.appender import Appender
-from dba_console.session.loglines import LogLine
 from dba_console.session.runjournal import JournalTrouble, RunJournal
 from dba_console.session.runmask import TextMask
 from dba_console.session.runplaces import execution_directory
 from dba_console.session.runrecords import masked_value
+
+if TYPE_CHECKING:
+    from dba_console.agent.runs.under_way import UnderWay
 
 T = TypeVar("T")
 
@@ -86,37 +86,24 @@ MET = "run.met"
 """Record of who another server of the run is."""
 
 
-class Audience(Protocol):
-    """Who is told of a run as it goes; each call returns at once."""
-
-    def changed(self, conduct: Conduct, force: bool) -> None:
-        """There is something new to show; `force`: before the run's thread waits for something."""
-
-    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
-        """A command printed this."""
-
-    def rejected(self, conduct: Conduct, text: str) -> None:
-        """The last answer does not do."""
-
-
 class Conduct:
-    """A run under way. `beginning.begin` or `resume` makes one; `walk` goes through it, in the same thread."""
+    """A run that is walked. `beginning.begin` or `resume` makes one; `walk` goes through it, in the same thread."""
 
     def __init__(
-        self, order: Order, journal: RunJournal, records: Sequence[Record], about: Planned, around: Surroundings,
-        audience: Audience, put_lines: Callable[[Sequence[LogLine]], None], desk: Desk, controls: Controls,
-    ) -> None:  # fmt: skip
+        self, order: Order, journal: RunJournal, records: Sequence[Record], about: Planned, under_way: UnderWay
+    ) -> None:
         self.run = journal.run
-        self.order, self.around, self.desk, self.controls = order, around, desk, controls
+        self.order, self.around, self._under_way = order, under_way.around, under_way
+        around, self.desk, self.controls = self.around, under_way.desk, under_way.controls
         self.plan = bound(order.plan, order.values)
         self.directory = journal.directory
         self.lines = Lines()
         self.ending: Ending | None = None
-        self._audience, self._put_lines, self._journal = audience, put_lines, journal
+        self._journal = journal
         self._secrets = secrets_of(around.target.conninfo, around.config, order.values, order.secret)
         self._mask = TextMask(self._secrets)
         self._shown_mask = _mask_shown(self._secrets, around.target.name)
-        self._pen = Pen(journal, desk, tag_of(self.plan), around.emit)
+        self._pen = Pen(journal, self.desk, tag_of(self.plan), around.emit)
         self._errands: list[Record] = []
         self._marks = _marks(records)
         self.state = fold(self.plan, records)
@@ -134,7 +121,7 @@ class Conduct:
         looks = Looks(self.state, order.values, order.secret, self.servers, around)
         self._looks = looks
         self._acts = Acts(
-            self.directory, self._tag, about, self.servers, looks, controls, around,
+            self.directory, self._tag, about, self.servers, looks, self.controls, around,
             secrets=self._secrets, output=self._output, marks=self._marks,
         )  # fmt: skip
         for record in records:
@@ -191,7 +178,7 @@ class Conduct:
                 self._write(record)
                 return None
             case Reject(text):
-                self._audience.rejected(self, text)
+                self._under_way.rejected(self, text)
                 return None
             case Ask():
                 return self._ask(request)
@@ -224,7 +211,7 @@ class Conduct:
         if record.kind == INPUT_GIVEN:
             self._keep_secret(record)
         self._acts.remember(self._pen.write(record))
-        self._audience.changed(self, False)
+        self._under_way.changed(self, False)
 
     def _keep_secret(self, record: Record) -> None:
         """A secret that was given on the way is one from now on."""
@@ -256,7 +243,7 @@ class Conduct:
     def _show(self) -> None:
         if self._journal.in_memory:
             self._journal.tend()
-        self._audience.changed(self, True)
+        self._under_way.changed(self, True)
 
     def _run_errands(self) -> None:
         while self._errands:
@@ -301,13 +288,13 @@ class Conduct:
         where = str(execution_directory(self.directory, block.id, execution) / "out.log")
         tag = self._tag(block)
         appender = Appender(
-            self._put_lines, tag, run=self.run, block=block.id, execution=execution, where=where, mask=self._mask
+            self.around.put_lines, tag, run=self.run, block=block.id, execution=execution, where=where, mask=self._mask
         )
         return Output(block.id, tag, appender, self._mask, self._print)
 
     def _print(self, block: str, lines: list[OutputLine], dropped: int) -> None:
         self.lines.add(block, lines)
-        self._audience.lines(self.run, block, lines, dropped)
+        self._under_way.side.lines(self.run, block, lines, dropped)
 
 
 def _mask_shown(secrets: Sequence[str], target: str) -> TextMask:

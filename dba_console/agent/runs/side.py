@@ -34,6 +34,7 @@ from dba_console.samples.event import Event
 from dba_console.target import Target
 
 if TYPE_CHECKING:
+    from dba_console.agent.runs.conduct import Conduct
     from dba_console.agent.runs.surroundings import Surroundings
     from dba_console.agent.runs.under_way import Make, UnderWay
     from dba_console.agent.runs.unfinished import Unfinished
@@ -137,11 +138,10 @@ class RunSide:
 
             self._next = (taken, begin_again)
             return
-        from dba_console.agent.runs.making import beginning
+        from dba_console.agent.runs.beginning import begin
 
-        person, around = self._people[peer], self._surroundings()
-        make = beginning(asked, person.name, around, self._put_lines, _name(taken))
-        self._start(make, peer, person, around, "", beside=taken is not None)
+        person, beside = self._people[peer], _name(taken)
+        self._start(lambda one: begin(one, asked, person.name, beside), peer, person, "", beside=taken is not None)
 
     def _resume(self, peer: Peer, asked: RunResume) -> None:
         with self._lock:
@@ -154,15 +154,16 @@ class RunSide:
             text = f"there is no interrupted run {asked.run!r} of {self._target.name}"
             self.refuse(peer, RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=asked.run))
             return
-        from dba_console.agent.runs.making import going_on
+        from dba_console.agent.runs.beginning import resume
 
-        person, around = self._people[peer], self._surroundings()
+        person, beside = self._people[peer], _name(taken)
 
-        def made() -> None:
+        def make(one: UnderWay) -> Conduct:
+            conduct = resume(one, known.directory, asked, person.name, beside)
             self._unfinished.pop(asked.run, None)
+            return conduct
 
-        make = going_on(known.directory, asked, person.name, around, self._put_lines, made, _name(taken))
-        self._start(make, peer, person, around, asked.run, beside=taken is not None, abort=asked.abort)
+        self._start(make, peer, person, asked.run, beside=taken is not None, abort=asked.abort)
 
     def _taken(self) -> UnderWay | None:
         """The run beside which only one that puts settings back may begin."""
@@ -173,7 +174,6 @@ class RunSide:
         make: Make,
         peer: Peer,
         person: Person,
-        around: Surroundings,
         reply_to: str,
         *,
         beside: bool,
@@ -181,7 +181,7 @@ class RunSide:
     ) -> None:
         from dba_console.agent.runs.under_way import UnderWay
 
-        made = UnderWay(make, peer, person, around, self, self._sessions, reply_to, beside=beside)
+        made = UnderWay(make, peer, person, self._surroundings(), self, self._sessions, reply_to, beside=beside)
         self._runs = [*(one for one in self._runs if one.alive), made]
         if abort:
             made.abort(person, abort)
@@ -192,7 +192,7 @@ class RunSide:
 
         return Surroundings(
             target=self._target, config=self._config, clock=self._clock, session=self._session, frame=self._frame,
-            here=self._here, emit=self._emit,
+            here=self._here, emit=self._emit, put_lines=self._put_lines,
         )  # fmt: skip
 
     # -- a run under way -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from dba_console.target import Target
 if TYPE_CHECKING:
     from dba_console.agent.runs.controls import Controls
     from dba_console.frames.model import Frame
+    from dba_console.session.loglines import LogLine
 
 
 PROOF_S = 5.0
@@ -36,6 +37,8 @@ class Surroundings:
     """Whether the server is proven to run on this host."""
     emit: Callable[[Event], None]
     """Have an event recorded and shown."""
+    put_lines: Callable[[Sequence[LogLine]], None]
+    """Have what commands print recorded."""
 
     def proven_here(self, controls: Controls) -> bool:
         """Whether it is; a server that was just started anew is proven to run here only a moment after it answers."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dba_console.agent.peer import Peer
 from dba_console.agent.protocol import OpenRun, RunControl, RunRefused
-from dba_console.agent.runs.conduct import Audience, Conduct
+from dba_console.agent.runs.conduct import Conduct
 from dba_console.agent.runs.controls import Controls
 from dba_console.agent.runs.defects import in_words
 from dba_console.agent.runs.desk import Desk
@@ -21,7 +21,7 @@ from dba_console.agent.runs.past import keep_summary, usual_of
 from dba_console.agent.runs.people import Person, difference
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.errors import ConsoleError, ExitCode
-from dba_console.plans.view import ENDED, OutputLine, RunView
+from dba_console.plans.view import ENDED, RunView
 from dba_console.redact import redact
 from dba_console.runbook.adhoc import confirms_itself
 from dba_console.runbook.requests import Interrupt
@@ -31,6 +31,9 @@ from dba_console.runbook.viewing import Live, view
 from dba_console.runbook.walk_records import took
 from dba_console.samples.event import Event
 
+if TYPE_CHECKING:
+    from dba_console.agent.runs.side import RunSide
+
 SHOW_US = 150_000
 """Between two views, where nothing waits for what they show."""
 LEAVE_S = 3.0
@@ -38,31 +41,18 @@ LEAVE_S = 3.0
 CONTINUE = "continue"
 CONFIRMING = ("ack", "yes", "type")
 
-Make = Callable[[Audience, Desk, Controls], Conduct]
-
-
-class Telling(Protocol):
-    """How a run speaks to consoles: implemented by the agent's side. Every call returns at once."""
-
-    def view(self, under_way: UnderWay) -> None:
-        """Its view has changed, or who drives it."""
-
-    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None: ...
-
-    def refuse(self, peer: Peer | None, refused: RunRefused) -> None: ...
-
-    def ended(self, under_way: UnderWay) -> None:
-        """Its thread ends. Called on it."""
+Make = Callable[["UnderWay"], Conduct]
+"""Raises ConsoleError where there can be no run."""
 
 
 class UnderWay:
     """One run from the wish for it to its end."""
 
     def __init__(
-        self, make: Make, peer: Peer, person: Person, around: Surroundings, telling: Telling, sessions: Path,
+        self, make: Make, peer: Peer, person: Person, around: Surroundings, side: RunSide, sessions: Path,
         reply_to: str, *, beside: bool = False,
     ) -> None:  # fmt: skip
-        self._make, self._around, self._telling, self._sessions = make, around, telling, sessions
+        self._make, self.around, self.side, self._sessions = make, around, side, sessions
         self._reply_to = reply_to
         self.beside = beside
         """Begun while another one was under way: it puts settings back, or is refused once its document is read."""
@@ -154,13 +144,13 @@ class UnderWay:
         """A console is gone. The run goes on, and waits with its next question."""
         if peer is self.driver:
             self.driver = None
-            self._telling.view(self)
+            self.side.view(self)
 
     def _take(self, peer: Peer, person: Person) -> None:
         before, self.driver, self.person = self.person, peer, person
         if self.conduct is not None and before != person:
             self.conduct.errand(took(person.name, before.name))
-        self._telling.view(self)
+        self.side.view(self)
 
     def _control(self, person: Person, wish: RunControl) -> str | None:
         who = person.name
@@ -191,18 +181,15 @@ class UnderWay:
     # -- what the run has to tell, on its own thread -------------------------------------------------------------
 
     def changed(self, conduct: Conduct, force: bool) -> None:
-        now = self._around.clock.mono_us()
+        now = self.around.clock.mono_us()
         if not force and now - self._shown_us < SHOW_US:
             return
         self._shown_us = now
         self.shown = conduct.masked(view(conduct.plan, conduct.state, self._live(conduct)))
-        self._telling.view(self)
-
-    def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
-        self._telling.lines(run, block, lines, dropped)
+        self.side.view(self)
 
     def rejected(self, conduct: Conduct, text: str) -> None:
-        self._telling.refuse(self._answered_by, RunRefused(text=redact(text), reply_to=conduct.run))
+        self.side.refuse(self._answered_by, RunRefused(text=redact(text), reply_to=conduct.run))
 
     def _changed_at_desk(self) -> None:
         if self.conduct is not None:
@@ -210,7 +197,7 @@ class UnderWay:
 
     def _live(self, conduct: Conduct) -> Live:
         return Live(
-            now_us=self._around.clock.wall_us(),
+            now_us=self.around.clock.wall_us(),
             directory=str(conduct.directory),
             driver=self.person.login if self.driver is not None else "",
             question=self.desk.question,
@@ -226,14 +213,14 @@ class UnderWay:
         try:
             self._perform()
         except Exception as error:
-            self._around.emit(self._defect(error))
+            self.around.emit(self._defect(error))
         finally:
             self.over = True
-            self._telling.ended(self)
+            self.side.ended(self)
 
     def _perform(self) -> None:
         try:
-            conduct = self._make(self, self.desk, self.controls)
+            conduct = self._make(self)
         except ConsoleError as error:
             self._refuse(redact(error.message), error.hint, error.code)
             return
@@ -243,14 +230,14 @@ class UnderWay:
         self.conduct = conduct
         try:
             self._about, self._usual = usual_of(
-                self._sessions, conduct.plan, conduct.state.identity, conduct.order.values, self._around.clock
+                self._sessions, conduct.plan, conduct.state.identity, conduct.order.values, self.around.clock
             )
             self.changed(conduct, True)
             conduct.walk()
         except Exception as error:
             # A defect of ours: the run stays as its journal has it, and can be gone on with.
             conduct.interrupt(f"a defect of this program: {in_words(error)}")
-            self._around.emit(self._defect(error))
+            self.around.emit(self._defect(error))
         finally:
             # Who sees that it has ended may begin another at once.
             self.over = conduct.ending is not None
@@ -260,13 +247,13 @@ class UnderWay:
                 conduct.close()  # whatever is wrong with what is shown, the run can be gone on with
         if conduct.ending is not None:
             summary = conduct.masked(summarize(conduct.plan, conduct.state, self._usual, about=self._about))
-            keep_summary(conduct.directory, summary, self._around.clock)
+            keep_summary(conduct.directory, summary, self.around.clock)
 
     def _refuse(self, text: str, hint: str | None, code: int) -> None:
-        self._telling.refuse(self.driver, RunRefused(text=text, hint=hint, code=int(code), reply_to=self._reply_to))
+        self.side.refuse(self.driver, RunRefused(text=text, hint=hint, code=int(code), reply_to=self._reply_to))
 
     def _defect(self, error: Exception) -> Event:
-        clock, conduct = self._around.clock, self.conduct
+        clock, conduct = self.around.clock, self.conduct
         run = f"the run {conduct.run}" if conduct is not None else "a run"
         text = f"{run} was left by a defect of this program: {in_words(error)}"
         return Event(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dba_console.agent.peer import Peer
 from dba_console.agent.protocol import RunBegin, RunRefused
 from dba_console.agent.runs import under_way
-from dba_console.agent.runs.making import beginning
+from dba_console.agent.runs.beginning import begin
 from dba_console.agent.runs.people import Person
+from dba_console.agent.runs.side import RunSide
 from dba_console.agent.runs.surroundings import Surroundings
 from dba_console.agent.runs.under_way import UnderWay
 from dba_console.clock import SYSTEM
@@ -50,10 +51,14 @@ class Room:
         around = Surroundings(
             target=Target("db2", "key1", "host=db2"), config=Config(), clock=SYSTEM, session=lambda: session,
             frame=lambda since: None, here=lambda: True, emit=self.events.append,
+            put_lines=lambda lines: None,
         )  # fmt: skip
         anna = Person("anna", 1)
-        make = beginning(RunBegin(text=BOOK, source="touch.md"), anna.name, around, lambda lines: None)
-        self.run = UnderWay(make, _nobody(), anna, around, self, session.parent, "")
+        asked = RunBegin(text=BOOK, source="touch.md")
+        side = cast("RunSide", self)
+        self.run = UnderWay(
+            lambda one: begin(one, asked, anna.name, ""), _nobody(), anna, around, side, session.parent, ""
+        )
 
     def view(self, under_way: UnderWay) -> None: ...
 
