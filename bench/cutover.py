@@ -52,8 +52,8 @@ class Outages:
         for step, seconds in steps.items():
             self.steps.setdefault(step, []).append(seconds)
         if os.environ.get("CUTOVER_STEPS"):
-            said = ", ".join(f"{step} {seconds:.3f}" for step, seconds in steps.items())
-            print(f"{self.way}: no writes for {self.write[-1]:.3f} s; {said}", file=sys.stderr, flush=True)
+            text = ", ".join(f"{step} {seconds:.3f}" for step, seconds in steps.items())
+            print(f"{self.way}: no writes for {self.write[-1]:.3f} s; {text}", file=sys.stderr, flush=True)
 
     @property
     def sentence(self) -> str:
@@ -129,8 +129,8 @@ def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -
                               "×", GOAL, f"{median['ours']:.3g} s against {median['bare']:.3g} s"))  # fmt: skip
         figures.append(Figure("the same, worst against worst", worst["ours"] / worst["bare"], "×", GOAL,
                               f"{worst['ours']:.3g} s against {worst['bare']:.3g} s"))  # fmt: skip
-    said = f"pgbench at {SHARE * top:.0f} transactions a second; {found.sentence()}"
-    figures.append(Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0, said))
+    text = f"pgbench at {SHARE * top:.0f} transactions a second; {found.sentence()}"
+    figures.append(Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0, text))
     figures.append(Figure("the same: commits there twice", len(found.twice), "commits", 0))
     return figures
 
@@ -148,8 +148,8 @@ def check_seconds(checks: int) -> Figure:
             took.append(time.monotonic() - begun)
             if done.returncode not in (0, 7):
                 raise RuntimeError(done.stdout + done.stderr)
-    said = f"slowest {max(took):.3g} s of {checks}"
-    return Figure("cluster check, three nodes and a pooler, median", statistics.median(took), "s", CHECK_S, said)
+    text = f"slowest {max(took):.3g} s of {checks}"
+    return Figure("cluster check, three nodes and a pooler, median", statistics.median(took), "s", CHECK_S, text)
 
 
 def run(smoke: bool) -> list[Figure]:

@@ -1,6 +1,6 @@
 """`kill -9` of agent, console, pooler and ssh at the begin and the end of each act of a cutover; the run is resumed.
 
-Each is a cutover of its own, of the practice cluster under the load with a ledger. What went wrong is told on stderr.
+Each is a cutover of its own, of the practice cluster under the load with a ledger. What failed is printed to stderr.
 CUTOVER_KILLS: those to try, as `agent/stop/end` with blanks between.
 """
 
@@ -59,10 +59,10 @@ def run(smoke: bool) -> list[Figure]:
             else:
                 asked += any(one.startswith("failed") for one in ended.asked)
         found = ground.verdict()
-    said = f"{len(tried)} kills, a cutover each; {asked} asked whether to try again; {found.sentence()}"
+    text = f"{len(tried)} kills, a cutover each; {asked} asked whether to try again; {found.sentence()}"
     return [
         Figure("cutovers with something killed in them: not ended with one primary, its standbys and its clients",
-               len(broken), "cutovers", 0, said),
+               len(broken), "cutovers", 0, text),
         Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0),
         Figure("the same: commits there twice", len(found.twice), "commits", 0),
     ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,9 +20,9 @@ SHARE = 0.7
 
 def maximum_tps(pair: Pair, seconds: int) -> float:
     """Transactions a second of pgbench through the pooler, at full speed."""
-    said = pair.program("pgbench", "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), pair.clients)
-    found = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)
-    assert found is not None, said
+    text = pair.program("pgbench", "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), pair.clients)
+    found = re.search(r"^tps = ([\d.]+)", text, re.MULTILINE)
+    assert found is not None, text
     return float(found[1])
 
 
@@ -36,7 +35,6 @@ class Traffic:
         self.ledger = pair.base / "ledger"
         self._load: subprocess.Popen[bytes] | None = None
         self._benches: list[subprocess.Popen[bytes]] = []
-        self._stop = threading.Event()
         self.restarts = 0
 
     def __enter__(self) -> Self:

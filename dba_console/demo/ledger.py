@@ -171,7 +171,7 @@ class _Client:
         if path.stat().st_size:
             os.write(self._file, b"\n")  # ends a line that a killed process left torn
         self._conninfo, self._client, self._period_s, self._stop = conninfo, client, period_s, stop
-        self._said = ""
+        self._reported = ""
 
     def run(self) -> None:
         import psycopg
@@ -210,8 +210,8 @@ class _Client:
     def _report(self, error: Exception) -> None:
         """Each new sentence once: a pooler without a server repeats one many times a second."""
         sentence = _sentence(error)
-        if sentence != self._said:
-            self._said = sentence
+        if sentence != self._reported:
+            self._reported = sentence
             print(f"client {self._client}, after number {self._number}: {sentence}", file=sys.stderr, flush=True)
 
 

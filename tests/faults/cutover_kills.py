@@ -176,8 +176,8 @@ class Trials:
         running.socket()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         script.write_text(f"kill -9 {process.pid}\n")
-        said = process.communicate(timeout=120)[0].decode()
-        assert process.returncode == -9, f"the console ended with {process.returncode}: {said}"
+        text = process.communicate(timeout=120)[0].decode()
+        assert process.returncode == -9, f"the console ended with {process.returncode}: {text}"
 
     # -- what is left --------------------------------------------------------------------------------------------
 
