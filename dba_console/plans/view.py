@@ -178,6 +178,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The block under way can be stopped by the operator."""
     journal: str = ""
     """Empty, or what is wrong with the journal: `in memory: the disk of the session is stalled`."""
+    must_finish: bool = False
+    """Ended here it would stay half done: its runbook reverts what is given up, and a point of no return is passed."""
     ending: str = ""
     """Why it ended, in a sentence."""
     summary: Table | None = None

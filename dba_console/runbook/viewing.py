@@ -19,6 +19,7 @@ from dba_console.runbook.fold_tables import WHOLE_CHARACTERS, cell, comparison, 
 from dba_console.runbook.requests import Ask
 from dba_console.runbook.rows import extent
 from dba_console.runbook.summary import as_table, summarize
+from dba_console.runbook.undo import passed
 from dba_console.runbook.uses import in_sql
 from dba_console.runbook.usual import Usual
 from dba_console.units import human_duration
@@ -93,6 +94,7 @@ def view(plan: Plan, state: RunState, live: Live) -> RunView:
         progress=line(live.progress),
         can_stop=live.can_stop,
         journal=line(live.journal),
+        must_finish=plan.reverts and any(step.point_of_no_return and passed(state, step) for step in plan.steps),
         ending=line(state.ending),
         summary=_harmless(as_table(summarize(plan, state, live.usual))) if state.ended else None,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dba_console.plans.plan import Block, Confirmation
+from dba_console.plans.plan import ACTS, Block, Confirmation
 from dba_console.runbook.bound import bound_preview, for_each, parameters, statement_shown
 from dba_console.runbook.fold_state import Execution
 from dba_console.runbook.fold_tables import cell
@@ -166,7 +166,7 @@ def confirm(
     preview = asked_with(course.plan, course.state, block) if not item else None
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
-    what = final + (_taken_back(course, block) if item else _what(course, block))
+    what = _goes_on(course, block) or final + (_taken_back(course, block) if item else _what(course, block))
     part = "" if preview is None else extent(course.state.blocks[preview.id])
     text = wording(what, confirmation, expects, course.state.place, part, name)
     while True:
@@ -197,6 +197,18 @@ def _taken_back(course: Course, block: Block) -> str:
     step, _ = course.plan.block(block.id)
     several = len(items(course.state, step)) > 1
     return f"Take back: {step.title}" + (f" ({block.title or block.id})" if several else "")
+
+
+def _goes_on(course: Course, block: Block) -> str:
+    """What a `confirm` is asked for again in the middle of its step; empty at the beginning of it."""
+    step, _ = course.plan.block(block.id)
+    if block.kind != "confirm" or block not in step.blocks:
+        return ""
+    covered = [one for one in step.blocks[step.blocks.index(block) + 1 :] if one.kind in ACTS]
+    left = [one for one in covered if course.state.blocks[one.id].status == "pending"]
+    if not left or len(left) == len(covered):
+        return ""
+    return f"Go on in “{step.title}” with: {left[0].title or left[0].id}"
 
 
 def _what(course: Course, block: Block) -> str:

@@ -3,7 +3,7 @@
 Pure: the loop in client.py does the reading and writing.
 
 It never answers by itself. What has no answer is asked of whoever types; where nobody can be asked, the run is ended,
-which takes back nothing and does nothing more.
+or, where it would stay half done, left waiting.
 """
 
 from __future__ import annotations
@@ -252,12 +252,18 @@ class Party:
         return Send(RunAnswer(run=self.run, question=question.id, text=text))
 
     def _give_up(self, why: str) -> list[Out]:
-        """End the run because a question has no answer. Once: what is asked after that is the agent's last word."""
+        """End the run because a question has no answer. Once: what is asked after that is the agent's last word.
+
+        A run that would stay half done waits for somebody instead.
+        """
         if self.code is not None:
             return [_word(why), *self._farewell(), Leave(self.code)]
         asked = None if self.view is None else self.view.question
         failed = asked is not None and asked.kind in ("failed", "settle")
         self.code = ExitCode.RUNBOOK_FAILED if failed else ExitCode.REFUSED
+        if self.view is not None and self.view.must_finish:
+            half = "The run is past its point of no return: ended here it would stay half done, so it waits."
+            return [_word(why), _word(half), *self._farewell(), Leave(self.code)]
         return [_word(why), Send(RunControl(run=self.run, verb="abort", reason=_reason(asked)))]
 
     def _refused(self, message: RunRefused) -> list[Out]:
@@ -329,7 +335,7 @@ def missing(asked: Question) -> str:
     """Why the run cannot go on without somebody to ask, and what would have to be given."""
     match asked.kind:
         case "failed" | "settle":
-            return f"{asked.text} Nobody can be asked what to do about it, so the run ends here."
+            return f"{asked.text} Nobody can be asked what to do about it."
         case "ack":
             given = f"--yes or --confirm {asked.step}=y"
         case "start":

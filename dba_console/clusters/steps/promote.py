@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.shut import SHUT_DOWN
-from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, bounded, cutover
-from dba_console.errors import ConnectError
+from dba_console.clusters.steps.step import POLL_S, Cutover, NothingDone, Step, Timed, bounded, cutover
+from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
 from dba_console.redact import redact
 
@@ -70,23 +72,16 @@ class Promote(Step):
 
     def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        try:
-            return self._promote(at, settings, control)
-        except ConnectError as error:
-            text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs again, retry"
-            return Done(state="failed", text=clean(redact(text)))
-
-    def _promote(self, at: Cutover, settings: PromoteSettings, control: Control) -> Done:
-        with at.link(at.plan.to) as (link, now):
-            if now.role == "standby":
-                link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
-            for _left in bounded(at.world, settings.timeout_s):
-                now = link.identity()
-                if now.role == "primary":
-                    return _promoted(at, link, now.timeline)
-                control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
-        text = f"{at.plan.to} is still in recovery {settings.timeout} after pg_promote()"
-        return Done(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
+        with ExitStack() as opened:
+            try:
+                link, now = opened.enter_context(at.link(at.plan.to))
+            except ConsoleError as error:
+                raise NothingDone(f"{error.message}: nothing was promoted", hint=error.hint) from error
+            try:
+                return _promote(at, link, now, settings, control)
+            except ConnectError as error:
+                text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs, retry"
+                return Done(state="failed", text=clean(redact(text)))
 
     def settle(self, settings: PromoteSettings, sight: Sight, world: World) -> Done:
         at = cutover(settings, world)
@@ -94,6 +89,18 @@ class Promote(Step):
             if now.role == "primary":
                 return _promoted(at, link, now.timeline)
         return self.again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
+
+
+def _promote(at: Cutover, link: Operator, now: Identity, settings: PromoteSettings, control: Control) -> Done:
+    if now.role == "standby":
+        link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
+    for _left in bounded(at.world, settings.timeout_s):
+        now = link.identity()
+        if now.role == "primary":
+            return _promoted(at, link, now.timeline)
+        control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
+    text = f"{at.plan.to} is still in recovery {settings.timeout} after pg_promote()"
+    return Done(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
 
 
 def _not_yet(at: Cutover) -> str | None:

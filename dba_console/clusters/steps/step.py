@@ -47,6 +47,10 @@ class Timed(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return parse_duration(self.timeout)
 
 
+class NothingDone(Refused):
+    """A step failed before it changed anything: giving up is as if it had not been tried."""
+
+
 class Step:
     """What is the same for every step."""
 
@@ -60,6 +64,8 @@ class Step:
         """Do it. What fails in the middle can be undone as well."""
         try:
             return self.do(settings, world, control)
+        except NothingDone:
+            raise
         except LostHost as error:
             return Done(state="unknown", text=clean(redact(error.message)), undo={} if self.undoable else None)
         except ConsoleError as error:

@@ -275,6 +275,15 @@ def test_a_failure_nobody_can_decide_about_ends_the_run_as_failed() -> None:
     assert left(party.hear(said(view(ENDED, state="failed")))) == [7]
 
 
+def test_a_run_that_would_stay_half_done_waits_where_nobody_can_decide() -> None:
+    for asked, code in ((FAILED, 7), (TYPED, 8)):
+        party = headless()
+        party.hear(said(RUNNING))
+        outs = party.hear(said(view(DROP, must_finish=True), asked))
+        assert (sent(outs), left(outs)) == ([], [code])
+        assert "half done" in words(outs) and "runbook resume" in words(outs)
+
+
 def test_an_answer_the_agent_does_not_take_is_not_repeated_for_ever() -> None:
     party = headless(("drop", "db2"))
     party.hear(said(RUNNING))

@@ -1,0 +1,59 @@
+"""A cutover without a terminal that fails after the promotion waits, for clients are held; one who resumes it ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dba_console.demo.practice_cluster import PracticeCluster
+from tests.cli.console import Console, own_console
+from tests.cluster.test_cutover import HOLD, PROMOTE, ask, clients_write, go, limits
+
+pytestmark = pytest.mark.xdist_group("cutover")
+
+
+@pytest.fixture(scope="module")
+def flag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The address moves once this file exists."""
+    return tmp_path_factory.mktemp("address") / "moves"
+
+
+@pytest.fixture(scope="module")
+def ground(flag: Path) -> Iterator[PracticeCluster]:
+    with PracticeCluster() as made:
+        address = f'\n[clusters.demo.addresses.vip]\nrun = ["/usr/bin/test", "-e", "{flag}"]\n'
+        made.config_file.write_text(made.config_file.read_text() + address)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def console(ground: PracticeCluster) -> Iterator[Console]:
+    with own_console() as made, made.watching(ground.dsn, **ground.environment):
+        yield made
+
+
+def takes_writes(ground: PracticeCluster) -> bool:
+    """Of db2: the old primary is not running."""
+    return ask(ground, "db2", "select pg_is_in_recovery()") == [(False,)]
+
+
+def test_what_fails_after_the_promotion_waits_and_is_ended_by_one_who_resumes_it(
+    console: Console, ground: PracticeCluster, flag: Path
+) -> None:
+    done = go(console, ground, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
+    assert done.code == 7 and "past its point of no return" in done.out, done
+    assert takes_writes(ground) and limits(ground, "db2") != {-1}, "clients are held still"
+    again = console.run("runbook", "resume", "last", "--plain", stdin="", timeout=60, **ground.environment)
+    assert again.code in (7, 130) and takes_writes(ground), again
+    flag.touch()
+    resumed = console.run(
+        "runbook", "resume", "last", "--plain", stdin="retry\ndb2\ny\n", timeout=120, **ground.environment
+    )
+    assert resumed.code == 0, resumed.out
+    assert "Go on in “Promote” with: poolers and addresses lead there" in resumed.out
+    assert limits(ground, "db2") == {-1}
+    clients_write(ground)
+    found = ground.verdict()
+    assert found.kept and found.acknowledged > 0, found.sentence()
