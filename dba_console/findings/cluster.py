@@ -237,6 +237,8 @@ def no_primary(s: Situation) -> Iterator[Signal]:
         subject=now.name,
         text=text,
         evidence={
+            "cluster": clean(now.name),
+            "to": clean(standbys[0].name) if standbys else None,
             "was_primary": [clean(one.name) for one in was],
             "standbys": [clean(one.name) for one in standbys],
             "received_lsns": [lsn_text(one.lsn) or "?" for one in standbys],
