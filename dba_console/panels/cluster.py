@@ -28,6 +28,8 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     lines = [_node_line(row, width) for row in panel.nodes]
     lines += [_pooler_line(row, width) for row in panel.poolers]
     lines += [said(f"! {clean(text)}", "warn") for text in panel.differences]
+    if len(lines) > height:
+        lines.insert(0, _summary(panel))
     return states.body(panel, bool(panel.nodes), lines, width, height)
 
 
