@@ -84,9 +84,9 @@ def test_a_replay_shows_the_runs_as_they_stood_and_offers_no_act(console: Consol
         terminal.wait_for(r"(?s)seen-later on \S+ · done")
         terminal.keys("b")
         terminal.wait_for("connection-storm")
-        terminal.keys("Tab", "Enter")
-        shown = terminal.wait_for("esc back")
-        assert "s begin" not in shown and "t rehearse" not in shown
+        terminal.keys("Enter")
+        shown = terminal.wait_for("· archive-failing ──")
+        assert "esc back" in shown and "s begin" not in shown and "t rehearse" not in shown
 
 
 def test_doctor_knows_the_terminal_it_is_in(console: Console, cluster: Cluster) -> None:
