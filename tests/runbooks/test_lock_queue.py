@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from dba_console.demo.incidents.lock_queue import BEHIND, MIGRATION, TABLE
 from dba_console.demo.load import DATABASE
 from tests.background import idle_in_transaction, wait_until, waiting_for_lock
-from tests.runbooks.walking import SMALL, WAIT_S, Scene, assert_named, incident
+from tests.runbooks.walking import SMALL, WAIT_S, Scene, Walk, assert_named, incident
 
+Walking = Future[Walk]
 BOOK = "lock-queue"
 TOLD = "so-that-it-stays-away=told the owner, ticket 4711"
 CANCEL, ROOT = "cancel-the-statement-in-the-middle", "end-the-session-at-the-root"
@@ -50,6 +53,12 @@ def there(scene: Scene, application: str) -> int:
 def waiting(scene: Scene, application: str) -> bool:
     where = f"application_name = '{application}' and wait_event_type = 'Lock'"
     return scene.sql(f"select count(*) from pg_stat_activity where {where}") == "1"
+
+
+def waits(scene: Scene) -> int:
+    """How often the step that waits for the end of a queue has begun."""
+    logs = scene.console.sessions.glob("*/session.log")
+    return sum(log.read_text().count("step does-it-flow-again: Does") for log in logs)
 
 
 def test_the_queue_is_named_and_flows_again_once_the_statement_in_the_middle_gives_way(undone: Scene) -> None:
@@ -106,31 +115,58 @@ def test_nobody_is_stopped_where_that_is_chosen_or_another_number_confirmed(queu
     assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
 
 
-def test_the_root_of_another_queue_and_a_root_that_is_left_out_are_spared(queue: Scene) -> None:
+@contextmanager
+def other_queue(scene: Scene) -> Iterator[ExitStack]:
+    """A session behind an idle transaction, beside the queue; closing what is given ends it."""
+    with ExitStack() as stack:
+        lock = "lock table pgbench_history in share mode"
+        stack.enter_context(idle_in_transaction(scene.cluster, lock, name="by-hand", dbname=DATABASE))
+        insert = "insert into pgbench_history values (1)"
+        stack.enter_context(waiting_for_lock(scene.cluster, insert, name="late", dbname=DATABASE))
+        yield stack
+
+
+@contextmanager
+def walked_to_the_wait(scene: Scene, others: ExitStack, *confirmed: str, rows: Sequence[str] = ()) -> Iterator[Walking]:
+    """The run at its last wait; afterwards nobody waits any more, for else it would wait for a minute."""
+    before = waits(scene)
+    with ThreadPoolExecutor(1) as beside:
+        walking = beside.submit(scene.headless, BOOK, *confirmed, rows=rows)
+        wait_until(lambda: waits(scene) > before or walking.done(), WAIT_S, what="the step that waits")
+        yield walking
+        others.close()
+        scene.end()
+
+
+def test_a_root_that_is_left_out_is_spared(queue: Scene) -> None:
     """At first the dump alone is chosen, for the migration waits for it; nobody has to be asked where none is."""
-    with (
-        idle_in_transaction(queue.cluster, "lock table pgbench_history in share mode", name="by-hand", dbname=DATABASE),
-        waiting_for_lock(queue.cluster, "insert into pgbench_history values (1)", name="late", dbname=DATABASE),
-    ):
-        spared = queue.headless(
-            BOOK, "what-to-stop=root", f"{ROOT}=1", rows=[f"--leave-out={ROOT}=application=pg_dump"]
-        )
-        assert "no row of end-the-session-at-the-root/preview is chosen" in spared.text
-        assert spared.done() == [] and there(queue, "pg_dump") == there(queue, "by-hand") == 1
+    with other_queue(queue) as others:
         wrong = queue.headless(BOOK, "what-to-stop=root", f"{ROOT}=1", rows=[f"--leave-out={ROOT}=application=pgdump"])
         assert wrong.code == 8 and "no row has application pgdump" in wrong.text and wrong.done() == []
-        other = [f"--choose={ROOT}=application=by-hand"]
-        ended = queue.headless(BOOK, "what-to-stop=root", f"{ROOT}=1", TOLD, rows=other, yes=True)
-        assert ended.done() == [ROOT] and there(queue, "by-hand") == 0
-        assert there(queue, "pg_dump") == 1
-        (chosen,) = ended.records("rows.chosen")
-        assert "1 of 2 rows chosen by" in chosen.text and "application pg_dump" in chosen.text
+        rows = [f"--leave-out={ROOT}=application=pg_dump"]
+        with walked_to_the_wait(queue, others, "what-to-stop=root", f"{ROOT}=1", TOLD, rows=rows) as walking:
+            assert there(queue, "pg_dump") == there(queue, "by-hand") == 1
+        spared = walking.result()
+    assert "no row of end-the-session-at-the-root/preview is chosen" in spared.text
+    assert spared.done() == []
+
+
+def test_the_root_of_another_queue_can_be_chosen(queue: Scene) -> None:
+    with other_queue(queue) as others:
+        rows = [f"--choose={ROOT}=application=by-hand"]
+        with walked_to_the_wait(queue, others, "what-to-stop=root", f"{ROOT}=1", TOLD, rows=rows) as walking:
+            assert there(queue, "by-hand") == 0 and there(queue, "pg_dump") == 1
+        ended = walking.result()
+    assert ended.done() == [ROOT]
+    (chosen,) = ended.records("rows.chosen")
+    assert "1 of 2 rows chosen by" in chosen.text and "application pg_dump" in chosen.text
 
 
 def test_a_prepared_transaction_is_not_looked_for_where_none_is_at_the_root(queue: Scene) -> None:
-    walk = queue.headless(BOOK, "what-to-stop=prepared", f"{PREPARED}=1", TOLD)
+    with walked_to_the_wait(queue, ExitStack(), "what-to-stop=prepared", f"{PREPARED}=1", TOLD) as walking:
+        assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
+    walk = walking.result()
     assert walk.done() == [] and walk.states()[PREPARED] == "ok", walk.text
-    assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
 
 
 def test_where_nobody_waits_it_is_not_begun(scene: Scene) -> None:

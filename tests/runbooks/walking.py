@@ -171,10 +171,10 @@ class Scene:
         return self.ground.cluster.psql(text, dbname=DATABASE)
 
     def frame(self, wanted: Callable[[Frame], object], what: str) -> Frame:
-        """The first frame from now on that `wanted` accepts."""
-        patience = time.monotonic() + WAIT_S
+        """The first frame of a tick from now on that `wanted` accepts; an agent greets with what it read before."""
+        patience, begun_us = time.monotonic() + WAIT_S, time.time_ns() // 1000
         with self._watch() as watch:
-            while not wanted(frame := watch.next_frame(WAIT_S)):
+            while (frame := watch.next_frame(WAIT_S)).at_us < begun_us or not wanted(frame):
                 assert time.monotonic() < patience, f"{what} did not come in {WAIT_S:g} s; last: {frame}"
             return frame
 
