@@ -38,7 +38,8 @@ _MANAGER = re.compile(rf"(?:^|[/ ])(?:{MANAGERS})(?:[ :]|$)")
 _FACTS = f"""LC_ALL=C; export LC_ALL; cd "$1" || exit
 cat /proc/sys/kernel/random/boot_id; sed -n '3p;4p' postmaster.pid
 df -Pk . pg_wal/. | tail -n +2
-echo; PATH="$PATH:$2"; for one in patronictl repmgr pg_autoctl; do echo "$one=$(command -v $one)"; done
+beside=$(ps -eo args= | sed -n 's!^\\(.* \\)\\{{0,1\\}}\\(/[^ ]*\\)/patroni .*!\\2!p' | head -n 1)
+echo; PATH="$PATH:$2:$beside"; for one in patronictl repmgr pg_autoctl; do echo "$one=$(command -v $one)"; done
 echo; ps -eo args= | grep -E '{MANAGERS}' | grep -v grep
 exit 0
 """
