@@ -19,8 +19,6 @@ from typing import NamedTuple, Self
 
 import psycopg
 
-from dba_console.clock import SYSTEM
-from dba_console.clusters.survey import survey
 from dba_console.config import ClusterConfig, NodeConfig, PoolerConfig
 from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import find_binaries
@@ -74,6 +72,11 @@ def _runs(command: list[str]) -> bool:
         return False
 
 
+_ROLE = """
+SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT status FROM pg_stat_wal_receiver) ELSE 'primary' END
+"""
+
+
 class _Place(NamedTuple):
     socket_directory: str
     port: int
@@ -85,15 +88,17 @@ class PatroniCluster:
     def __init__(self) -> None:
         self._programs = patroni_programs()
         self.account = server_account()
-        self.base = Path(tempfile.mkdtemp(prefix="patroni-", dir="/tmp"))
+        self._site = Path(tempfile.mkdtemp(prefix="patroni-", dir="/tmp"))
+        self._site.chmod(0o711)  # the configuration lies here, where only its owner may write
+        self.base = self._site / "servers"
         self._stack = ExitStack()
         client, peer, *ports = _free_ports(6)
         self._etcd, self._peer, self._ports, self._apis = client, peer, ports[:2], ports[2:]
         self.patroni: dict[str, subprocess.Popen[bytes]] = {}
         program = find_pgbouncer() or lacking("there is no pgbouncer on this machine")
-        self.pooler = Pooler(program, self.base / "pooler", self.account, ("postgres", ROLE))
-        self.config_file = self.base / "config.toml"
-        self.ledger = self.base / "ledger"
+        self.pooler = Pooler(program, self._site / "pooler", self.account, ("postgres", ROLE))
+        self.config_file = self._site / "config.toml"
+        self.ledger = self._site / "ledger"
 
     def __enter__(self) -> Self:
         try:
@@ -108,7 +113,7 @@ class PatroniCluster:
 
     def close(self) -> None:
         self._stack.close()
-        shutil.rmtree(self.base, ignore_errors=True)
+        shutil.rmtree(self._site, ignore_errors=True)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -143,8 +148,11 @@ class PatroniCluster:
 
     def complete(self) -> bool:
         """One primary, and the other streams from it."""
-        found = survey(NAME, self.config, SYSTEM)
-        return len(found.primaries) == 1 and any(node.receiver == "streaming" for node in found.nodes)
+        try:
+            found = [self.ask(name, _ROLE)[0][0] for name in NODES]
+        except psycopg.OperationalError:
+            return False
+        return sorted(map(str, found)) == ["primary", "streaming"]
 
     def verdict(self) -> LedgerVerdict:
         ports = ",".join(map(str, self._ports))
@@ -154,6 +162,7 @@ class PatroniCluster:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
+        self.base.mkdir()
         self.account.own(self.base)
         etcd = ["etcd", "--data-dir", f"{self.base}/etcd", "--unsafe-no-fsync"]
         for name, port in (("client", self._etcd), ("peer", self._peer)):
@@ -212,6 +221,7 @@ postgresql:
   connect_address: "127.0.0.1:{port}"
   data_dir: {self.base}/{node}
   bin_dir: {find_binaries().directory}
+  basebackup: {{checkpoint: fast}}
   pgpass: {self.base}/pgpass{number}
   authentication: {{replication: {{username: replicator, password: r}}, superuser: {{username: postgres, password: s}}}}
   pg_hba: ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]

@@ -120,7 +120,7 @@ class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an act came to."""
 
     state: str
-    """ok, failed, stopped or unknown."""
+    """ok, failed, stopped, unknown; refused: by whom it was asked for, and nothing has changed."""
     text: str
     values: dict[str, Any] = {}
     """Measured after, same names as in Sight where they mean the same."""

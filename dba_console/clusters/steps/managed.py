@@ -25,7 +25,7 @@ from dba_console.short_command import Ended
 
 DRY_RUN_S = 30.0
 SETTLE_S = 5.0
-"""How long a switchover that ended with an error may still take effect: Patroni's members act on it by themselves."""
+"""How long the old primary may stay one after the command has ended: Patroni's members act on it by themselves."""
 _SHOWN = 4000
 _END_OF_WAL = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS lsn"
 _POSITIONS = """
@@ -101,8 +101,11 @@ def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Co
     if ended.code is None:
         text = f"the switchover of {manager.kind} still runs after {timeout_s:g} s; {manager.status}"
         return Done(state="unknown", text=text, values=values)
-    for _left in bounded(at.world, timeout_s if ended.code == 0 else SETTLE_S):
-        if _switched(at) or control.wait(POLL_S):
+    # patronictl also ends with code 0 where Patroni refuses.
+    for left in bounded(at.world, timeout_s):
+        if _primary(at, at.plan.to) or (_primary(at, at.plan.old) and left < timeout_s - SETTLE_S):
+            break
+        if control.wait(POLL_S):
             break
     return replace(came_of(at, manager, f": {_printed(ended)}"), values=values)
 
@@ -132,9 +135,9 @@ def came_of(at: Cutover, manager: ManagerPlan, printed: str) -> Done:
     return Done(state="unknown", text=clean(f"{text}{printed}; {manager.status}"))
 
 
-def _switched(at: Cutover) -> bool:
-    to = _who(at, at.plan.to)
-    return to is not None and to.role == "primary"
+def _primary(at: Cutover, name: str) -> bool:
+    found = _who(at, name)
+    return found is not None and found.role == "primary"
 
 
 def _who(at: Cutover, name: str) -> Identity | None:
