@@ -10,8 +10,10 @@ import pytest
 
 from tests.background import wait_until
 from tests.cli.console import Console, Done, own_console
+from tests.cluster import test_cutover as unmanaged
 from tests.cluster.test_cutover import HOLD, PROMOTE
 from tests.patroni import NAME, PatroniCluster
+from tests.repmgr import repmgr_cluster
 
 pytestmark = pytest.mark.xdist_group("cutover-managed")
 
@@ -67,3 +69,15 @@ def test_patroni_switches_over_and_back_while_clients_wait(console: Console, gro
         clients_write(ground)
     found = ground.verdict()
     assert found.kept and found.acknowledged > 0, found.sentence()
+
+
+def test_repmgr_switches_over_and_every_node_follows() -> None:
+    with repmgr_cluster() as ground, own_console() as console, console.watching(ground.dsn, **ground.environment):
+        done = unmanaged.go(console, ground, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
+        assert done.code == 0, done
+        assert "repmgr does this: its switchover stops db1" in done.out, done
+        assert unmanaged.primary(ground) == ["db2"] and unmanaged.limits(ground, "db2") == {-1}
+        for name in ("db1", "db3"):
+            assert unmanaged.ask(ground, name, "select status from pg_stat_wal_receiver") == [("streaming",)], name
+        unmanaged.clients_write(ground)
+        assert ground.verdict().kept, ground.verdict().sentence()
