@@ -45,9 +45,9 @@ def patroni_programs() -> Path:
     with alone(STORE):
         if not (home / "bin" / "patronictl").exists():
             _fetch(home)
-    if _runs([str(home / "bin" / "patroni"), "--version"]):
-        return home / "bin"
-    lacking(f"Patroni in {home} does not run as {server_account().name}")
+    if not _runs([str(home / "bin" / "patroni"), "--version"]):
+        lacking(f"Patroni in {home} does not run as {server_account().name}")
+    return home / "bin"
 
 
 def _fetch(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""The runbook `cutover` on clusters that something manages: its own switchover between our checks, freeze and release."""
+"""The runbook `cutover` on clusters that a manager runs: its own switchover between our checks, freeze and release."""
 
 from __future__ import annotations
 

@@ -6,6 +6,9 @@ What became of it is read from the nodes: an exit code does not say who is prima
 from __future__ import annotations
 
 import shlex
+import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,6 +23,7 @@ from dba_console.clusters.steps.step import APPLICATION, POLL_S, Cutover, bounde
 from dba_console.clusters.survey import Survey
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
+from dba_console.keeping.files import write_whole
 from dba_console.redact import redact
 from dba_console.short_command import Ended
 
@@ -27,6 +31,8 @@ DRY_RUN_S = 30.0
 SETTLE_S = 5.0
 """How long the old primary may stay one after the command has ended: Patroni's members act on it by themselves."""
 _SHOWN = 4000
+PRINTED = "switchover.log"
+"""In the directory of the run: what the manager's command printed."""
 _END_OF_WAL = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS lsn"
 _POSITIONS = """
 SELECT pg_last_wal_receive_lsn()::text AS received, pg_last_wal_replay_lsn()::text AS replayed,
@@ -93,21 +99,58 @@ def passed_while_held(at: Cutover, timeout_s: float, control: Control) -> Done:
     return Done(state="failed", text=clean(f"{text}{row.get('replayed')}: {why}"))
 
 
+class _Running(threading.Thread):
+    """The manager's command. It goes on when nobody waits for it, and leaves what it printed in the run's directory."""
+
+    def __init__(self, at: Cutover, argv: Sequence[str], timeout_s: float) -> None:
+        super().__init__(name="switchover", daemon=True)
+        self._at, self._argv, self._timeout_s = at, argv, timeout_s
+        self.ended: Ended | None = None
+        self.error: ConsoleError | None = None
+
+    def run(self) -> None:
+        try:
+            self.ended = _run(self._at, self._argv, self._timeout_s)
+            write_whole(self._at.world.run_directory, PRINTED, _lines(self.ended).encode())
+        except ConsoleError as error:
+            self.error = error
+        except OSError:
+            return  # the directory of the run is full or gone: what it printed is not kept
+
+
 def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Control) -> Done:
-    """The manager's own switchover. `ok` where the new primary is one, `refused` where nothing has changed."""
+    """The manager's own switchover. `ok` as soon as the new primary is one, `refused` where nothing has changed.
+
+    Clients are not kept waiting for what the command does after the promotion: the old primary coming back.
+    """
     control.tell(shown(manager))
-    ended = _run(at, manager.switchover, timeout_s)
-    values = {"output": _lines(ended)[-_SHOWN:], "switchover_s": ended.seconds}
-    if ended.code is None:
-        text = f"the switchover of {manager.kind} still runs after {timeout_s:g} s; {manager.status}"
-        return Done(state="unknown", text=text, values=values)
-    # patronictl also ends with code 0 where Patroni refuses.
-    for left in bounded(at.world, timeout_s):
-        if _primary(at, at.plan.to) or (_primary(at, at.plan.old) and left < timeout_s - SETTLE_S):
+    command = _Running(at, manager.switchover, timeout_s)
+    command.start()
+    ended_at: float | None = None
+    for left in bounded(at.world, timeout_s + SETTLE_S):
+        if command.error is not None:
+            raise command.error
+        if command.ended is not None and ended_at is None:
+            ended_at = left
+        # patronictl also ends with code 0 where Patroni refuses.
+        settled = ended_at is not None and left < ended_at - SETTLE_S
+        if _primary(at, at.plan.to) or (settled and _primary(at, at.plan.old)) or control.wait(POLL_S):
             break
-        if control.wait(POLL_S):
-            break
-    return replace(came_of(at, manager, f": {_printed(ended)}"), values=values)
+    if command.ended is None:
+        found = came_of(at, manager, "")
+        return found if found.state == "ok" else replace(found, state="unknown")  # it may still do it
+    values = {"output": _lines(command.ended)[-_SHOWN:]}
+    return replace(came_of(at, manager, f": {_printed(command.ended)}"), values=values)
+
+
+def wait_for_command(at: Cutover, timeout_s: float) -> str:
+    """Wait until the switchover has ended; what it printed at last, as far as it is known."""
+    _run(at, ["true"], timeout_s + 1, wait_s=timeout_s)
+    try:
+        printed = (Path(at.world.run_directory) / PRINTED).read_text(errors="replace")
+    except OSError:
+        return ""
+    return _printed(Ended(0, printed, "", 0.0))
 
 
 def settle_switchover(at: Cutover, manager: ManagerPlan, timeout_s: float) -> Done:
@@ -155,7 +198,7 @@ def _told(who: Identity | None) -> str:
     return "not answering" if who is None else f"a {who.role} on timeline {who.timeline}"
 
 
-def _run(at: Cutover, argv: list[str] | tuple[str, ...], timeout_s: float, wait_s: float = 0.0) -> Ended:
+def _run(at: Cutover, argv: Sequence[str], timeout_s: float, wait_s: float = 0.0) -> Ended:
     """Run it where the manager is. Raises as Host.run."""
     manager = at.plan.manager
     assert manager is not None

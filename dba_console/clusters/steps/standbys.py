@@ -10,6 +10,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clusters.plan import conninfo_to
+from dba_console.clusters.steps.managed import wait_for_command
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, bounded, cutover, last_line
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
@@ -66,6 +67,7 @@ class Rejoin(Step):
             if ended.code != 0 and not server.running():
                 text = ": ".join([f"{at.plan.old} does not start", *last_line(ended)])
                 return Done(state="failed", text=text, values={"streams": False})
+        printed = "" if manager is None else wait_for_command(at, settings.timeout_s)
         why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
         if why is not None and manager is not None:
             text = f"{at.plan.old} does not follow {at.plan.to} after {settings.timeout}: {why}"
@@ -76,6 +78,7 @@ class Rejoin(Step):
         dropped = _drop_stale(at)
         told = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
         text = f"{at.plan.old} streams from {at.plan.to} on timeline {at.plan.new_timeline}{told}"
+        text += f"; {manager.kind}: {printed}" if manager is not None and printed else ""
         return Done(state="ok", text=text, values={"streams": True})
 
     def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
