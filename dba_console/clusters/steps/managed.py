@@ -17,6 +17,7 @@ from dba_console.actions.action import Control, Done, Sight
 from dba_console.actions.identity import Identity
 from dba_console.clusters import scripts
 from dba_console.clusters.checks import position
+from dba_console.clusters.host import LostHost
 from dba_console.clusters.managers import SWITCHED, Manager, in_charge, switchover
 from dba_console.clusters.plan import CutoverPlan, ManagerPlan, save_plan
 from dba_console.clusters.steps.step import APPLICATION, POLL_S, Cutover, bounded
@@ -128,16 +129,18 @@ def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Co
     command.start()
     ended_at: float | None = None
     for left in bounded(at.world, timeout_s + SETTLE_S):
-        if command.error is not None:
+        if isinstance(command.error, LostHost):
             raise command.error
+        if command.error is not None:  # it was not begun
+            return came_of(at, manager, f": {command.error.message}")
         if command.ended is not None and ended_at is None:
             ended_at = left
         # patronictl also ends with code 0 where Patroni refuses.
         settled = ended_at is not None and left < ended_at - SETTLE_S
         if _primary(at, at.plan.to) or (settled and _primary(at, at.plan.old)) or control.wait(POLL_S):
             break
-    if command.ended is None:
-        found = came_of(at, manager, "")
+    if command.ended is None or command.ended.code in (None, scripts.SWITCHING):
+        found = came_of(at, manager, ": its command still runs")
         return found if found.state == "ok" else replace(found, state="unknown")  # it may still do it
     values = {"output": _lines(command.ended)[-_SHOWN:]}
     return replace(came_of(at, manager, f": {_printed(command.ended)}"), values=values)
