@@ -1,43 +1,58 @@
-"""Real cluster managers: recognised while they act, paused and ended; Patroni switches over by the command we give.
+"""Real cluster managers: recognised while they act, paused and ended; how long a switchover keeps clients waiting.
 
-By hand, beside repmgr (postgresql-15-repmgr), etcd (etcd-server) and Patroni (`pip install 'patroni[etcd3,psycopg3]'`,
-its programs in a PATH that the servers' user may use). What is not installed is left out.
+By hand, beside repmgr (postgresql-15-repmgr), etcd (etcd-server) and Patroni, fetched from PyPI. What cannot be had is
+left out. MANAGERS_ROUNDS (5).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import socket
+import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg
+import pytest
+
+from bench.console import own_directories
 from bench.figure import Figure
+from bench.switchovers import cutover_command
 from dba_console.clock import SYSTEM
+from dba_console.clusters.heartbeat import Outage, outage, start_heartbeat, stop_heartbeat
 from dba_console.clusters.host import Host
 from dba_console.clusters.managers import ManagedCommand, Manager, pause, recognise, switchover, unpause
+from dba_console.clusters.plan import node_address
+from dba_console.clusters.pooler_file import change_file
+from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.ledger import LedgerVerdict
+from dba_console.demo.practice_cluster import NAME as REPMGR
+from tests.patroni import NAME as PATRONI
+from tests.patroni import PatroniCluster
+from tests.repmgr import repmgr_cluster
 
 LIMIT_S = 90.0
+SETTLE_S = 2.0
 
 
 def run(smoke: bool = False) -> list[Figure]:
     if smoke:
         return []  # neither is installed where smoke runs
-    figures = []
-    if find_binaries().has("repmgrd"):
-        figures.append(_repmgr())
-    if all(shutil.which(one) for one in ("patroni", "patronictl", "etcd")):
-        figures.append(_patroni())
+    figures = [_repmgr()] if find_binaries().has("repmgrd") else []
+    for measured in (_repmgr_outages, _patroni):
+        try:
+            figures += measured()
+        except (pytest.skip.Exception, pytest.fail.Exception) as error:
+            print(f"left out: {error}", file=sys.stderr)
     return figures
 
 
@@ -82,65 +97,114 @@ def _repmgr() -> Figure:
         return Figure("repmgrd recognised, paused, woken and ended", time.monotonic() - begun, "s")
 
 
-def _patroni() -> Figure:
-    """Two nodes and etcd: over by the command that `switchover` gives, and back."""
-    account = server_account()
-    with ExitStack() as around:
-        base = Path(tempfile.mkdtemp(prefix="bench-patroni-", dir="/tmp"))
-        around.callback(lambda: shutil.rmtree(base, ignore_errors=True))
-        client, peer, *ports = _free_ports(6)
-        for number in (1, 2):
-            sockets = base / f"s{number}"
-            sockets.mkdir()
-            file = base / f"pg{number}.yml"
-            file.write_text(_configuration(base, number, client, ports[number - 1], ports[number + 1]))
-            account.own(sockets)
-            account.own(file)
-        account.own(base)
-        etcd = ["etcd", "--data-dir", f"{base}/etcd"]
-        for name, port in (("client", client), ("peer", peer)):
-            etcd += [f"--listen-{name}-urls", f"http://127.0.0.1:{port}"]
-        etcd += ["--advertise-client-urls", f"http://127.0.0.1:{client}"]
-        around.enter_context(_running(etcd, base / "etcd.log"))
-        dsns = {
-            f"db{n}": f"host=127.0.0.1 port={ports[n - 1]} user=postgres dbname=postgres password=s" for n in (1, 2)
-        }
-        config = ClusterConfig(nodes={name: NodeConfig(dsn=dsn) for name, dsn in dsns.items()})
-        for number in (1, 2):
-            around.enter_context(_running(["patroni", f"{base}/pg{number}.yml"], base / f"pg{number}.log"))
-            _until(lambda: len(survey("shop", config, SYSTEM).primaries) == 1)
-        took = []
-        for _ in range(2):
-            _until(lambda: _roles(config) == ["primary", "standby"])
-            found = survey("shop", config, SYSTEM)
-            old = found.primaries[0].name
-            new = next(name for name in dsns if name != old)
-            _until(lambda new=new: len(_manager(config, new).members) == 2)  # type: ignore[misc]
-            begun = time.monotonic()
-            _execute(switchover(_manager(config, new), old, new), account.name)
-            took.append(time.monotonic() - begun)
-            assert survey("shop", config, SYSTEM).primaries[0].name == new
-        return Figure("Patroni: switchover by its own command, over and back", sum(took) / 2, "s")
+def _patroni() -> list[Figure]:
+    """Over by `patronictl switchover`, and by the runbook, in turns."""
+    with PatroniCluster() as ground:
+        nodes = {name: ground.dsn(name) for name in ground.config.nodes}
+
+        def bare(old: str, new: str) -> ManagedCommand:
+            return switchover(_manager(ground.config, new), old, new)
+
+        found = _outages(ground.config, PATRONI, ground.config_file, nodes, bare, ground.account.name)
+        return _figures("Patroni", found, ground.verdict())
 
 
-def _configuration(base: Path, number: int, etcd: int, port: int, api: int) -> str:
-    return f"""scope: shop
-name: pg{number}
-restapi: {{listen: "127.0.0.1:{api}", connect_address: "127.0.0.1:{api}"}}
-etcd3: {{host: "127.0.0.1:{etcd}"}}
-bootstrap:
-  dcs: {{ttl: 20, loop_wait: 2, retry_timeout: 5, postgresql: {{use_pg_rewind: true}}}}
-  initdb: [{{encoding: UTF8}}, {{locale: C}}, data-checksums]
-  pg_hba: ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
-postgresql:
-  listen: "127.0.0.1:{port}"
-  connect_address: "127.0.0.1:{port}"
-  data_dir: {base}/n{number}
-  bin_dir: {find_binaries().directory}
-  pgpass: {base}/pgpass{number}
-  authentication: {{replication: {{username: replicator, password: r}}, superuser: {{username: postgres, password: s}}}}
-  parameters: {{unix_socket_directories: "{base}/s{number}", fsync: "off"}}
-"""
+def _repmgr_outages() -> list[Figure]:
+    """The same with `repmgr standby switchover`, on three nodes."""
+    with repmgr_cluster() as ground:
+        nodes = {name: ground.nodes[name].dsn() for name in ("db1", "db2")}
+
+        def bare(old: str, new: str) -> ManagedCommand:
+            return switchover(_manager(ground.config, new), old, new)
+
+        found = _outages(ground.config, REPMGR, ground.config_file, nodes, bare, ground.first.account.name)
+        return _figures("repmgr", found, ground.verdict())
+
+
+Found = dict[str, list[Outage]]
+
+
+def _outages(
+    config: ClusterConfig, cluster: str, file: Path, nodes: dict[str, str],
+    bare: Callable[[str, str], ManagedCommand], user: str,
+) -> Found:  # fmt: skip
+    """What a heartbeat through the pooler saw of each switchover, the bare command and the runbook in turns."""
+    seen: Found = {"bare": [], "ours": []}
+    with own_directories(), _environment("DBA_CONSOLE_CONFIG", str(file)):
+        for number in range(int(os.environ.get("MANAGERS_ROUNDS", "5"))):
+            for way in ("bare", "ours") if number % 2 else ("ours", "bare"):
+                for _ in range(2):
+                    _until(lambda: _streams(nodes) == len(nodes) - 1)
+                    old = next(name for name, dsn in nodes.items() if _is_primary(dsn))
+                    new = next(name for name in nodes if name != old)
+                    seen[way].append(_seen(config, cluster, way, old, new, bare, user))
+                    print(f"{way} to {new}: no writes for {seen[way][-1].write_s} s", file=sys.stderr, flush=True)
+    return seen
+
+
+def _seen(
+    config: ClusterConfig, cluster: str, way: str, old: str, new: str,
+    bare: Callable[[str, str], ManagedCommand], user: str,
+) -> Outage:  # fmt: skip
+    assert config.clients is not None
+    command = bare(old, new) if way == "bare" else None  # finding it takes time, and clients do not wait for that
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        start_heartbeat(Path(place), config.clients, SYSTEM)
+        time.sleep(SETTLE_S)
+        if command is None:
+            done = subprocess.run(cutover_command(new, cluster), capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+        else:
+            _execute(command, user)
+            (name, pooler), *_ = config.poolers.items()
+            leads = [node_address(config.nodes[node]) for node in (old, new)]
+            change_file(name, pooler, pooler.databases, leads[0], leads[1], SYSTEM)
+            PoolerAdmin(name, pooler, SYSTEM).reload(dict.fromkeys(pooler.databases, leads[1]))
+        time.sleep(SETTLE_S)
+        stop_heartbeat(Path(place))
+        return outage(Path(place))
+
+
+def _figures(kind: str, found: Found, kept: LedgerVerdict) -> list[Figure]:
+    figures = []
+    for way, what in (("bare", f"{kind}'s own command"), ("ours", f"runbook cutover on {kind}")):
+        writes = [one.write_s or 0.0 for one in found[way]]
+        reads = [one.read_s or 0.0 for one in found[way]]
+        errors = sum(sum(one.errors.values()) for one in found[way]) / len(writes)
+        text = (
+            f"worst {max(writes):.3g} s; reads {statistics.median(reads):.3g} s; {len(writes)} switchovers, "
+            f"{errors:.3g} errors at the heartbeat each"
+        )
+        figures.append(Figure(f"{what}: write outage, median", statistics.median(writes), "s", None, text))
+    figures.append(Figure("the same: acknowledged commits lost", len(kept.lost), "commits", 0, kept.sentence()))
+    return figures
+
+
+def _is_primary(dsn: str) -> bool:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute("select not pg_is_in_recovery()").fetchone() == (True,)
+
+
+def _streams(nodes: dict[str, str]) -> int:
+    """Standbys that stream."""
+    found = 0
+    for dsn in nodes.values():
+        try:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                receiver = "select 1 from pg_stat_wal_receiver where status = 'streaming' and pg_is_in_recovery()"
+                found += connection.execute(receiver).fetchone() is not None
+        except psycopg.OperationalError:
+            continue
+    return found
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _manager(config: ClusterConfig, to: str = "db2") -> Manager:
@@ -149,34 +213,10 @@ def _manager(config: ClusterConfig, to: str = "db2") -> Manager:
     return manager
 
 
-def _roles(config: ClusterConfig) -> list[str]:
-    found = survey("shop", config, SYSTEM)
-    return sorted(node.role or "" for node in found.nodes if node.role == "primary" or node.receiver)
-
-
 def _execute(command: ManagedCommand | None, user: str) -> None:
     assert command is not None
     ended = Host(None, SYSTEM).run(command.argv, user=user, timeout_s=LIMIT_S)
     assert ended.code == 0, f"{command}: {ended.output}{ended.errors}"
-
-
-@contextmanager
-def _running(command: list[str], log: Path) -> Iterator[None]:
-    """A program as the servers' user, ended with the block: Patroni stops its server then."""
-    account = server_account()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/",
-            env={**clean_environment(str(log.parent)), "PATH": os.environ["PATH"]}, **account.spawn,
-        )  # fmt: skip
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
 
 
 def _end(file: Path) -> None:
@@ -193,11 +233,3 @@ def _until(condition: Callable[[], object]) -> None:
         if time.monotonic() > until:
             raise TimeoutError
         time.sleep(0.2)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as around:
-        sockets = [around.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]

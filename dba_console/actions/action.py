@@ -105,6 +105,8 @@ class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The exact set it acts on; the act is bound to it."""
     done: bool = False
     """Already as wanted: nothing to do."""
+    by: str = ""
+    """With `done`: not as wanted yet, and left to this program, which does it."""
     grave: bool = False
     """It can cost everything: the gate wants words to be typed, not a letter and not `yes`."""
 
@@ -118,7 +120,7 @@ class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an act came to."""
 
     state: str
-    """ok, failed, stopped or unknown."""
+    """ok, failed, stopped, unknown; refused: by whom it was asked for, and nothing has changed."""
     text: str
     values: dict[str, Any] = {}
     """Measured after, same names as in Sight where they mean the same."""

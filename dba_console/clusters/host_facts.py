@@ -38,11 +38,17 @@ _MANAGER = re.compile(rf"(?:^|[/ ])(?:{MANAGERS})(?:[ :]|$)")
 _FACTS = f"""LC_ALL=C; export LC_ALL; cd "$1" || exit
 cat /proc/sys/kernel/random/boot_id; sed -n '3p;4p' postmaster.pid
 df -Pk . pg_wal/. | tail -n +2
-echo; PATH="$PATH:$2"; for one in patronictl repmgr pg_autoctl; do echo "$one=$(command -v $one)"; done
-echo; ps -eo args= | grep -E '{MANAGERS}' | grep -v grep
+ours() {{ ps -U "$(id -u)" -o args=; }}
+beside=$(ours | sed -n 's!^\\(.* \\)\\{{0,1\\}}\\(/[^ ]*\\)/patroni .*!\\2!p' | head -n 1)
+echo; PATH="$PATH:$2:$beside"; for one in patronictl repmgr pg_autoctl; do echo "$one=$(command -v $one)"; done
+echo; ours | grep -E '{MANAGERS}' | grep -v grep
 exit 0
 """
-"""Lines 3 and 4 of postmaster.pid: start of the server and port (PostgreSQL's pidfile.h)."""
+"""Lines 3 and 4 of postmaster.pid: start of the server and port (PostgreSQL's pidfile.h).
+
+Of processes only those of the server's own user, as whom its manager runs too: their command lines say which program
+and file a cutover uses, and anybody else could write there what they like.
+"""
 _REACHES = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME PATH; cd /
 exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
 """

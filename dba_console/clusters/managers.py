@@ -14,13 +14,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dba_console.clusters.checks import Check, failed, warning
+from dba_console.clusters.checks import Check, failed, ok, warning
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.patroni import CONFIG
 from dba_console.clusters.survey import Survey
 from dba_console.errors import Refused
 
 Kind = Literal["Patroni", "repmgr", "pg_auto_failover"]
+SWITCHED: tuple[Kind, ...] = ("Patroni", "repmgr")
+"""Those whose switchover a cutover runs. That of pg_auto_failover was not tried."""
 _STANDBY = re.compile(r"pgautofailover_standby_\d+")
 """How pg_auto_failover names its slots and standbys (its documentation, "Architecture")."""
 
@@ -66,6 +68,12 @@ def recognise(found: Survey) -> list[Manager]:
     """Return the managers of which there is evidence, those that act first."""
     known = [one for one in (_patroni(found), _repmgr(found), _autofailover(found)) if one is not None]
     return sorted(known, key=lambda one: not one.acts)
+
+
+def in_charge(found: Survey) -> Manager | None:
+    """Return the manager that acts; None where there is none, or more than one."""
+    acting = [one for one in recognise(found) if one.acts]
+    return acting[0] if len(acting) == 1 else None
 
 
 def switchover(manager: Manager, from_: str, to: str) -> ManagedCommand:
@@ -118,15 +126,18 @@ def _service(manager: Manager, to: str, verb: str) -> ManagedCommand | None:
 
 
 def managed(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
-    """A manager that acts refuses a cutover of our own; one that does not has to be thought of afterwards."""
+    """A manager that acts does a part of the cutover, or refuses it; another one has to be thought of afterwards."""
+    alone = in_charge(found)
     for one in recognise(found):
         name = f"managed.{one.kind.lower()}"
         try:
             own = switchover(one, primary.name, target.name)
-            command = f"on {own.node}: {own}"
+            command, runs = f"on {own.node}: {own}", one.kind in SWITCHED and alone == one
         except Refused as error:
-            command = error.hint or ""
-        if one.acts:
+            command, runs = error.hint or "", False
+        if one.acts and runs:
+            yield ok(name, f"{one.kind} manages this cluster: {one.evidence}; a cutover runs its switchover, {command}")
+        elif one.acts:
             stop = pause(one, target.name) if one.kind == "repmgr" else None
             more = f"; or keep it from acting, on {stop.node}: {stop}" if stop is not None else ""
             yield failed(name, f"{one.kind} manages this cluster: {one.evidence}",

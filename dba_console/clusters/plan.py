@@ -37,6 +37,17 @@ class NodePlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reached: bool = True
 
 
+class ManagerPlan(Struct, frozen=True, kw_only=True):
+    """The cluster manager whose own switchover changes the primary, in place of our stop, fence and promotion."""
+
+    kind: str
+    node: str
+    """On whose host its switchover runs, as the owner of the data directory."""
+    switchover: tuple[str, ...]
+    status: str
+    """The command that shows how it sees the cluster."""
+
+
 class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The servers and databases of one cutover, and what its steps have found out so far."""
 
@@ -57,6 +68,10 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """CONNECTION LIMIT of each database before clients were kept out."""
     shutdown_lsn: str = ""
     """Checkpoint with which the old primary was shut down."""
+    manager: ManagerPlan | None = None
+    """None: nothing manages the cluster, or what does is kept from acting."""
+    held_lsn: str = ""
+    """Where WAL of a managed primary ended when clients were held: the new timeline must not begin before it."""
     lost_bytes: int | None = None
     """In a failover: WAL that the old primary had and the new one has not, at least; None: unknown."""
     new_timeline: int = 0

@@ -55,6 +55,18 @@ DETACHED = """out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
 setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
 """
 """A command that leaves a server running, which keeps neither our pipes open nor is killed with the command."""
+SWITCHOVER = """wait=$1 lock=$2; shift 2; exec 9<"$lock/PG_VERSION" || exit 1
+flock -w "$wait" 9 || { echo "a switchover that was begun before still runs" >&2; exit 75; }
+HOME=$(getent passwd "$(id -u)" | cut -d: -f6); export HOME
+out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
+setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
+"""
+"""A cluster manager's switchover: cut off in the middle it could leave no primary, so it goes on when we, or the
+connection, end. One at a time: while it runs it holds the lock on a file of the data directory that nothing changes.
+
+Arguments: seconds to wait for one that runs, data directory, argv.
+"""
+SWITCHING = 75
 REBUILD = """umask 077; body=$1 seconds=$2 data=$3 how=$4; shift 4
 work=$data.dba-console; mkdir -p "$work" || exit 1
 secret=$(mktemp "$work/XXXXXX") && exec 3<>"$secret" && rm -f "$secret" && cat >&3 || exit 1

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Protocol
 
 from dba_console.demo.account import Account, clean_environment
-from dba_console.demo.cluster import SUPERUSER, Cluster
+from dba_console.demo.cluster import SUPERUSER
 from dba_console.demo.conf import conninfo
 from dba_console.demo.postmaster import send_all
 from dba_console.errors import ConnectError
@@ -24,6 +25,15 @@ PORT = 6432
 def find_pgbouncer() -> str | None:
     """Its path; packages install it where ordinary users do not search."""
     return shutil.which("pgbouncer", path=os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin")
+
+
+class Reached(Protocol):
+    """A server, by where it is reached."""
+
+    @property
+    def socket_directory(self) -> Path | str: ...
+    @property
+    def port(self) -> int: ...
 
 
 class Pooler:
@@ -39,7 +49,7 @@ class Pooler:
         """A connection string through it; unless named otherwise, of its admin console."""
         return conninfo({"host": str(self.directory), "port": PORT, "user": user, "dbname": dbname, **more})
 
-    def start(self, database: str, primary: Cluster) -> None:
+    def start(self, database: str, primary: Reached) -> None:
         """Start it, `database` led to `primary`. Raises ConnectError with the end of its log."""
         self.directory.mkdir(mode=0o700)
         users = self.directory / "users.txt"

@@ -108,7 +108,8 @@ def _sight(course: Course, block: Block) -> Turn[bool]:
         yield from fail(course, block, note, machine_s=seen.machine_s)
         return False
     if sight.get("done"):
-        yield from skip(course, block, f"already so: {sight.get('text') or seen.text}")
+        how = f"{sight['by']} does this" if sight.get("by") else "already so"
+        yield from skip(course, block, f"{how}: {sight.get('text') or seen.text}")
         return False
     text = f"{block.id}: {sight.get('text') or seen.text}"
     yield from course.write("block.seen", text, block=block, state="sight", sight=sight, machine_s=seen.machine_s)

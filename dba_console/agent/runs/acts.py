@@ -390,8 +390,8 @@ def _sight(fields: Mapping[str, Any]) -> Sight | None:
 
 
 def _outcome(done: Done) -> Outcome:
-    state = done.state if done.state in ("ok", "failed", "stopped", "unknown") else "unknown"
-    # The line above holds the state to the four an Outcome knows, which a type checker does not see.
+    state = done.state if done.state in ("ok", "failed", "stopped", "unknown", "refused") else "unknown"
+    # The line above holds the state to the five an Outcome knows, which a type checker does not see.
     return Outcome(state=state, text=done.text, values=plain(done.values), undo=done.undo, again=done.again)  # type: ignore[arg-type]
 
 

@@ -16,7 +16,8 @@ from dba_console.clusters.failover import dead_primary, failover_readiness, loss
 from dba_console.clusters.plan import CutoverPlan, NodePlan, cluster_of, load_plan, node_address, save_plan, slot_name
 from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.readiness import readiness
-from dba_console.clusters.steps.step import Step, StepSettings, cutover, open_node
+from dba_console.clusters.steps.managed import check_by_manager, manager_plan, shown
+from dba_console.clusters.steps.step import Cutover, Step, StepSettings, cutover, open_node
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig
 from dba_console.errors import Refused
@@ -43,7 +44,8 @@ class Begin(Step):
         "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and writes "
         "down what the cutover acts on: nodes, data directories, databases of the poolers. Then it makes the "
         "replication slots of the nodes that will follow on the new primary, and a CHECKPOINT on the old one, so that "
-        "the one at its stop is short. Refuses where the cluster is not ready. With `kind = failover` it checks "
+        "the one at its stop is short. On a cluster that Patroni or repmgr manages, its switchover is written down "
+        "instead of slots. Refuses where the cluster is not ready. With `kind = failover` it checks "
         "instead that the primary is dead, and what is lost by promoting the node."
     )
     Settings: ClassVar[type[Struct]] = BeginSettings
@@ -67,15 +69,21 @@ class Begin(Step):
             return Sight(text=text, exact="", rows=rows, refusal=_first(bad), hint=clean(bad[0].fix) or None)
         plan = _plan(settings, config, found, world)
         _check_pooler_files(config, plan, world)
+        check_by_manager(Cutover(plan, config, world))
         promote = f"on {settings.to}: SELECT pg_promote()"
         if failover:
             text = f"{plan.old} is dead; {settings.to} takes over on timeline {plan.timeline + 1} or later."
             return Sight(text=text, exact=f"keep {plan.old} from starting as a primary; {promote}", rows=rows)
-        stop = shlex.join(_control(config, plan, world).stop_command())
+        if plan.manager is not None:
+            exact = f"hold clients; {shown(plan.manager)}"
+        else:
+            stop = shlex.join(_control(config, plan, world).stop_command())
+            exact = f"hold clients; on {plan.old}: {stop}; {promote}"
+        by = f", by the switchover of {plan.manager.kind}" if plan.manager is not None else ""
         return Sight(
-            text=f"{plan.old} (timeline {plan.timeline}) hands over to {settings.to}: "
+            text=f"{plan.old} (timeline {plan.timeline}) hands over to {settings.to}{by}: "
             f"{len(checks) - len(noted)} conditions hold, {len(noted)} warnings.",
-            exact=f"hold clients; on {plan.old}: {stop}; {promote}",
+            exact=exact,
             values={"warnings": len(noted)},
             rows=rows,
         )
@@ -126,10 +134,13 @@ def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: 
         raise Refused("it is not known which node was the primary", hint="it would have to be fenced")
     if known is None or known.system_identifier is None or known.timeline is None or known.version_num is None:
         raise Refused(f"{settings.to} does not say which server it is", hint="its dsn needs a superuser")
+    manager = None if failover else manager_plan(found, old.name, settings.to)
     nodes = {}
     for node in found.nodes:
         if node.reached:
             nodes[node.name] = _node(settings, config, node.name, world)
+            if manager is not None:  # it has slots of its own, and drops what it does not know
+                nodes[node.name] = replace(nodes[node.name], slot="")
         else:
             directory = config.nodes[node.name].data_directory or ""
             nodes[node.name] = NodePlan(data_directory=directory, slot=slot_name(node.name), reached=False)
@@ -146,6 +157,7 @@ def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: 
             pooler.name: tuple(one.name for one in pooler.databases) for pooler in found.poolers if pooler.reached
         },
         lost_bytes=loss(found, known).bytes if failover else None,
+        manager=manager,
     )
 
 

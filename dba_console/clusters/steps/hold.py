@@ -16,8 +16,8 @@ from dba_console.actions.operator import Operator
 from dba_console.clusters.commands import failure, run_command
 from dba_console.clusters.plan import save_plan
 from dba_console.clusters.pooling import PoolerAdmin
+from dba_console.clusters.steps.managed import spared
 from dba_console.clusters.steps.step import (
-    APPLICATION,
     POLL_S,
     Cutover,
     Step,
@@ -34,21 +34,25 @@ FLAT_READINGS = 3
 """Equal positions of the WAL, one after the other, that prove that nobody writes."""
 _LIMITS = """
 SELECT datname::text AS database, datconnlimit AS connections,
-       format('ALTER DATABASE %I CONNECTION LIMIT ', datname) AS statement
+       'ALTER DATABASE ' || quote_ident(datname) || ' CONNECTION LIMIT ' AS statement,
+       datname IN (SELECT a.datname FROM pg_stat_activity a JOIN pg_roles r ON r.oid = a.usesysid AND NOT r.rolsuper
+                    WHERE a.application_name LIKE ANY (%(spared)s::text[]) AND a.pid <> pg_backend_pid()) AS needed
   FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
 """
-_END = f"""
+"""`needed`: a cluster manager works there, and its role is not a superuser, so the limit would keep it out as well."""
+_END = """
 SELECT count(pg_terminate_backend(pid))::int4
   FROM pg_stat_activity
- WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name NOT LIKE '{APPLICATION}%'
+ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+   AND NOT application_name LIKE ANY (%(spared)s::text[])
 """
-_WRITES = f"""
+_WRITES = """
 SELECT pg_current_wal_insert_lsn()::text AS lsn,
        count(*) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                          AND application_name NOT LIKE '{APPLICATION}%')::int4 AS clients,
+                          AND NOT application_name LIKE ANY (%(spared)s::text[]))::int4 AS clients,
        count(*) FILTER (WHERE backend_type = 'autovacuum worker')::int4 AS autovacuum,
        min(usename::text) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                          AND application_name NOT LIKE '{APPLICATION}%') AS example,
+                          AND NOT application_name LIKE ANY (%(spared)s::text[])) AS example,
        (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared
   FROM pg_stat_activity
 """
@@ -172,7 +176,8 @@ class KeepOut(Step):
     summary: ClassVar[str] = (
         "Sets CONNECTION LIMIT 0 on every database of the primary and ends the sessions that are left, so that clients "
         "that do not come through a pooler cannot write. Superusers are not limited: their sessions are ended too. The "
-        "limits before are written down and set again before clients are let in, on the new primary."
+        "limits before are written down and set again before clients are let in, on the new primary. Sessions of a "
+        "cluster manager stay, and a database where it works as another role than a superuser gets no limit."
     )
     undoable: ClassVar[bool] = True
 
@@ -186,13 +191,13 @@ class KeepOut(Step):
     def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
         with at.link(at.plan.old) as (link, _):
-            limits = link.rows(_LIMITS)
+            limits = [one for one in link.rows(_LIMITS, spared(at.plan)) if not one["needed"]]
             # A try before this one may have set some of them: what was written down first is what was there.
             before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
             save_plan(world, replace(at.plan, limits=before))
             if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
                 link.execute("; ".join(closing))
-            ended = link.act(_END, transaction=False).rows[0]["count"]
+            ended = link.act(_END, spared(at.plan), transaction=False).rows[0]["count"]
         return Done(state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={})
 
     def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
@@ -208,7 +213,9 @@ def let_in(link: Operator, limits: Mapping[str, int]) -> str:
     """Set the connection limits again that were there before. Says what was done."""
     link.keep("synchronous_commit", "local")  # the standby it would wait for may not follow yet
     changed = [
-        one for one in link.rows(_LIMITS) if limits.get(one["database"], one["connections"]) != one["connections"]
+        one
+        for one in link.rows(_LIMITS, {"spared": []})
+        if limits.get(one["database"], one["connections"]) != one["connections"]
     ]
     if changed:
         link.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
@@ -237,11 +244,11 @@ class Drain(Step):
         came_back, example = 0, ""
         with at.link(at.plan.old) as (link, _):
             for _left in bounded(world, settings.timeout_s):
-                [row] = link.rows(_WRITES)
+                [row] = link.rows(_WRITES, spared(at.plan))
                 if row["clients"]:
                     came_back, example = came_back + row["clients"], row["example"]
                     # One that was logging in when the limits were set is seen only now, and a superuser has no limit.
-                    link.act(_END, transaction=False)
+                    link.act(_END, spared(at.plan), transaction=False)
                 quiet = row["clients"] == 0 and row["prepared"] == 0
                 readings = [*readings[1 - FLAT_READINGS :], row["lsn"]] if quiet else []
                 if len(readings) == FLAT_READINGS and (len(set(readings)) == 1 or row["autovacuum"]):

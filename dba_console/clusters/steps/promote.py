@@ -13,11 +13,13 @@ from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
+from dba_console.clusters.steps.managed import settle_switchover, shown, switch_over
 from dba_console.clusters.steps.shut import SHUT_DOWN
 from dba_console.clusters.steps.step import POLL_S, Cutover, NothingDone, Step, Timed, bounded, cutover
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.units import parse_duration
 
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
@@ -26,6 +28,8 @@ _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
 class PromoteSettings(Timed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: str = "60s"
     """How long the promotion may take, as a duration."""
+    switchover_timeout: str = "5m"
+    """How long the switchover of a cluster manager may take, as a duration: it stops the old primary as well."""
 
 
 class Promote(Step):
@@ -34,7 +38,9 @@ class Promote(Step):
     name: ClassVar[str] = "cutover-promote"
     summary: ClassVar[str] = (
         "Promotes the new primary, after checking once more that the old one is shut down and nothing is missing; then "
-        "waits until it takes writes on a new timeline. It cannot be reverted: after it there is only another cutover."
+        "waits until it takes writes on a new timeline. It cannot be reverted: after it there is only another cutover. "
+        "On a cluster that Patroni or repmgr manages it runs that manager's own switchover instead, and asks the nodes "
+        "what became of it."
     )
     Settings: ClassVar[type[Struct]] = PromoteSettings
 
@@ -60,18 +66,26 @@ class Promote(Step):
                 "how much is lost is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
             )
             text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
+        exact = f"on {plan.to}: SELECT pg_promote()"
+        hint = f"abort: {plan.old} is started again and clients go on there"
+        if plan.manager is not None:
+            text = f"{plan.manager.kind} stops {plan.old} and promotes {plan.to}; the way back is another cutover."
+            exact, hint = shown(plan.manager), f"abort: clients go on on {plan.old}"
         return Sight(
             text=text,
-            exact=f"on {plan.to}: SELECT pg_promote()",
+            exact=exact,
             values={"shutdown_lsn": plan.shutdown_lsn, "lost_bytes": plan.lost_bytes},
             name=name,
             grave=True,
             refusal=refusal,
-            hint=None if refusal is None else f"abort: {plan.old} is started again and clients go on there",
+            hint=None if refusal is None else hint,
         )
 
     def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
+        if at.plan.manager is not None:
+            timeout_s = parse_duration(settings.switchover_timeout)
+            return _recorded(at, switch_over(at, at.plan.manager, timeout_s, control))
         with ExitStack() as opened:
             try:
                 link, now = opened.enter_context(at.link(at.plan.to))
@@ -85,6 +99,9 @@ class Promote(Step):
 
     def settle(self, settings: PromoteSettings, sight: Sight, world: World) -> Done:
         at = cutover(settings, world)
+        if at.plan.manager is not None:
+            timeout_s = parse_duration(settings.switchover_timeout)
+            return _recorded(at, settle_switchover(at, at.plan.manager, timeout_s))
         with at.link(at.plan.to) as (link, now):
             if now.role == "primary":
                 return _promoted(at, link, now.timeline)
@@ -108,6 +125,8 @@ def _not_yet(at: Cutover) -> str | None:
     plan = at.plan
     if plan.kind == "failover":
         return None
+    if plan.manager is not None:
+        return None if plan.held_lsn else f"it is not known whether {plan.to} has everything: the gate was not passed"
     if not plan.shutdown_lsn:
         return f"it is not known where {plan.old} was shut down: the gate was not passed"
     server = at.control(plan.old)
@@ -126,6 +145,15 @@ def _behind(link: Operator, plan: CutoverPlan) -> str | None:
     if plan.shutdown_lsn and (row["lsn"] is None or position(row["lsn"]) <= position(plan.shutdown_lsn)):
         return f"{plan.to} has replayed {row['lsn']}, and {plan.old} was shut down at {plan.shutdown_lsn}"
     return None
+
+
+def _recorded(at: Cutover, done: Done) -> Done:
+    """The same with the new timeline written down, where the switchover was done."""
+    if done.state != "ok":
+        return done
+    with at.link(at.plan.to) as (link, now):
+        promoted = _promoted(at, link, now.timeline)
+    return replace(promoted, text=f"{promoted.text}: {done.text}", values={**promoted.values, **done.values})
 
 
 def _promoted(at: Cutover, link: Operator, timeline: int | None) -> Done:

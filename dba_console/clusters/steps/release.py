@@ -106,7 +106,7 @@ def _would_hang(at: Cutover, link: Operator, timeout_s: float, control: Control)
     [row] = link.rows(_SYNCHRONOUS)
     if not row["names"]:
         return None
-    for name in at.plan.others:
+    for name in at.plan.others if at.plan.manager is None else ():  # a manager leads them itself
         follow(at, name)
     for _left in bounded(at.world, timeout_s):
         [row] = link.rows(_SYNCHRONOUS)

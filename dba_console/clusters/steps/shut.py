@@ -13,6 +13,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.clusters.checks import position
 from dba_console.clusters.control import ServerControl
 from dba_console.clusters.plan import save_plan
+from dba_console.clusters.steps.managed import left_to, passed_while_held
 from dba_console.clusters.steps.step import (
     POLL_S,
     Cutover,
@@ -52,6 +53,8 @@ class Stop(Step):
 
     def look(self, settings: StopSettings, world: World) -> Sight:
         at = cutover(settings, world)
+        if at.plan.manager is not None:
+            return left_to(at.plan.manager, f"its switchover stops {at.plan.old}")
         control = at.control(at.plan.old)
         exact = shlex.join(control.stop_command(settings.timeout_s))
         return Sight(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
@@ -158,17 +161,22 @@ class Gate(Step):
     name: ClassVar[str] = "cutover-gate"
     summary: ClassVar[str] = (
         "Compares positions: pg_control of the old primary says `shut down`, and the new one has received and replayed "
-        "the WAL up to and with that checkpoint. Nothing may be promoted before."
+        "the WAL up to and with that checkpoint. Nothing may be promoted before. Where a cluster manager stops the old "
+        "one later, it is compared with the end of its WAL as it is now that nobody writes."
     )
     Settings: ClassVar[type[Struct]] = Timed
 
     def look(self, settings: Timed, world: World) -> Sight:
         plan = cutover(settings, world).plan
         exact = "pg_control; pg_last_wal_replay_lsn()"
+        if plan.manager is not None:
+            exact = "pg_current_wal_flush_lsn(); pg_last_wal_replay_lsn()"
         return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
 
     def do(self, settings: Timed, world: World, control: Control) -> Done:
         at = cutover(settings, world)
+        if at.plan.manager is not None:
+            return passed_while_held(at, settings.timeout_s, control)
         found = at.control(at.plan.old).control_file()
         if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
             text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
@@ -230,6 +238,8 @@ class Fence(Step):
 
     def look(self, settings: StepSettings, world: World) -> Sight:
         at = cutover(settings, world)
+        if at.plan.manager is not None:
+            return left_to(at.plan.manager, f"it keeps {at.plan.old} from being a second primary")
         directory = at.plan.nodes[at.plan.old].data_directory
         return Sight(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
 

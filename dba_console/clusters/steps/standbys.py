@@ -10,6 +10,7 @@ from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clusters.plan import conninfo_to
+from dba_console.clusters.steps.managed import wait_for_command
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, bounded, cutover, last_line
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
@@ -47,27 +48,37 @@ class Rejoin(Step):
         server = at.control(at.plan.old)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
         done = server.running() and _streams(at, at.plan.old) is None
+        text, exact = f"{at.plan.old} comes back as a standby of {at.plan.to}", ""
+        if at.plan.manager is not None:
+            text += f": {at.plan.manager.kind} does this, and it is waited for"
+        else:
+            exact = " ".join(server.start_command())
         return Sight(
-            text=f"{at.plan.old} comes back as a standby of {at.plan.to}.", exact=" ".join(server.start_command()),
+            text=f"{text}.", exact=exact,
             refusal=refusal, done=done,
         )  # fmt: skip
 
     def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        server = at.control(at.plan.old)
-        if not server.running():
+        server, manager = at.control(at.plan.old), at.plan.manager
+        if manager is None and not server.running():
             make_standby(at)
             ended = server.start(settings.timeout_s)
             if ended.code != 0 and not server.running():
                 text = ": ".join([f"{at.plan.old} does not start", *last_line(ended)])
                 return Done(state="failed", text=text, values={"streams": False})
+        printed = "" if manager is None else wait_for_command(at, settings.timeout_s)
         why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
+        if why is not None and manager is not None:
+            text = f"{at.plan.old} does not follow {at.plan.to} after {settings.timeout}: {why}"
+            return Done(state="failed", text=clean(f"{text}; {manager.kind} brings it back: {manager.status}"))
         if why is not None:
             text = f"{at.plan.old} runs and does not follow {at.plan.to}: {why}"
             return Done(state="ok", text=clean(text), values={"streams": False})
         dropped = _drop_stale(at)
         told = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
         text = f"{at.plan.old} streams from {at.plan.to} on timeline {at.plan.new_timeline}{told}"
+        text += f"; {manager.kind}: {printed}" if manager is not None and printed else ""
         return Done(state="ok", text=text, values={"streams": True})
 
     def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
@@ -88,9 +99,13 @@ class Follow(Step):
         at = cutover(settings, world)
         if not at.plan.others:
             return Sight(text="There are no other nodes.", exact="", done=True)
+        text = f"{', '.join(at.plan.others)} follow {at.plan.to}"
+        exact = "ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()"
+        if at.plan.manager is not None:
+            text, exact = f"{text}: {at.plan.manager.kind} does this, and it is waited for", ""
         return Sight(
-            text=f"{', '.join(at.plan.others)} follow {at.plan.to}.",
-            exact="ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()",
+            text=f"{text}.",
+            exact=exact,
             refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
         )
 
@@ -100,7 +115,8 @@ class Follow(Step):
         for name in at.plan.others:
             control.tell(f"{name} follows {at.plan.to}")
             try:
-                follow(at, name)
+                if at.plan.manager is None:
+                    follow(at, name)
                 why = _wait_for_stream(at, name, settings.timeout_s, control)
             except ConsoleError as error:
                 why = error.message
@@ -131,6 +147,9 @@ class Rewind(Step):
 
     def look(self, settings: RewindSettings, world: World) -> Sight:
         at = cutover(settings, world)
+        refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
+        if at.plan.manager is not None:
+            refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
         return Sight(
             text=f"pg_rewind makes {at.plan.old} a copy of {at.plan.to} again"
             + (", as a dry run that writes nothing." if settings.dry_run else "."),
@@ -138,7 +157,8 @@ class Rewind(Step):
             + (" --dry-run" if settings.dry_run else ""),
             grave=not settings.dry_run,
             name=at.plan.old,
-            refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
+            refusal=refusal,
+            hint=hint,
         )
 
     def do(self, settings: RewindSettings, world: World, control: Control) -> Done:
