@@ -29,6 +29,8 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
+BEGUN_S = 10.0
+"""After a start command has ended well: until then there must be a postmaster."""
 _USUAL_OWNER = "postgres"
 """Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
@@ -132,14 +134,14 @@ class ServerControl:
         """Stop the server. `code` 0: it is down, whatever the command said. Raises as Host.run."""
         if not self.running():
             return Ended(0, "", "", 0.0)
-        ended = self._execute(self.stop_command(timeout_s), self._config.stop, timeout_s)
+        ended = self._execute(self.stop_command(timeout_s), scripts.ATTACHED * bool(self._config.stop), timeout_s)
         return self._settled(ended, "stopped", timeout_s)
 
     def start(self, timeout_s: float) -> Ended:
         """Start the server. `code` 0: it accepts connections, or replays where hot_standby is off."""
         if self._wait("", 0) == "ready":
             return Ended(0, "", "", 0.0)
-        ended = self._execute(self.start_command(timeout_s), self._config.start, timeout_s)
+        ended = self._execute(self.start_command(timeout_s), scripts.DETACHED * bool(self._config.start), timeout_s)
         return self._settled(ended, "ready", timeout_s)
 
     @property
@@ -232,16 +234,18 @@ class ServerControl:
         script = ["sh", "-c", scripts.REBUILD, "sh", scripts.REBUILD_BODY, seconds, self.data_directory, how]
         return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
 
-    def _execute(self, command: Sequence[str], own: Sequence[str], timeout_s: float) -> Ended:
-        if own:
-            command = ["sh", "-c", scripts.DETACHED, "sh", *command]
-        return self.host.run(command, timeout_s=timeout_s + 5, repeatable=not own)
+    def _execute(self, command: Sequence[str], script: str, timeout_s: float) -> Ended:
+        """`script` runs a command of the configuration; ours get 5 s more, to end by their own limit."""
+        if script:
+            return self.host.run(["sh", "-c", script, "sh", *command], timeout_s=timeout_s)
+        return self.host.run(command, timeout_s=timeout_s + 5, repeatable=True)
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
         left_s = max(0.0, timeout_s - ended.seconds)
         try:
-            now = self._wait(wanted, left_s if ended.code == 0 else 0.0)
-            if wanted == "ready" and now == "running":  # a command before this one, whose connection broke, started it
+            wait_s = left_s if ended.code == 0 else 0.0
+            now = self._wait(wanted, min(wait_s, BEGUN_S) if wanted == "ready" else wait_s)
+            if wanted == "ready" and now == "running":  # also by a command before this one, whose connection broke
                 now = self._wait(wanted, left_s)
         except ConsoleError as error:  # the command has run
             raise LostHost(f"what became of {self.name} cannot be read: {error.message}", hint=error.hint) from error

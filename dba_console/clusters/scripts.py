@@ -55,6 +55,9 @@ DETACHED = """out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
 setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
 """
 """A command that leaves a server running, which keeps neither our pipes open nor is killed with the command."""
+ATTACHED = DETACHED.replace("setsid -w ", "")
+"""A command that stops a server: when its time is up it is killed, for it must not stop a server that goes on by then.
+"""
 REBUILD = """umask 077; body=$1 seconds=$2 data=$3 how=$4; shift 4
 work=$data.dba-console; mkdir -p "$work" || exit 1
 secret=$(mktemp "$work/XXXXXX") && exec 3<>"$secret" && rm -f "$secret" && cat >&3 || exit 1
