@@ -12,7 +12,7 @@ import pwd
 import re
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
@@ -29,8 +29,8 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
-BEGUN_S = 10.0
-"""After a start command has ended well: until then there must be a postmaster."""
+BEGUN_S, HEEDS_S = 10.0, 1.0
+"""Until there must be a postmaster after a start command has ended well; between two questions whether to wait on."""
 _USUAL_OWNER = "postgres"
 """Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
@@ -49,6 +49,7 @@ class ServerControl:
         self._config, self._bin, self._clock = config, config.bin_directory or bin_directory, clock
         self._kind, _, self._unit = (config.control or "pg_ctl").partition(":")
         self._owner: str | None = None
+        self.gives_up: Callable[[], bool] = lambda: False  # asked while it waits for the server
         if self._kind not in ("pg_ctl", "systemd", "pg_ctlcluster") or (self._kind == "pg_ctl") == bool(self._unit):
             raise ConfigError(
                 f"control of {name} is {config.control!r}",
@@ -255,6 +256,12 @@ class ServerControl:
 
     def _wait(self, wanted: str, seconds: float) -> str:
         """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""
+        now = self._wait_once(wanted, min(seconds, HEEDS_S))
+        while now != wanted and (seconds := seconds - HEEDS_S) > 0 and not self.gives_up():
+            now = self._wait_once(wanted, min(seconds, HEEDS_S))
+        return now
+
+    def _wait_once(self, wanted: str, seconds: float) -> str:
         if self.host.ssh is None and os.geteuid() == 0:
             return self._wait_here(wanted, seconds)
         arguments = ["sh", "-c", scripts.STATE, "sh", self.data_directory, wanted, str(math.ceil(seconds))]

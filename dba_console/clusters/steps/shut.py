@@ -64,6 +64,7 @@ class Stop(Step):
         at = cutover(settings, world)
         control.tell(f"stopping {at.plan.old}")
         server = at.control(at.plan.old)
+        server.gives_up = control.stop_asked
         ended = server.stop(settings.timeout_s)
         if _is_down(at):
             if left := _not_archived(server):
@@ -74,6 +75,8 @@ class Stop(Step):
                 )
                 return Done(state="failed", text=clean(f"{text}: {ways}"), undo={})
             return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
+        if control.stop_asked():
+            return Done(state="stopped", text=f"{at.plan.old} was not waited for: {_waiting(server)}", undo={})
         if ended.code is None:
             text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting(server)}"
         else:
