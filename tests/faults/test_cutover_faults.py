@@ -195,6 +195,16 @@ def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(b
     bed.assert_as_before()
 
 
+def test_a_pooler_that_is_gone_keeps_the_new_primary_from_being_promoted(bed: Bed) -> None:
+    pooler = bed.ground.pooler
+    assert pooler is not None
+    with supervised(bed.ground, until := threading.Event()):
+        done = bed.cut_over("fence", lambda: (until.set(), pooler.stop()))
+        until.clear()
+        assert done.code == 8 and "clients could not be led to db2" in done.out, done
+        bed.assert_as_before()
+
+
 def test_a_target_promoted_by_another_hand_is_never_followed(bed: Bed) -> None:
     """The last one: db2 has left the history of db1."""
     done = bed.cut_over("drain", lambda: bed.db2.psql("select pg_promote()"))

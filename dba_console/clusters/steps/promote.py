@@ -13,10 +13,12 @@ from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.shut import SHUT_DOWN
 from dba_console.clusters.steps.step import POLL_S, Cutover, Step, Timed, bounded, cutover
-from dba_console.errors import ConnectError
+from dba_console.errors import ConnectError, ConsoleError
 from dba_console.harmless import clean
 from dba_console.redact import redact
 
+AGAIN_S = 2.0
+"""How long a pooler that was resumed may take to hold its clients again: their server is down, nothing is under way."""
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
 
@@ -58,6 +60,10 @@ class Promote(Step):
                 "how much is lost is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
             )
             text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
+        try:
+            text = " ".join([text, *(f"{one}." for one in _let_through(at))])
+        except ConsoleError as error:
+            refusal = refusal or f"clients could not be led to {plan.to}: {error.message}"
         return Sight(
             text=text,
             exact=f"on {plan.to}: SELECT pg_promote()",
@@ -77,6 +83,7 @@ class Promote(Step):
             return Done(state="failed", text=clean(redact(text)))
 
     def _promote(self, at: Cutover, settings: PromoteSettings, control: Control) -> Done:
+        _hold_again(at, control)
         with at.link(at.plan.to) as (link, now):
             if now.role == "standby":
                 link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
@@ -110,6 +117,26 @@ def _not_yet(at: Cutover) -> str | None:
     if found.checkpoint_lsn != plan.shutdown_lsn:
         return f"{plan.old} was started since: its checkpoint is {found.checkpoint_lsn}, it was {plan.shutdown_lsn}"
     return None
+
+
+def _let_through(at: Cutover) -> list[str]:
+    """Poolers that do not hold their clients any more. Raises ConsoleError where one does not answer."""
+    return [
+        f'pooler "{name}" was restarted, or resumed by another session: its clients get errors and do not wait'
+        for name, admin, databases in at.poolers()
+        if not all(admin.paused(databases).values())
+    ]
+
+
+def _hold_again(at: Cutover, control: Control) -> None:
+    """What they would get until the new primary lets them in are errors. Where it fails they get them."""
+    for name, admin, databases in at.poolers():
+        try:
+            if not all(admin.paused(databases).values()):
+                control.tell(f"PAUSE on {name}")
+                admin.pause(databases, AGAIN_S, control.stop_asked)
+        except ConsoleError as error:
+            control.tell(clean(redact(f"PAUSE on {name}: {error.message}")))
 
 
 def _behind(link: Operator, plan: CutoverPlan) -> str | None:
