@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 
 from dba_console.clock import SYSTEM
-from dba_console.clusters.heartbeat import FILE
+from dba_console.clusters.heartbeat import FILE, FIRST_S
 from dba_console.clusters.heartbeat_clients import CONNECT_S, REMOVE_S, Beater, Writer
 from dba_console.clusters.heartbeat_record import Record
 from dba_console.keeping.files import write_all
@@ -25,8 +25,6 @@ from dba_console.keeping.proc import boot_id, start_ticks
 FLUSH_S = 0.2
 FIRST_FLUSH_S = 0.01
 """Until the first write: who started this waits for it."""
-FIRST_S = 3.0
-"""For the first write, before the process that started this one gets its answer."""
 
 
 def main() -> int:

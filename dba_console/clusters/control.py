@@ -12,7 +12,7 @@ import pwd
 import re
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
@@ -29,6 +29,8 @@ POLL_S = 0.005
 _NEVER = threading.Event()
 STOP_S = 60.0
 """pg_ctl's own limit, where none is given."""
+BEGUN_S, HEEDS_S = 10.0, 1.0
+"""Until there must be a postmaster after a start command has ended well; between two questions whether to wait on."""
 _USUAL_OWNER = "postgres"
 """Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
@@ -47,6 +49,7 @@ class ServerControl:
         self._config, self._bin, self._clock = config, config.bin_directory or bin_directory, clock
         self._kind, _, self._unit = (config.control or "pg_ctl").partition(":")
         self._owner: str | None = None
+        self.gives_up: Callable[[], bool] = lambda: False  # asked while it waits for the server
         if self._kind not in ("pg_ctl", "systemd", "pg_ctlcluster") or (self._kind == "pg_ctl") == bool(self._unit):
             raise ConfigError(
                 f"control of {name} is {config.control!r}",
@@ -132,14 +135,14 @@ class ServerControl:
         """Stop the server. `code` 0: it is down, whatever the command said. Raises as Host.run."""
         if not self.running():
             return Ended(0, "", "", 0.0)
-        ended = self._execute(self.stop_command(timeout_s), self._config.stop, timeout_s)
+        ended = self._execute(self.stop_command(timeout_s), scripts.ATTACHED * bool(self._config.stop), timeout_s)
         return self._settled(ended, "stopped", timeout_s)
 
     def start(self, timeout_s: float) -> Ended:
         """Start the server. `code` 0: it accepts connections, or replays where hot_standby is off."""
         if self._wait("", 0) == "ready":
             return Ended(0, "", "", 0.0)
-        ended = self._execute(self.start_command(timeout_s), self._config.start, timeout_s)
+        ended = self._execute(self.start_command(timeout_s), scripts.DETACHED * bool(self._config.start), timeout_s)
         return self._settled(ended, "ready", timeout_s)
 
     @property
@@ -232,16 +235,18 @@ class ServerControl:
         script = ["sh", "-c", scripts.REBUILD, "sh", scripts.REBUILD_BODY, seconds, self.data_directory, how]
         return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
 
-    def _execute(self, command: Sequence[str], own: Sequence[str], timeout_s: float) -> Ended:
-        if own:
-            command = ["sh", "-c", scripts.DETACHED, "sh", *command]
-        return self.host.run(command, timeout_s=timeout_s + 5, repeatable=not own)
+    def _execute(self, command: Sequence[str], script: str, timeout_s: float) -> Ended:
+        """`script` runs a command of the configuration; ours get 5 s more, to end by their own limit."""
+        if script:
+            return self.host.run(["sh", "-c", script, "sh", *command], timeout_s=timeout_s)
+        return self.host.run(command, timeout_s=timeout_s + 5, repeatable=True)
 
     def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
         left_s = max(0.0, timeout_s - ended.seconds)
         try:
-            now = self._wait(wanted, left_s if ended.code == 0 else 0.0)
-            if wanted == "ready" and now == "running":  # a command before this one, whose connection broke, started it
+            wait_s = left_s if ended.code == 0 else 0.0
+            now = self._wait(wanted, min(wait_s, BEGUN_S) if wanted == "ready" else wait_s)
+            if wanted == "ready" and now == "running":  # also by a command before this one, whose connection broke
                 now = self._wait(wanted, left_s)
         except ConsoleError as error:  # the command has run
             raise LostHost(f"what became of {self.name} cannot be read: {error.message}", hint=error.hint) from error
@@ -251,6 +256,12 @@ class ServerControl:
 
     def _wait(self, wanted: str, seconds: float) -> str:
         """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""
+        now = self._wait_once(wanted, min(seconds, HEEDS_S))
+        while now != wanted and (seconds := seconds - HEEDS_S) > 0 and not self.gives_up():
+            now = self._wait_once(wanted, min(seconds, HEEDS_S))
+        return now
+
+    def _wait_once(self, wanted: str, seconds: float) -> str:
         if self.host.ssh is None and os.geteuid() == 0:
             return self._wait_here(wanted, seconds)
         arguments = ["sh", "-c", scripts.STATE, "sh", self.data_directory, wanted, str(math.ceil(seconds))]

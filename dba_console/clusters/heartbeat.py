@@ -36,6 +36,8 @@ LIFE_S = 2 * 3600.0
 """Nobody stops a heartbeat whose run was forgotten: it ends by itself."""
 START_S = 10.0
 """Until the process answers; it answers after its first write, acknowledged or not, or after 3 s."""
+FIRST_S = 3.0
+"""For the first write, before who started it goes on: what follows may hold a write that was never acknowledged."""
 STOP_S = 10.0
 """For it to remove its row and table; after that it is killed."""
 MOST_ERRORS = 3
@@ -72,8 +74,12 @@ class Outage(Struct, frozen=True, kw_only=True):
     """What a heartbeat measured. Seconds; times are wall time in microseconds since 1970."""
 
     write_s: float | None = None
-    """Longest time without an acknowledged write, also where it has not ended. None: none was ever acknowledged."""
+    """Longest time without an acknowledged write, also where it has not ended. None: none was ever acknowledged, or it
+    began before the heartbeat did."""
     read_s: float | None = None
+    write_before_s: float = 0.0
+    """From the start to the first acknowledged write, where that is an outage whose begin was not seen."""
+    read_before_s: float = 0.0
     began_us: int = 0
     """The last acknowledged write before it."""
     ended_us: int = 0
@@ -170,11 +176,17 @@ def outage(directory: Path) -> Outage:
 def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str]:
     """The measurement for a report, one sentence a line; `names` are those of nodes by the timeline they write."""
     lines = []
-    for what, seconds, span in (
-        ("write", found.write_s, (found.began_us, found.ended_us)),
-        ("read", found.read_s, (found.read_began_us, found.read_ended_us)),
+    for what, seconds, before_s, span in (
+        ("write", found.write_s, found.write_before_s, (found.began_us, found.ended_us)),
+        ("read", found.read_s, found.read_before_s, (found.read_began_us, found.read_ended_us)),
     ):
-        if seconds is None:
+        if seconds is None and before_s:
+            since = _moment(found.since_us)
+            lines.append(
+                f"how long clients could not {what} is unknown: when the heartbeat began, at {since}, no {what} was "
+                f"acknowledged, and not before {before_s:.2f} s later"
+            )
+        elif seconds is None:
             lines.append(f"whether clients could {what} is unknown: no {what} was acknowledged")
         else:
             end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and not again by {_moment(span[1])}"
@@ -238,6 +250,9 @@ class _Gap:
     def __init__(self) -> None:
         self.count, self.last = 0, None
         self.longest_us, self.began, self.ended = -1, 0, 0
+        self.start: int | None = None
+        self.before_us = 0
+        self.failed = False
 
     last: int | None
 
@@ -245,12 +260,18 @@ class _Gap:
         if self.last is not None and at - self.last > self.longest_us:
             self.longest_us, self.began, self.ended = at - self.last, self.last, at
 
+    def failure(self) -> None:
+        self.failed = self.failed or not self.count
+
     def beat(self, at: int) -> None:
+        if not self.count and self.start is not None and (self.failed or at - self.start > FIRST_S * 1e6):
+            self.before_us = at - self.start
         self.until(at)
         self.count, self.last = self.count + 1, at
 
     def seconds(self) -> float | None:
-        return max(0.0, self.longest_us / 1e6 - INTERVAL_S) if self.count else None
+        known = self.count and self.before_us <= self.longest_us
+        return max(0.0, self.longest_us / 1e6 - INTERVAL_S) if known else None
 
 
 class _Answers:
@@ -307,7 +328,8 @@ class _Record:
         write, read = self.gaps["write"], self.gaps["read"]
         running = not self.ended and _lives(self.header)
         return Outage(
-            write_s=write.seconds(), read_s=read.seconds(), writes=write.count, reads=read.count,
+            write_s=write.seconds(), read_s=read.seconds(),
+            write_before_s=write.before_us / 1e6, read_before_s=read.before_us / 1e6, writes=write.count, reads=read.count,
             began_us=self._wall(write.began) if write.count else 0,
             ended_us=self._wall(write.ended) if write.count else 0,
             read_began_us=self._wall(read.began) if read.count else 0,
@@ -325,6 +347,9 @@ class _Record:
         elif self.header:  # another boot: its monotonic clock has nothing to do with this one's
             for gap in self.gaps.values():
                 gap.last = None
+        if not self.header:
+            for gap in self.gaps.values():
+                gap.start = at
         self.since_us = self.since_us or header["wall_us"]
         self.before = self._answered()
         self.answered = {}
@@ -334,6 +359,7 @@ class _Record:
     def _beat(self, kind: str, acknowledged: bool, ended: int, number: int) -> None:
         self.until = max(self.until, ended)
         if not acknowledged:
+            self.gaps[kind].failure()
             text = self.texts.get(number, "?")
             self.errors[text] = self.errors.get(text, 0) + 1
             return

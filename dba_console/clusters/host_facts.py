@@ -7,6 +7,7 @@ managers leave the host.
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from dba_console.clusters.patroni import (
 )
 from dba_console.clusters.plan import conninfo
 from dba_console.config import NodeConfig
-from dba_console.errors import ConsoleError
+from dba_console.errors import ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.harmless import clean
 from dba_console.redact import redact
 from dba_console.short_command import Ended
@@ -53,6 +54,7 @@ _REACHES = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1
 exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
 """
 """As the server's own user, so with its passfile; never a question for a password."""
+_FOUND = 'command -v "$1"'
 _MISSING = 127
 
 
@@ -103,6 +105,8 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
         found = _facts(ended.output, node, name)
         if found.error:
             return found
+        if node.role == "primary":
+            check_stop(control)
         if target is None:
             return _with_members(found, node, control, owner)
         return _reached(found, control, owner, target)
@@ -110,6 +114,25 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
         message = error.message if isinstance(error, ConsoleError) else str(error)
         hint = error.hint if isinstance(error, ConsoleError) else None
         return HostState(error=clean(redact(message)), hint=clean(hint or ""), name=name)
+
+
+def check_stop(control: ServerControl) -> None:
+    """Raises ConsoleError where the host does not have what stops the server, or the account may not run it."""
+    try:
+        argv = control.stop_command()
+    except Refused:  # by a limit of this process: it holds where a cutover begins
+        return
+    host, own = control.host, argv[argv.index("--") + 1 :] if argv[0] in ("sudo", "runuser") and "--" in argv else argv
+    if host.run(["sh", "-c", _FOUND, "sh", own[0]], timeout_s=ANSWER_S, repeatable=True).code != 0:
+        raise Unsupported(f"{clean(own[0])} is missing on {host.name}", hint="it stops the server")
+    if argv[0] == "sudo":
+        listed = host.run([*argv[:2], "-l", *argv[2:]], timeout_s=ANSWER_S, repeatable=True)
+        if listed.code != 0:
+            raise PermissionDenied(f"`{clean(shlex.join(argv))}` is not allowed: {last_line(listed)}")
+    if own[:2] == ["systemctl", "stop"]:
+        unit = host.run(["systemctl", "show", "-p", "LoadState", *own[2:]], timeout_s=ANSWER_S, repeatable=True)
+        if unit.output.strip() != "LoadState=loaded":
+            raise Unsupported(f"systemd on {host.name} has no unit {own[-1]}: {last_line(unit)}")
 
 
 def _facts(output: str, node: NodeState, name: str) -> HostState:

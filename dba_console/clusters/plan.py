@@ -17,7 +17,7 @@ from dba_console.actions.action import World
 from dba_console.clusters.checks import position
 from dba_console.clusters.node import NodeState
 from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.errors import Refused, UsageError
+from dba_console.errors import Refused, SessionError, UsageError
 from dba_console.keeping.files import write_whole
 from dba_console.records import from_json
 from dba_console.target import parse_conninfo
@@ -84,8 +84,12 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def save_plan(world: World, plan: CutoverPlan) -> None:
-    """Keep it, whole and synced. Raises OSError."""
-    write_whole(world.run_directory, FILE, msgspec.json.encode(plan))
+    """Keep it, whole and synced. Raises SessionError."""
+    try:
+        write_whole(world.run_directory, FILE, msgspec.json.encode(plan))
+    except OSError as error:
+        text = f"the plan of this cutover cannot be written to {world.run_directory}: {error.strerror}"
+        raise SessionError(text, hint="make room there, or make it writable, then try again") from None
 
 
 def load_plan(world: World, cluster: str, to: str) -> CutoverPlan:

@@ -96,6 +96,12 @@ def _primary(found: Survey, to: str, checks: list[Check]) -> NodeState | None:
             )
         )
         return None
+    if len({node.system_identifier for node in primaries}) > 1:
+        told = ", ".join(f"{node.name} is {node.system_identifier or 'unknown'}" for node in primaries)
+        checks.append(failed("primary", f"the primaries are different servers: the system identifier of {told}",
+                             breaks="a node of another cluster would take over",
+                             fix=f"correct the dsn of the nodes of [clusters.{found.cluster}]"))  # fmt: skip
+        return None
     if len(primaries) > 1:
         told = ", ".join(f"{node.name} at {node.lsn}, timeline {node.timeline}" for node in primaries)
         checks.append(

@@ -67,6 +67,9 @@ connection, end. One at a time: while it runs it holds the lock on a file of the
 Arguments: seconds to wait for one that runs, data directory, argv.
 """
 SWITCHING = 75
+ATTACHED = DETACHED.replace("setsid -w ", "")
+"""A command that stops a server: when its time is up it is killed, for it must not stop a server that goes on by then.
+"""
 REBUILD = """umask 077; body=$1 seconds=$2 data=$3 how=$4; shift 4
 work=$data.dba-console; mkdir -p "$work" || exit 1
 secret=$(mktemp "$work/XXXXXX") && exec 3<>"$secret" && rm -f "$secret" && cat >&3 || exit 1

@@ -167,8 +167,9 @@ class RunJournal:
     def records(self) -> int:
         return len(self._lines)
 
-    def append(self, record: Record) -> Record:
-        """Make the record durable; returns it as it was written: masked, with its times.
+    def append(self, record: Record, *, ends: bool = False) -> Record:
+        """Make the record durable; returns it as it was written: masked, with its times. Where the disk is full an
+        intent may use the reserve only if it `ends` the run or reverts something.
 
         Raises JournalStalled when the disk has not answered in time, JournalFull when it has no room or refuses.
         """
@@ -179,7 +180,7 @@ class RunJournal:
             if self.in_memory:
                 self._tend()
             line = runrecords.chain(record, len(self._lines) + 1, self.head)
-            self._write(line)
+            self._write(line, reserved=ends or record.kind != "block.intent")
             return line.record
 
     def event(self, tag: str) -> Event:
@@ -250,15 +251,15 @@ class RunJournal:
         record = runrecords.masked(self._timed(Record(kind=kind, text=text, fields=fields)), self._mask)
         return runrecords.chain(record, len(self._lines) + 1, self.head)
 
-    def _write(self, line: Line) -> None:
-        if self._starved and not self.in_memory and line.record.kind == "block.intent" and not self._replenished():
+    def _write(self, line: Line, *, reserved: bool = True) -> None:
+        if self._starved and not self.in_memory and not reserved and not self._replenished():
             raise self._full()
         try:
             self._try(line)
         except OSError as error:
-            if error.errno not in runfile.FULL or self.in_memory or line.record.kind == "block.intent":
+            if error.errno not in runfile.FULL or self.in_memory or not reserved:
                 raise self._refused(error) from error
-            # What has been done must be told: the reserve is for that, and for nothing that is still to be done.
+            # What has been done must be told, and reverted: the reserve is for that, and for nothing new.
             self._starved = True
             try:
                 self._in_time(lambda: runfile.give_reserve(self.directory))

@@ -1,4 +1,4 @@
-"""A cutover without a terminal that fails after the promotion waits, for clients are held; one who resumes it ends it."""
+"""A cutover without a terminal that fails after the promotion waits, for clients are held, and is ended by `resume`."""
 
 from __future__ import annotations
 

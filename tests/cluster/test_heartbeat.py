@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -287,3 +288,20 @@ def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None
     assert (found.writes, found.reads, found.read_s, found.until_us) == (3, 0, None, 2000000)
     assert found.answered[0].server == "10.0.0.1:5432, timeline 10"
     assert outage(tmp_path / "none") == Outage()
+
+
+@pytest.mark.parametrize("first", [["W", 1_000_000, 1_100_000, 0], ["at", 1_200_000]], ids=["failed", "was held"])
+def test_an_outage_that_began_before_the_heartbeat_is_unknown_with_the_reason(
+    first: list[object], tmp_path: Path
+) -> None:
+    header = {"pid": 1, "ticks": 0, "boot": "another", "wall_us": SYSTEM.wall_us(), "mono_us": 1_000_000}
+    lines = [["start", header], ["error", 0, "connection refused"], first]
+    for ended in (9_000_000, 9_020_000, 9_060_000):
+        lines += [["w", ended - 10_000, ended, 1], ["r", ended - 10_000, ended, 1]]
+    (tmp_path / FILE).write_text("\n".join(map(json.dumps, lines)))
+    found = outage(tmp_path)
+    assert (found.write_s, found.write_before_s) == (None, 8.0)
+    assert "how long clients could not write is unknown: when the heartbeat began" in sentences(found)[0]
+    with open(tmp_path / FILE, "a") as file:
+        file.write('\n["w", 9100000, 30000000, 1]')
+    assert outage(tmp_path).write_s == pytest.approx(20.94 - INTERVAL_S), "a longer one that was seen counts"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from dba_console.demo.node import Node
 from dba_console.demo.practice_cluster import PracticeCluster
 from tests.background import wait_until
 from tests.cli.console import Done, own_console
+from tests.disks import fill, mounted
 from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
 from tests.requirements import require_tool
 
@@ -33,9 +34,12 @@ class Bed:
     def __init__(self, ground: PracticeCluster, place: Path) -> None:
         self.ground, self.place = ground, place
         self.db1, self.db2 = ground.nodes["db1"], ground.nodes["db2"]
+        self.runs = place
 
-    def cut_over(self, before: str, fault: Fault, **timeouts: str) -> Done:
-        """Until it has ended by itself; the act `before` does not begin until `fault` has returned."""
+    def cut_over(self, before: str, fault: Fault, *, runs: str = "", **timeouts: str) -> Done:
+        """Until it has ended by itself; the act `before` does not begin until `fault` has returned. `runs` is the size
+        of a file system for the directories of runs, which is `self.runs`.
+        """
         text, marker = RUNBOOK.read_text(), self.place / "now"
         for act, timeout in timeouts.items():
             text = re.sub(rf'(action cutover-{act} .*?timeout = )"\w+"', rf'\1"{timeout}"', text, count=1, flags=re.S)
@@ -51,7 +55,12 @@ class Bed:
         given = ["--yes", "--confirm", f"{HOLD}=yes", "--confirm", f"{PROMOTE}=db2", "--plain"]
         inputs = ["--input", "cluster=demo", "--input", "to=db2"]
         try:
-            with own_console() as console, console.watching(ground.dsn, **ground.environment):
+            with ExitStack() as opened:
+                console = opened.enter_context(own_console())
+                opened.enter_context(console.watching(ground.dsn, **ground.environment))
+                if runs:
+                    [session] = wait_until(partial(_directories, console.sessions), what="the session")
+                    self.runs = opened.enter_context(mounted("tmpfs", session / "runs", "-o", f"size={runs},mode=700"))
                 return console.run(
                     "runbook", "run", str(document), "--dsn", ground.dsn, *inputs, *given, timeout=120,
                     **ground.environment,
@@ -75,6 +84,10 @@ class Bed:
         before = self.ground.verdict().acknowledged
         wait_until(lambda: self.ground.verdict().acknowledged > before, what="a commit of the load")
         assert self.ground.verdict().kept, self.ground.verdict().sentence()
+
+
+def _directories(place: Path) -> list[Path]:
+    return [one for one in place.glob("*") if one.is_dir()]
 
 
 def setting(node: Node, name: str, value: str | None) -> None:
@@ -141,6 +154,14 @@ def test_a_standby_that_is_gone_before_the_stop_keeps_the_primary_from_being_sto
     bed.assert_as_before()
 
 
+@pytest.mark.root
+def test_a_disk_of_the_run_that_fills_up_while_clients_wait_ends_it_and_everything_is_reverted(bed: Bed) -> None:
+    done = bed.cut_over("drain", lambda: fill(bed.runs), runs="1m")
+    assert done.code in (7, 8) and re.search("is full|No space left", done.out), done
+    assert "taken back: hold-the-clients" in done.out, done
+    bed.assert_as_before()
+
+
 def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(bed: Bed) -> None:
     pooler = bed.ground.pooler
     assert pooler is not None
@@ -172,6 +193,16 @@ def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(b
         returning.join()
     assert done.code == 7 and re.search("come back: [0-9]+ sessions were ended", done.out), done
     bed.assert_as_before()
+
+
+def test_a_pooler_that_is_gone_keeps_the_new_primary_from_being_promoted(bed: Bed) -> None:
+    pooler = bed.ground.pooler
+    assert pooler is not None
+    with supervised(bed.ground, until := threading.Event()):
+        done = bed.cut_over("fence", lambda: (until.set(), pooler.stop()))
+        until.clear()
+        assert done.code == 8 and "clients could not be led to db2" in done.out, done
+        bed.assert_as_before()
 
 
 def test_a_target_promoted_by_another_hand_is_never_followed(bed: Bed) -> None:

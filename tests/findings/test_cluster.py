@@ -139,7 +139,8 @@ def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(repl
         here.tick(5)
         no_findings(here, *NAMES)
         found = here.until("no-primary", severity="critical", within_s=20)
-        assert (found.evidence["cluster"], found.evidence["to"]) == ("shop", "db2"), "offered as the inputs of the runbook"
+        offered = (found.evidence["cluster"], found.evidence["to"])
+        assert offered == ("shop", "db2"), "as the inputs of its runbook"
         assert found.text.startswith("No node of shop is primary; db1 was, at 0/")
         assert "standby db2 has received up to 0/" in found.text and found.runbook == "failover"
         db1.start()

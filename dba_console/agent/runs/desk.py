@@ -109,6 +109,11 @@ class Desk:
                 raise Left
             return self._interrupts[0] if self._interrupts else None
 
+    def abort_asked(self) -> bool:
+        """Whether an abort waits to be taken up."""
+        with self._condition:
+            return any(wish.verb == "abort" for wish in self._interrupts)
+
     def interrupt(self, wish: Interrupt) -> None:
         """Somebody wants something else: taken up at the next question, pause or look.
 

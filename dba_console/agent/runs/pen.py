@@ -1,7 +1,8 @@
 """A run's records on their way to the disk: nothing goes on that was not written, unless a person says how.
 
 Rule 9: where the disk takes no record, the operator is asked whether the journal goes on in memory. Nobody else decides
-it, and while they think about it the disk is tried again.
+it, and while they think about it the disk is tried again. An abort needs no such answer: the journal keeps a reserve
+for the end of a run and for what is reverted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Pen:
 
     def try_once(self, record: Record) -> Record:
         """The record as it was written. Raises JournalTrouble where it was not."""
-        written = self._journal.append(record)
+        # After the intent an abort keeps the act from being begun; an intent with an item reverts something.
+        ends = self._desk.abort_asked() or bool(record.fields.get("item"))
+        written = self._journal.append(record, ends=ends)
         self._emit(self._journal.event(self._tag))
         return written
 

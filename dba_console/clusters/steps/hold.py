@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.operator import Operator
+from dba_console.clusters.admin_console import quoted
 from dba_console.clusters.commands import failure, run_command
 from dba_console.clusters.plan import save_plan
 from dba_console.clusters.pooling import PoolerAdmin
@@ -26,8 +27,9 @@ from dba_console.clusters.steps.step import (
     bounded,
     cutover,
 )
-from dba_console.errors import ConsoleError, Refused
+from dba_console.errors import ConnectError, ConsoleError, Refused
 from dba_console.harmless import clean
+from dba_console.redact import redact
 
 CHECKPOINT_S = 3600.0
 FLAT_READINGS = 3
@@ -205,8 +207,13 @@ class KeepOut(Step):
 
     def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        with at.link(at.plan.old) as (link, _):
-            return Done(state="ok", text=let_in(link, at.plan.limits))
+        try:
+            with at.link(at.plan.old) as (link, _):
+                return Done(state="ok", text=let_in(link, at.plan.limits))
+        except ConnectError as error:
+            limits = "; ".join(f"ALTER DATABASE {quoted(one)} CONNECTION LIMIT {n}" for one, n in at.plan.limits.items())
+            text = f"{at.plan.old} does not answer: {error.message}. Nobody can log in there before this is executed"
+            return Done(state="failed", text=clean(redact(f"{text}: {limits}")))
 
 
 def let_in(link: Operator, limits: Mapping[str, int]) -> str:

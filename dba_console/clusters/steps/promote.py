@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
@@ -21,6 +20,8 @@ from dba_console.harmless import clean
 from dba_console.redact import redact
 from dba_console.units import parse_duration
 
+AGAIN_S = 2.0
+"""How long a pooler that was resumed may take to hold its clients again: their server is down, nothing is under way."""
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
 
@@ -71,6 +72,10 @@ class Promote(Step):
         if plan.manager is not None:
             text = f"{plan.manager.kind} stops {plan.old} and promotes {plan.to}; the way back is another cutover."
             exact, hint = shown(plan.manager), f"abort: clients go on on {plan.old}"
+        try:
+            text = " ".join([text, *(f"{one}." for one in _let_through(at))])
+        except ConsoleError as error:
+            refusal = refusal or f"clients could not be led to {plan.to}: {error.message}"
         return Sight(
             text=text,
             exact=exact,
@@ -83,19 +88,18 @@ class Promote(Step):
 
     def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)
-        if at.plan.manager is not None:
-            timeout_s = parse_duration(settings.switchover_timeout)
-            return _recorded(at, switch_over(at, at.plan.manager, timeout_s, control))
-        with ExitStack() as opened:
-            try:
-                link, now = opened.enter_context(at.link(at.plan.to))
-            except ConsoleError as error:
-                raise NothingDone(f"{error.message}: nothing was promoted", hint=error.hint) from error
-            try:
-                return _promote(at, link, now, settings, control)
-            except ConnectError as error:
-                text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs, retry"
-                return Done(state="failed", text=clean(redact(text)))
+        try:
+            _hold_again(at, control)
+        except ConsoleError as error:
+            raise NothingDone(f"{error.message}: nothing was promoted", hint=error.hint) from error
+        try:
+            if at.plan.manager is not None:
+                timeout_s = parse_duration(settings.switchover_timeout)
+                return _recorded(at, switch_over(at, at.plan.manager, timeout_s, control))
+            return _promote(at, settings, control)
+        except ConnectError as error:
+            text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs, retry"
+            return Done(state="failed", text=clean(redact(text)))
 
     def settle(self, settings: PromoteSettings, sight: Sight, world: World) -> Done:
         at = cutover(settings, world)
@@ -108,14 +112,19 @@ class Promote(Step):
         return self.again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
 
 
-def _promote(at: Cutover, link: Operator, now: Identity, settings: PromoteSettings, control: Control) -> Done:
-    if now.role == "standby":
-        link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
-    for _left in bounded(at.world, settings.timeout_s):
-        now = link.identity()
-        if now.role == "primary":
-            return _promoted(at, link, now.timeline)
-        control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
+def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> Done:
+    with ExitStack() as opened:
+        try:
+            link, now = opened.enter_context(at.link(at.plan.to))
+        except ConsoleError as error:
+            raise NothingDone(f"{error.message}: nothing was promoted", hint=error.hint) from error
+        if now.role == "standby":
+            link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
+        for _left in bounded(at.world, settings.timeout_s):
+            now = link.identity()
+            if now.role == "primary":
+                return _promoted(at, link, now.timeline)
+            control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
     text = f"{at.plan.to} is still in recovery {settings.timeout} after pg_promote()"
     return Done(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
 
@@ -136,6 +145,26 @@ def _not_yet(at: Cutover) -> str | None:
     if found.checkpoint_lsn != plan.shutdown_lsn:
         return f"{plan.old} was started since: its checkpoint is {found.checkpoint_lsn}, it was {plan.shutdown_lsn}"
     return None
+
+
+def _let_through(at: Cutover) -> list[str]:
+    """Poolers that do not hold their clients any more. Raises ConsoleError where one does not answer."""
+    return [
+        f'pooler "{name}" was restarted, or resumed by another session: its clients get errors and do not wait'
+        for name, admin, databases in at.poolers()
+        if not all(admin.paused(databases).values())
+    ]
+
+
+def _hold_again(at: Cutover, control: Control) -> None:
+    """What they would get until the new primary lets them in are errors. Where it fails they get them."""
+    for name, admin, databases in at.poolers():
+        try:
+            if not all(admin.paused(databases).values()):
+                control.tell(f"PAUSE on {name}")
+                admin.pause(databases, AGAIN_S, control.stop_asked)
+        except ConsoleError as error:
+            control.tell(clean(redact(f"PAUSE on {name}: {error.message}")))
 
 
 def _behind(link: Operator, plan: CutoverPlan) -> str | None:

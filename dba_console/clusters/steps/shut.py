@@ -26,9 +26,13 @@ from dba_console.clusters.steps.step import (
 )
 from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
+from dba_console.redact import redact
+from dba_console.short_command import Ended
 
 SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""
+STARTS = 2
+"""How often an abort starts a server that does not run afterwards."""
 _POSITIONS = """
 SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
        pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
@@ -63,6 +67,7 @@ class Stop(Step):
         at = cutover(settings, world)
         control.tell(f"stopping {at.plan.old}")
         server = at.control(at.plan.old)
+        server.gives_up = control.stop_asked
         ended = server.stop(settings.timeout_s)
         if _is_down(at):
             if left := _not_archived(server):
@@ -73,9 +78,13 @@ class Stop(Step):
                 )
                 return Done(state="failed", text=clean(f"{text}: {ways}"), undo={})
             return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
-        text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting(server)}"
-        said = last_line(ended)
-        return Done(state="failed", text="; ".join([text, *said]), undo={})
+        if control.stop_asked():
+            return Done(state="stopped", text=f"{at.plan.old} was not waited for: {_waiting(server)}", undo={})
+        if ended.code is None:
+            text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting(server)}"
+        else:
+            text = f"{at.plan.old} is not shut down: its stop command ended with exit code {ended.code}"
+        return Done(state="failed", text="; ".join([text, *last_line(ended)]), undo={})
 
     def settle(self, settings: StopSettings, sight: Sight, world: World) -> Done:
         at = cutover(settings, world)
@@ -88,27 +97,37 @@ class Stop(Step):
     def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
-        last = ""
+        why, starts = "", 0
         if server.running():
             _end_archiving(server)
         for left in bounded(world, settings.timeout_s):
             if not server.running():  # one that was asked to stop does that first, and is started then
+                starts += 1
                 ended = server.start(left)
-                last = "; ".join([f"it was started with exit code {ended.code}", *last_line(ended)])
+                if not server.running():
+                    why = "; ".join([_not_started(ended), *last_line(ended)])
+                    if starts < STARTS:
+                        continue
+                    break
             try:
                 with at.link(at.plan.old) as (_, now):
                     if now.role == "primary" and now.timeline == at.plan.timeline:
                         return Done(state="ok", text=f"{at.plan.old} is primary again on timeline {now.timeline}")
                     return Done(state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}")
             except ConsoleError as error:
-                last = error.message
-            if not server.running():  # also one that still stopped when this began
-                server.start(settings.timeout_s)
+                why = error.message
             if control.wait(POLL_S * 5):
                 break
+        start = f"start it: {shlex.join(server.start_command())}"
         if server.running():
-            last = _waiting(server)
-        return Done(state="failed", text=clean(f"{at.plan.old} does not answer: {last}; start it once it is down"))
+            why, start = _waiting(server), f"once it is down, {start}"
+        text = f"{at.plan.old} does not answer: {why}; {start}"
+        return Done(state="failed", text=clean(redact(text)))
+
+
+def _not_started(ended: Ended) -> str:
+    how = "has not started it" if ended.code in (0, None) else f"ended with exit code {ended.code}"
+    return f"the start command {how}"
 
 
 def _is_down(at: Cutover) -> bool:

@@ -1,4 +1,5 @@
-"""The pen of a run: what can be written nowhere is asked about again, and ends no run by itself."""
+"""The pen of a run: what can be written nowhere is asked about again, and ends no run by itself; an abort ends it, and
+reverts, from the reserve."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dba_console.agent.runs.desk import Desk
 from dba_console.agent.runs.pen import IN_MEMORY, Pen
 from dba_console.agent.runs.people import Person
 from dba_console.clock import SYSTEM
 from dba_console.plans.record import Record
+from dba_console.runbook.requests import Interrupt
 from dba_console.session.runfile import JournalFile
-from dba_console.session.runjournal import RunJournal
+from dba_console.session.runjournal import JournalFull, RunJournal
 from dba_console.session.runplaces import memory_directory
+from tests.disks import fill, mounted
 from tests.unit.session.running import INTENT, begun
 
 ANNA = Person("anna", 1)
@@ -69,3 +73,34 @@ def test_where_memory_takes_no_journal_either_the_question_is_put_again(journal:
     thread.join(PATIENCE_S)
     assert [record.kind for record in written] == ["block.intent"]
     assert journal.in_memory
+
+
+@pytest.mark.root
+def test_a_full_disk_keeps_nobody_from_an_abort_nor_from_reverting(tmp_path: Path) -> None:
+    asked: queue.Queue[int] = queue.Queue()
+    written: list[Record] = []
+
+    def changed() -> None:
+        if desk.question is not None:
+            asked.put(desk.question.id)
+
+    desk = Desk(SYSTEM, changed)
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=512k,mode=700") as small:
+        journal = begun(small)
+        fill(small)
+        with contextlib.suppress(JournalFull):
+            while True:
+                journal.append(INTENT)
+        pen = Pen(journal, desk, "TAG", lambda event: None)
+        thread = threading.Thread(target=lambda: written.append(pen.write(INTENT)), daemon=True)
+        thread.start()
+        asked.get(timeout=PATIENCE_S)
+        desk.interrupt(Interrupt(verb="abort", who="anna"))
+        thread.join(PATIENCE_S)
+        assert [record.kind for record in written] == ["block.intent"] and not journal.in_memory
+        desk.interrupted()
+        reverting = replace(INTENT, fields={"item": "drop-it/action@1"})
+        assert pen.try_once(reverting).fields == reverting.fields
+        with pytest.raises(JournalFull):
+            pen.try_once(INTENT)
+        journal.close()
