@@ -23,7 +23,8 @@ from dba_console.records import from_json
 from dba_console.target import parse_conninfo
 
 FILE = "cutover.json"
-LIMIT = 1024 * 1024
+LIMIT = 8 * 1024 * 1024
+"""A pooler that shows names without end is refused before anything is changed."""
 Kind = Literal["cutover", "failover"]
 
 
@@ -69,8 +70,10 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def save_plan(world: World, plan: CutoverPlan) -> None:
-    """Keep it, whole and synced. Raises OSError."""
-    write_whole(world.run_directory, FILE, msgspec.json.encode(plan))
+    """Keep it, whole and synced. Raises OSError; Refused where it could not be read again."""
+    if len(content := msgspec.json.encode(plan)) > LIMIT:
+        raise Refused(f"the plan of this cutover has {len(content)} bytes, more than {LIMIT}: too many databases")
+    write_whole(world.run_directory, FILE, content)
 
 
 def load_plan(world: World, cluster: str, to: str) -> CutoverPlan:

@@ -28,6 +28,7 @@ from dba_console.clusters.steps.step import (
 )
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
+from dba_console.redact import redact
 
 CHECKPOINT_S = 3600.0
 FLAT_READINGS = 3
@@ -37,18 +38,17 @@ SELECT datname::text AS database, datconnlimit AS connections,
        format('ALTER DATABASE %I CONNECTION LIMIT ', datname) AS statement
   FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
 """
+_CLIENT = f"""backend_type = 'client backend' AND pid <> pg_backend_pid()
+         AND NOT (application_name LIKE '{APPLICATION}%' AND usename = current_user)"""
+"""Every client may take our application_name: it is believed only of our own role."""
 _END = f"""
-SELECT count(pg_terminate_backend(pid))::int4
-  FROM pg_stat_activity
- WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name NOT LIKE '{APPLICATION}%'
+SELECT count(pg_terminate_backend(pid))::int4 FROM pg_stat_activity WHERE {_CLIENT}
 """
 _WRITES = f"""
 SELECT pg_current_wal_insert_lsn()::text AS lsn,
-       count(*) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                          AND application_name NOT LIKE '{APPLICATION}%')::int4 AS clients,
+       count(*) FILTER (WHERE {_CLIENT})::int4 AS clients,
        count(*) FILTER (WHERE backend_type = 'autovacuum worker')::int4 AS autovacuum,
-       min(usename::text) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                          AND application_name NOT LIKE '{APPLICATION}%') AS example,
+       min(usename::text) FILTER (WHERE {_CLIENT}) AS example,
        (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared
   FROM pg_stat_activity
 """
@@ -81,7 +81,7 @@ class Hooks(Step):
             return Sight(text="No hooks are configured.", exact="", done=True)
         what = "are released" if settings.release else "hold their writers"
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
-        return Sight(text=f"The hooks {names} {what}.", exact=clean(commands))
+        return Sight(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
 
     def do(self, settings: HookSettings, world: World, control: Control) -> Done:
         return _run_hooks(cutover(settings, world), release=settings.release)

@@ -18,6 +18,7 @@ from dba_console.clusters.control import ServerControl
 from dba_console.clusters.host import LostHost
 from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
 from dba_console.clusters.pooling import PoolerAdmin
+from dba_console.clusters.redirected import refuse_redirected
 from dba_console.config import ClusterConfig, NodeConfig
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
@@ -103,6 +104,7 @@ class Cutover(NamedTuple):
     @contextmanager
     def link(self, name: str) -> Iterator[tuple[Operator, Identity]]:
         """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
+        refuse_redirected(name, self.node(name).dsn)
         with open_node(self.node(name).dsn, self.world) as link:
             now = link.identity()
             if now.system_identifier is None:
