@@ -27,7 +27,7 @@ LOOK_S = 0.2
 """How often whoever watches a statement is asked while it runs."""
 CANCEL_S = 5.0
 """For a cancel request to get through, and for the server to obey."""
-OVERDUE = 1000
+OVERDUE = 100
 """How often what has arrived is read after the deadline: an answer that waited for us, and not one without end."""
 _BACKEND = b"SELECT pg_catalog.pg_backend_pid() AS pid"
 _FOR_GOOD = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"

@@ -71,7 +71,9 @@ class Begin(Step):
         if failover:
             text = f"{plan.old} is dead; {settings.to} takes over on timeline {plan.timeline + 1} or later."
             return Sight(text=text, exact=f"keep {plan.old} from starting as a primary; {promote}", rows=rows)
-        stop = shlex.join(_control(config, plan, world).stop_command())
+        server = _control(config, plan, world)
+        _check_directory(server, plan)
+        stop = shlex.join(server.stop_command())
         return Sight(
             text=f"{plan.old} (timeline {plan.timeline}) hands over to {settings.to}: "
             f"{len(checks) - len(noted)} conditions hold, {len(noted)} warnings.",
@@ -173,6 +175,18 @@ def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: Worl
 def _control(config: ClusterConfig, plan: CutoverPlan, world: World) -> ServerControl:
     node = plan.nodes[plan.old]
     return ServerControl(plan.old, config.nodes[plan.old], node.data_directory, node.bin_directory, world.clock)
+
+
+def _check_directory(server: ServerControl, plan: CutoverPlan) -> None:
+    """Raise where the directory, which a server may have named itself, is that of another server: it would be stopped
+    in the place of the old primary."""
+    found = server.control_file().system_identifier
+    if found != plan.system_identifier:
+        raise Refused(
+            f"{server.data_directory} on {server.host.name} belongs to another server than {plan.old}: its system "
+            f"identifier is {found}, not {plan.system_identifier}",
+            hint=f"set ssh and data_directory of {plan.old}",
+        )
 
 
 def _first(bad: list[Check]) -> str:
