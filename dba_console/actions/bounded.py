@@ -30,10 +30,11 @@ CANCEL_S = 5.0
 OVERDUE = 100
 """How often what has arrived is read after the deadline: an answer that waited for us, and not one without end."""
 _BACKEND = b"SELECT pg_catalog.pg_backend_pid() AS pid"
-_FOR_GOOD = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
-_FOR_A_TRANSACTION = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+_OURS = b"""SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', %b),
+       pg_catalog.set_config('datestyle', 'ISO, YMD', %b), pg_catalog.set_config('intervalstyle', 'postgres', %b)"""
+_FOR_GOOD, _FOR_A_TRANSACTION = (_OURS.replace(b"%b", local) for local in (b"false", b"true"))
 """Until this is set, the owner of the database decides by its search_path which functions, operators, casts and views
-are meant. So no cast and no operator may be in these three."""
+are meant. So no cast and no operator may be in these three. The driver reads times in the style of ISO only."""
 _TEXTS = (0, 18, 19, 25, 705, 1042, 1043)
 """Types the driver does not know, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
 

@@ -37,7 +37,7 @@ from dba_console.clusters.pooler import read_pooler
 from dba_console.clusters.pooler_file import change_file, check_file
 from dba_console.clusters.steps.begin import _check_directory
 from dba_console.clusters.steps.hold import _END, _WRITES
-from dba_console.clusters.steps.step import APPLICATION
+from dba_console.clusters.steps.step import APPLICATION, open_node
 from dba_console.clusters.survey import survey
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.account import server_account
@@ -79,6 +79,7 @@ def test_a_view_in_the_place_of_a_table_of_pg_cron_is_not_read(cluster: Cluster)
     )
     found = read_node("db1", node_of(cluster), SYSTEM, detailed=True)
     assert found.reached and found.details is not None and found.details.configured, found
+    cluster.psql("drop owned by landlord cascade; drop role landlord")
     assert "HOSTILE as" not in cluster.log_text().replace("raise log 'HOSTILE as", "")
 
 
@@ -97,6 +98,22 @@ def test_a_client_with_our_application_name_is_ended_with_the_others(cluster: Cl
         with pytest.raises(psycopg.OperationalError):
             client.execute("select 1")
         assert ours.execute("select 1").fetchone() == (1,)
+    cluster.psql("drop role app")
+
+
+def test_settings_of_a_database_by_its_owner_do_not_end_what_a_cutover_does(cluster: Cluster) -> None:
+    settings = ["statement_timeout = '1ms'", "lock_timeout = '1ms'", "datestyle = 'SQL, DMY'"]
+    version = int(cluster.psql("show server_version_num"))
+    settings += ["idle_session_timeout = '1ms'"] if version >= 140000 else []
+    cluster.psql("create database tenant")
+    cluster.psql("; ".join(f"alter database tenant set {one}" for one in settings))
+    for _ in range(3):
+        with open_node(cluster.dsn(dbname="tenant"), World(), version) as link:
+            assert link.identity().database == "tenant"
+            assert link.rows("SELECT pg_catalog.pg_sleep(0.01)")
+            link.execute("CHECKPOINT", transaction=False)
+    cluster.psql("alter database tenant reset all")
+    cluster.psql("drop database tenant")
 
 
 # -- the account of a server, or another one, where the console is root ------------------------------------------
