@@ -27,11 +27,14 @@ LOOK_S = 0.2
 """How often whoever watches a statement is asked while it runs."""
 CANCEL_S = 5.0
 """For a cancel request to get through, and for the server to obey."""
+OVERDUE = 100
+"""How often what has arrived is read after the deadline: an answer that waited for us, and not one without end."""
 _BACKEND = b"SELECT pg_catalog.pg_backend_pid() AS pid"
-_FOR_GOOD = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
-_FOR_A_TRANSACTION = b"SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+_OURS = b"""SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', %b),
+       pg_catalog.set_config('datestyle', 'ISO, YMD', %b), pg_catalog.set_config('intervalstyle', 'postgres', %b)"""
+_FOR_GOOD, _FOR_A_TRANSACTION = (_OURS.replace(b"%b", local) for local in (b"false", b"true"))
 """Until this is set, the owner of the database decides by its search_path which functions, operators, casts and views
-are meant. So no cast and no operator may be in these three."""
+are meant. So no cast and no operator may be in these three. The driver reads times in the style of ISO only."""
 _TEXTS = (0, 18, 19, 25, 705, 1042, 1043)
 """Types the driver does not know, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
 
@@ -64,9 +67,11 @@ class Bounded(psycopg.Connection[DictRow]):
         """Drive the driver's generator to its end. Raises Late at the deadline, and the driver's own errors."""
         try:
             wanted = next(gen)
+            overdue = 0
             while True:
                 ready = self._ready(wanted)
-                if ready == Ready.NONE:
+                overdue += self.until_us is not None and self.clock.mono_us() >= self.until_us
+                if ready == Ready.NONE or overdue > OVERDUE:
                     self._look(gen)
                 wanted = gen.send(ready)
         except StopIteration as end:

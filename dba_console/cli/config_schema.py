@@ -70,6 +70,9 @@ def _check_value(value: Any, kind: Any, path: KeyPath) -> Problem | None:
         if typing.get_origin(kind) is not dict:
             return find_problem(value, inner, path)
         for name, entry in value.items():
+            if path[:1] == ("clusters",) and name.startswith("-"):
+                # It becomes an argument of the operator's commands, where a program would take it for an option.
+                return Problem((*path, name), f"{dotted((*path, name))}: a name must not begin with `-`")
             if problem := _check_value(entry, inner, (*path, name)):
                 return problem
         return None

@@ -30,7 +30,7 @@ def replication(found: Survey, primary: NodeState, target: NodeState) -> Iterato
     else:
         yield failed("role", f"{user} is not a role with LOGIN and REPLICATION",
                      breaks=f"{primary.name} could not come back as a standby",
-                     fix=f'alter role "{user}" login replication')  # fmt: skip
+                     fix=f"alter role {_name(user)} login replication")  # fmt: skip
     for node in (primary, *third_nodes(found, primary, target)):
         if leads_to(found, node) is not target:
             host = found.hosts.get(node.name)
@@ -41,6 +41,15 @@ def replication(found: Survey, primary: NodeState, target: NodeState) -> Iterato
                 check = _may_connect(node, target, user)
                 more = host.reaches_text if host is not None else ""
                 yield msgspec.structs.replace(check, text=f"{check.text}; {more}") if more else check
+
+
+def _name(user: str) -> str:
+    """A role in a statement or a rule that an operator copies.
+
+    >>> _name('x" superuser; --')
+    '"x"" superuser; --"'
+    """
+    return '"' + user.replace('"', '""') + '"'
 
 
 def third_nodes(found: Survey, primary: NodeState, target: NodeState) -> list[NodeState]:
@@ -84,7 +93,8 @@ def _may_connect(node: NodeState, target: NodeState, user: str) -> Check:
     if decision.verdict == "unknown":
         return unknown(name, f"whether pg_hba.conf of {target.name} lets {user} replicate {source} is not known: "
                              f"{decision.rule}", breaks=breaks)  # fmt: skip
-    rule = f"local replication {user} peer" if local else f"host replication {user} {node.address}/32 scram-sha-256"
+    named = _name(user)
+    rule = f"local replication {named} peer" if local else f"host replication {named} {node.address}/32 scram-sha-256"
     why = f"rejects it in {decision.rule}" if decision.rule else "has no rule for it"
     return failed(name, f"{user} may not replicate from {target.name} {source}: its pg_hba.conf {why}", breaks=breaks,
                   fix=f"add to pg_hba.conf of {target.name} and reload: {rule}")  # fmt: skip

@@ -18,7 +18,7 @@ from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters import scripts
-from dba_console.clusters.host import Host, LostHost, confining_unit, last_line
+from dba_console.clusters.host import Host, LostHost, confining_unit, last_line, last_word
 from dba_console.config import NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
 from dba_console.probes.host.pg_control import DamagedControl, PgControl, parse_control
@@ -90,13 +90,20 @@ class ServerControl:
             ended = self.host.run(argv, repeatable=True)
             if ended.code != 0 and "Permission denied" in ended.errors:
                 ended = self.host.run(argv, user=_USUAL_OWNER, repeatable=True)
-            if ended.code != 0:
+            if ended.code != 0 or not ended.output.strip():
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
                     f"{last_line(ended)}",
                     hint="set data_directory, and ssh where the server is on another host",
                 )
-            self._owner = ended.output.split()[-1]
+            self._owner = last_word(ended)
+        if self._owner == "root":
+            # A link or a server that lies about its directory would have its programs run by root.
+            raise Refused(
+                f"{self.name}: {self.data_directory} on {self.host.name} belongs to root, and PostgreSQL does not run "
+                "as root",
+                hint="check data_directory, and whether a link stands in its place",
+            )
         return self._owner
 
     # -- stop and start ------------------------------------------------------------------------------------------
@@ -270,7 +277,10 @@ class ServerControl:
             raise LostHost(f"{self.name}: whether the server runs could not be read within {seconds + 10:g} s")
         if ended.code != 0:
             raise ConsoleError(f"{self.name}: cannot read whether the server runs: {last_line(ended)}")
-        return ended.output.split()[-1]  # behind what a login shell printed
+        state = last_word(ended)  # behind what a login shell printed
+        if state not in ("stopped", "running", "ready"):
+            raise ConsoleError(f"{self.name}: cannot read whether the server runs: {last_line(ended)}")
+        return state
 
     def _wait_here(self, wanted: str, seconds: float) -> str:
         until_us = self._clock.mono_us() + int(seconds * 1e6)

@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import shlex
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ from dba_console.redact import redact
 from dba_console.short_command import Ended, run_short
 
 CONNECT_S = 5
+LOGIN_S = 30.0
+_MOST_GREETING = 1 << 20
+"""Bytes that a host may print while the connection is opened: they go to a file."""
 KEPT = "60s"
 """How long an unused connection stays open: between two steps of a cutover nobody logs in."""
 _INHERITED = (
@@ -101,9 +105,9 @@ class Host:
                 self._account = _name_of(os.geteuid())
             else:
                 ended = self.run(["id", "-un"], timeout_s=CONNECT_S, repeatable=True)
-                if ended.code != 0 or not ended.output.strip():
+                if ended.code != 0 or not (name := last_word(ended)):
                     raise ConnectError(f"{self.name} runs no commands for this account: {last_line(ended)}")
-                self._account = ended.output.split()[-1]
+                self._account = name
         return self._account
 
     def read(self, path: str, *, user: str | None = None) -> bytes | None:
@@ -218,24 +222,34 @@ class Host:
         with tempfile.TemporaryFile() as said:
             # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
             try:
-                ended = subprocess.run(
+                process = subprocess.Popen(
                     ["ssh", *_OPTIONS, *_CONNECT, *_socket(ssh), "--", ssh, "exit 0"],
-                    env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=30,
-                    start_new_session=True, check=False,
+                    env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                    start_new_session=True,
                 )  # fmt: skip
-                code: int | None = ended.returncode
-            except subprocess.TimeoutExpired:
-                code = None
             except OSError as error:
                 raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
+            code = self._connected(process, said.fileno())
             said.seek(0)
             text = said.read(65536).decode("utf-8", "replace")
         if code != 0:
-            why = "no answer within 30 s" if code is None else last_line(Ended(code, "", text, 0.0))
+            why = "it did not answer, or printed without end" if code is None else last_line(Ended(code, "", text, 0.0))
             raise ConnectError(
                 f"cannot connect to {self.name} by ssh: {why}",
                 hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
             )
+
+    def _connected(self, process: subprocess.Popen[bytes], said: int) -> int | None:
+        """Its exit code; None where it took too long, or the host printed more than fits a greeting."""
+        until_us = self._clock.mono_us() + int(LOGIN_S * 1e6)
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(0.1)
+            if self._clock.mono_us() > until_us or os.fstat(said).st_size > _MOST_GREETING:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return None
 
 
 def last_line(ended: Ended) -> str:
@@ -244,6 +258,11 @@ def last_line(ended: Ended) -> str:
     if lines:
         return clean(redact(lines[-1].strip()))
     return "no answer in time" if ended.code is None else f"exit code {ended.code}"
+
+
+def last_word(ended: Ended) -> str:
+    """What a command answered, behind what a login shell printed; empty where it printed nothing."""
+    return next(reversed(ended.output.split()), "")
 
 
 def confining_unit(root: str = "") -> str | None:

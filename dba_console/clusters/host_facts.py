@@ -26,6 +26,7 @@ from dba_console.clusters.patroni import (
     members_by_patronictl,
 )
 from dba_console.clusters.plan import conninfo
+from dba_console.clusters.scripts import CONTENT
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.harmless import clean
@@ -36,10 +37,10 @@ ANSWER_S = 5.0
 CONNECT_S = 3
 MANAGERS = "patroni|repmgrd|pg_autoctl"
 _MANAGER = re.compile(rf"(?:^|[/ ])(?:{MANAGERS})(?:[ :]|$)")
-_FACTS = f"""LC_ALL=C; export LC_ALL; cd "$1" || exit
+_FACTS = f"""LC_ALL=C; export LC_ALL; cd "$1" || exit; echo "{CONTENT}"
 cat /proc/sys/kernel/random/boot_id; sed -n '3p;4p' postmaster.pid
 df -Pk . pg_wal/. | tail -n +2
-ours() {{ ps -U "$(id -u)" -o args=; }}
+ours() {{ {{ ps -eo uid=,args= 2>/dev/null || ps -o args= | sed 's/^/0 /'; }} | sed -nE "s/^ *($(id -u)|0) //p"; }}
 beside=$(ours | sed -n 's!^\\(.* \\)\\{{0,1\\}}\\(/[^ ]*\\)/patroni .*!\\2!p' | head -n 1)
 echo; PATH="$PATH:$2:$beside"; for one in patronictl repmgr pg_autoctl; do echo "$one=$(command -v $one)"; done
 echo; ours | grep -E '{MANAGERS}' | grep -v grep
@@ -47,8 +48,8 @@ exit 0
 """
 """Lines 3 and 4 of postmaster.pid: start of the server and port (PostgreSQL's pidfile.h).
 
-Of processes only those of the server's own user, as whom its manager runs too: their command lines say which program
-and file a cutover uses, and anybody else could write there what they like.
+Any account may name a process like a manager: only those of root and of the server's owner count, for their command
+lines say which program and file a cutover uses. The ps of busybox does not know uid.
 """
 _REACHES = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME PATH; cd /
 exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
@@ -136,18 +137,24 @@ def check_stop(control: ServerControl) -> None:
 
 
 def _facts(output: str, node: NodeState, name: str) -> HostState:
-    head, programs, processes = (*output.split("\n\n", 2), "", "")[:3]
+    answer = output.rpartition(f"{CONTENT}\n")[2]  # behind what a login shell printed
+    head, programs, processes = (*answer.split("\n\n", 2), "", "")[:3]
     lines = head.split("\n")
     if len(lines) < 5:
         return HostState(error=f"{name} gives no facts of {node.data_directory}", name=name)
-    boot_id, started, port, data, wal = lines[:5]
-    if port.strip() != node.settings.get("port") or abs(int(started) - node.server_start_us / 1e6) > 2:
+    boot_id, started, port = lines[:3]
+    try:
+        data, wal = _mount(lines[3]), _mount(lines[4])
+        apart_s = abs(int(started) - node.server_start_us / 1e6)
+    except (ValueError, IndexError):
+        return HostState(error=f"{name} gives no facts of {node.data_directory}", name=name)
+    if port.strip() != node.settings.get("port") or apart_s > 2:
         return HostState(
             error=f"{node.data_directory} on {name} belongs to another server than {node.name}", name=name,
             hint=f"set ssh and data_directory of {node.name}",
         )  # fmt: skip
     return HostState(
-        name=name, here=boot_id.strip() == host_identity().boot_id, data=_mount(data), wal=_mount(wal),
+        name=name, here=boot_id.strip() == host_identity().boot_id, data=data, wal=wal,
         programs={name: path for name, _, path in (line.partition("=") for line in programs.split("\n")) if path},
         managers=tuple(clean(redact(line)) for line in map(str.strip, processes.split("\n")) if _is_manager(line)),
     )  # fmt: skip
@@ -205,7 +212,7 @@ def _reached(found: HostState, control: ServerControl, owner: str, target: NodeS
 def _judged(ended: Ended, target: NodeState) -> tuple[bool | None, str]:
     printed = clean(redact(" ".join(ended.errors.split())))
     if ended.code == 0:
-        identifier = ended.output.partition("|")[0].strip()
+        identifier = ended.output.strip().rpartition("\n")[2].partition("|")[0].strip()
         if target.system_identifier is not None and identifier != target.system_identifier:
             return False, f"another cluster answers: system identifier {clean(identifier)}"
         return True, ""

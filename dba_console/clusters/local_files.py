@@ -23,14 +23,19 @@ class NotTheirs(Exception):
 def read_file(path: str, user: str | None) -> bytes | None:
     """The content, None where there is no such file. `user` None: as we are. Raises ConsoleError, NotTheirs."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
+        # O_PATH opens nothing yet: to open a device is to act on it, as on /dev/watchdog, and a pipe keeps us waiting.
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            found = os.fstat(place)
             if user is not None and found.st_uid != _entry(user).pw_uid:
                 raise NotTheirs
-            if not stat.S_ISREG(found.st_mode):  # a pipe would keep us waiting
-                raise ConsoleError(f"cannot read {path} on this host: not a file")
-            data = file.read(LONGEST_FILE + 1)
+            if not stat.S_ISREG(found.st_mode):
+                what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a file"
+                raise ConsoleError(f"cannot read {path} on this host: it is {what}")
+            with open(os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                data = file.read(LONGEST_FILE + 1)
+        finally:
+            os.close(place)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -60,7 +65,7 @@ def _replace(at: int, name: str, data: bytes, owner: pwd.struct_passwd | None, m
         there = os.stat(name, dir_fd=at, follow_symlinks=False)
         if not stat.S_ISREG(there.st_mode) or (owner is not None and there.st_uid != uid):
             raise NotTheirs
-        uid, gid, mode = there.st_uid, there.st_gid, stat.S_IMODE(there.st_mode)
+        uid, gid, mode = there.st_uid, there.st_gid, there.st_mode & 0o777
     if owner is not None and os.fstat(at).st_uid != owner.pw_uid:
         raise NotTheirs
     new = f"{name}.dba-console-new"

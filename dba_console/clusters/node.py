@@ -18,8 +18,9 @@ from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters.certificate import Certificate, read_certificate
 from dba_console.clusters.questions import REPMGR_NODES, REPMGRD, SELF, for_cutover, questions, together
+from dba_console.clusters.redirected import refuse_redirected
 from dba_console.config import NodeConfig
-from dba_console.errors import ConnectError, ConsoleError
+from dba_console.errors import ConsoleError
 from dba_console.harmless import clean
 from dba_console.probes.postgres.failures import ConnectFailed
 from dba_console.redact import redact
@@ -128,6 +129,7 @@ def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = F
     )
     with closing(link):
         try:
+            refuse_redirected(name, config.dsn)
             state = _read(name, config, link, asked_us, clock, detailed)
         except ConsoleError as error:
             return NodeState(
@@ -221,7 +223,7 @@ def _repmgr(link: Operator, database: str | None) -> dict[str, Any] | None:
             return None
         nodes = [_member(row) for row in inside.rows(REPMGR_NODES, timeout_s=ANSWER_S)]
         [state] = inside.rows(REPMGRD, timeout_s=ANSWER_S)
-    except (StatementFailed, ConnectError) as error:
+    except ConsoleError as error:  # also a conninfo in its table that cannot be read
         return {"error": error.message}
     return {"nodes": nodes, **state}
 

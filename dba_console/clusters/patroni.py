@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,7 @@ from dba_console.records import from_json
 PORT = "8008"
 """Where the API listens if the configuration does not say."""
 CONNECT_S = 1.0
+API_S = 3.0
 ANSWER_S = 10.0
 _LIMIT = 1 << 20
 CONFIG = re.compile(r"\S+\.ya?ml\b")
@@ -47,7 +49,7 @@ def members_by_api(hosts: Iterable[str], configured: str = "") -> tuple[Member, 
         try:
             answer = from_json(_get(host, int(port)), dict[str, Any])
             return tuple(_member(str(row["name"]), str(row["host"]), str(row["port"])) for row in answer["members"])
-        except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
             continue
     return ()
 
@@ -66,7 +68,7 @@ def members_by_patronictl(host: Host, program: str, config: str, owner: str) -> 
         ended = host.run([program, "-c", config, "list", "-f", "json"], user=owner, timeout_s=ANSWER_S)
         rows = from_json(ended.output, list[dict[str, Any]])
         places = [(str(row["Member"]), str(row["Host"]).rpartition(":")) for row in rows]
-    except (ConsoleError, msgspec.MsgspecError, KeyError):
+    except (ConsoleError, msgspec.MsgspecError, KeyError, TypeError):
         return ()
     return tuple(_member(name, host or port, port if host else "5432") for name, (host, _, port) in places)
 
@@ -80,6 +82,7 @@ def _get(host: str, port: int) -> bytes:
     with socket.create_connection((host, port), CONNECT_S) as connection:
         connection.sendall(f"GET /cluster HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n".encode())
         answer = b""
-        while len(answer) < _LIMIT and (data := connection.recv(65536)):
+        until = time.monotonic() + API_S  # one that sends a byte now and then would keep us for days
+        while len(answer) < _LIMIT and time.monotonic() < until and (data := connection.recv(65536)):
             answer += data
     return answer.partition(b"\r\n\r\n")[2]

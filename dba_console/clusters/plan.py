@@ -23,7 +23,8 @@ from dba_console.records import from_json
 from dba_console.target import parse_conninfo
 
 FILE = "cutover.json"
-LIMIT = 1024 * 1024
+LIMIT = 8 * 1024 * 1024
+"""A pooler that shows names without end is refused before anything is changed."""
 Kind = Literal["cutover", "failover"]
 
 
@@ -84,9 +85,11 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def save_plan(world: World, plan: CutoverPlan) -> None:
-    """Keep it, whole and synced. Raises SessionError."""
+    """Keep it, whole and synced. Raises SessionError; Refused where it could not be read again."""
+    if len(content := msgspec.json.encode(plan)) > LIMIT:
+        raise Refused(f"the plan of this cutover has {len(content)} bytes, more than {LIMIT}: too many databases")
     try:
-        write_whole(world.run_directory, FILE, msgspec.json.encode(plan))
+        write_whole(world.run_directory, FILE, content)
     except OSError as error:
         text = f"the plan of this cutover cannot be written to {world.run_directory}: {error.strerror}"
         raise SessionError(text, hint="make room there, or make it writable, then try again") from None

@@ -18,6 +18,7 @@ from dba_console.clusters.admin_console import ANSWER_S as CONNECT_S
 from dba_console.clusters.admin_console import open_admin
 from dba_console.clusters.checks import lsn_text
 from dba_console.clusters.pooler import PooledDatabase, ask_pooler
+from dba_console.clusters.redirected import refuse_redirected
 from dba_console.clusters.seen import Seen, save_seen
 from dba_console.config import NodeConfig, PoolerConfig
 from dba_console.errors import ConsoleError, UsageError
@@ -174,6 +175,7 @@ class NodePoll:
             self._connection = None
 
     def _open(self) -> PGconn:
+        refuse_redirected(self.name, self._config.dsn)
         given = parse_conninfo(self._config.dsn)
         text = monitor_conninfo(resolved(given), client_encoding="UTF8")
         connection = open_connection(text, CONNECT_S, self._clock)

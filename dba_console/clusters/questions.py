@@ -23,9 +23,13 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
          AND has_function_privilege('pg_hba_file_rules()', 'EXECUTE') AS reads_hba,
        (SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE n.nspname = 'cron' AND c.relname = 'job') AS reads_cron
+          JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+          JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+         WHERE n.nspname = 'cron' AND c.relname = 'job' AND c.relkind = 'r' AND e.extname = 'pg_cron') AS reads_cron
   FROM pg_roles r WHERE r.rolname = current_user
 """
+"""Of a schema named cron only the table that belongs to the extension is read: the owner of a database could put a view
+there whose functions would run with the rights of our role."""
 _RECEIVER = """
 SELECT status, sender_host, sender_port, slot_name::text, received_tli, latest_end_lsn::text,
        extract(epoch FROM clock_timestamp() - last_msg_receipt_time)::float8 AS last_message_s

@@ -55,10 +55,16 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
     poolers: dict[str, PoolerState] = {}
 
     def ask_node(one: str) -> None:
-        nodes[one] = read_node(one, config.nodes[one], clock, detailed=to is not None)
+        try:
+            nodes[one] = read_node(one, config.nodes[one], clock, detailed=to is not None)
+        except Exception as error:  # no server of ours: it answers what PostgreSQL does not
+            nodes[one] = NodeState(name=one, error=_unreadable(error), asked_us=wall_us, failure="other")
 
     def ask_pooler(one: str) -> None:
-        poolers[one] = read_pooler(one, config.poolers[one], clock, detailed=to is not None)
+        try:
+            poolers[one] = read_pooler(one, config.poolers[one], clock, detailed=to is not None)
+        except Exception as error:
+            poolers[one] = PoolerState(name=one, error=_unreadable(error), asked_us=wall_us)
 
     # Daemons: one that hangs in a name server must not keep the command from ending.
     threads = [threading.Thread(target=ask_node, args=(one,), name=one, daemon=True) for one in config.nodes]
@@ -85,6 +91,10 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
     )
 
 
+def _unreadable(error: Exception) -> str:
+    return clean(redact(f"its answer cannot be read: {type(error).__name__}: {error}"[:300]))
+
+
 def _ask_hosts(
     hosts: dict[str, HostState],
     poolers: dict[str, PoolerState],
@@ -99,7 +109,10 @@ def _ask_hosts(
 
     def ask(node: NodeState) -> None:
         other = None if node is target else target
-        hosts[node.name] = read_host(node, config.nodes[node.name], other, clock)
+        try:
+            hosts[node.name] = read_host(node, config.nodes[node.name], other, clock)
+        except Exception as error:
+            hosts[node.name] = HostState(error=_unreadable(error), name=config.nodes[node.name].ssh or "this host")
 
     primaries = [node.name for node in nodes if node.role == PRIMARY]
 

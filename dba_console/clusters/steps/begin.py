@@ -77,8 +77,9 @@ class Begin(Step):
         if plan.manager is not None:
             exact = f"hold clients; {shown(plan.manager)}"
         else:
-            stop = shlex.join(_control(config, plan, world).stop_command())
-            exact = f"hold clients; on {plan.old}: {stop}; {promote}"
+            server = _control(config, plan, world)
+            _check_directory(server, plan)
+            exact = f"hold clients; on {plan.old}: {shlex.join(server.stop_command())}; {promote}"
         by = f", by the switchover of {plan.manager.kind}" if plan.manager is not None else ""
         return Sight(
             text=f"{plan.old} (timeline {plan.timeline}) hands over to {settings.to}{by}: "
@@ -185,6 +186,18 @@ def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: Worl
 def _control(config: ClusterConfig, plan: CutoverPlan, world: World) -> ServerControl:
     node = plan.nodes[plan.old]
     return ServerControl(plan.old, config.nodes[plan.old], node.data_directory, node.bin_directory, world.clock)
+
+
+def _check_directory(server: ServerControl, plan: CutoverPlan) -> None:
+    """Raise where the directory, which a server may have named itself, is that of another server: it would be stopped
+    in the place of the old primary."""
+    found = server.control_file().system_identifier
+    if found != plan.system_identifier:
+        raise Refused(
+            f"{server.data_directory} on {server.host.name} belongs to another server than {plan.old}: its system "
+            f"identifier is {found}, not {plan.system_identifier}",
+            hint=f"set ssh and data_directory of {plan.old}",
+        )
 
 
 def _first(bad: list[Check]) -> str:

@@ -19,6 +19,7 @@ from dba_console.clusters.plan import save_plan
 from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.steps.managed import spared
 from dba_console.clusters.steps.step import (
+    APPLICATION,
     POLL_S,
     Cutover,
     Step,
@@ -42,19 +43,18 @@ SELECT datname::text AS database, datconnlimit AS connections,
   FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
 """
 """`needed`: a cluster manager works there, and its role is not a superuser, so the limit would keep it out as well."""
-_END = """
-SELECT count(pg_terminate_backend(pid))::int4
-  FROM pg_stat_activity
- WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-   AND NOT application_name LIKE ANY (%(spared)s::text[])
+_CLIENT = f"""backend_type = 'client backend' AND pid <> pg_backend_pid()
+         AND NOT (starts_with(application_name, '{APPLICATION}') AND usename = current_user)
+         AND NOT application_name LIKE ANY (%(spared)s::text[])"""
+"""Every client may take our application_name: it is believed only of our own role. `spared`: those of a manager."""
+_END = f"""
+SELECT count(pg_terminate_backend(pid))::int4 FROM pg_stat_activity WHERE {_CLIENT}
 """
-_WRITES = """
+_WRITES = f"""
 SELECT pg_current_wal_insert_lsn()::text AS lsn,
-       count(*) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                          AND NOT application_name LIKE ANY (%(spared)s::text[]))::int4 AS clients,
+       count(*) FILTER (WHERE {_CLIENT})::int4 AS clients,
        count(*) FILTER (WHERE backend_type = 'autovacuum worker')::int4 AS autovacuum,
-       min(usename::text) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                          AND NOT application_name LIKE ANY (%(spared)s::text[])) AS example,
+       min(usename::text) FILTER (WHERE {_CLIENT}) AS example,
        (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared
   FROM pg_stat_activity
 """
@@ -87,7 +87,7 @@ class Hooks(Step):
             return Sight(text="No hooks are configured.", exact="", done=True)
         what = "are released" if settings.release else "hold their writers"
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
-        return Sight(text=f"The hooks {names} {what}.", exact=clean(commands))
+        return Sight(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
 
     def do(self, settings: HookSettings, world: World, control: Control) -> Done:
         return _run_hooks(cutover(settings, world), release=settings.release)

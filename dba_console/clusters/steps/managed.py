@@ -20,7 +20,7 @@ from dba_console.clusters.checks import position
 from dba_console.clusters.host import LostHost
 from dba_console.clusters.managers import SWITCHED, Manager, in_charge, switchover
 from dba_console.clusters.plan import CutoverPlan, ManagerPlan, save_plan
-from dba_console.clusters.steps.step import APPLICATION, POLL_S, Cutover, bounded
+from dba_console.clusters.steps.step import POLL_S, Cutover, bounded
 from dba_console.clusters.survey import Survey
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
@@ -75,8 +75,8 @@ def left_to(manager: ManagerPlan, text: str) -> Sight:
 
 
 def spared(plan: CutoverPlan) -> dict[str, list[str]]:
-    """Patterns of `application_name` of the sessions that stay: ours, and those of the manager, which needs them."""
-    return {"spared": [f"{APPLICATION}%", *([f"{plan.manager.kind}%"] if plan.manager is not None else [])]}
+    """Patterns of `application_name` of the manager's sessions, which stay: it needs them."""
+    return {"spared": [f"{plan.manager.kind}%"] if plan.manager is not None else []}
 
 
 def passed_while_held(at: Cutover, timeout_s: float, control: Control) -> Done:

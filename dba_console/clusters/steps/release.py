@@ -15,6 +15,7 @@ from dba_console.clusters.steps.hold import let_in
 from dba_console.clusters.steps.standbys import follow
 from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, bounded, cutover
 from dba_console.harmless import clean
+from dba_console.redact import redact
 
 _SYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') AS names,
@@ -38,7 +39,9 @@ class Repoint(Step):
         exact = [f"{at.config.poolers[name].config}: host={host} port={port}; RELOAD"
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
-        return Sight(text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean("; ".join(exact)), done=not exact)
+        return Sight(
+            text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=not exact
+        )
 
     def do(self, settings: StepSettings, world: World, control: Control) -> Done:
         at = cutover(settings, world)

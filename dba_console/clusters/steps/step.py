@@ -16,13 +16,15 @@ from dba_console.actions.identity import Identity
 from dba_console.actions.operator import Operator
 from dba_console.clusters.control import ServerControl
 from dba_console.clusters.host import LostHost
-from dba_console.clusters.plan import CutoverPlan, cluster_of, load_plan
+from dba_console.clusters.plan import CutoverPlan, cluster_of, conninfo, load_plan
 from dba_console.clusters.pooling import PoolerAdmin
+from dba_console.clusters.redirected import refuse_redirected
 from dba_console.config import ClusterConfig, NodeConfig
 from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
 from dba_console.redact import redact
 from dba_console.short_command import Ended
+from dba_console.target import parse_conninfo
 from dba_console.units import parse_duration
 
 APPLICATION = "dba-console:cutover"
@@ -109,7 +111,8 @@ class Cutover(NamedTuple):
     @contextmanager
     def link(self, name: str) -> Iterator[tuple[Operator, Identity]]:
         """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
-        with open_node(self.node(name).dsn, self.world) as link:
+        refuse_redirected(name, self.node(name).dsn)
+        with open_node(self.node(name).dsn, self.world, self.plan.version_num) as link:
             now = link.identity()
             if now.system_identifier is None:
                 raise Refused(
@@ -123,8 +126,19 @@ class Cutover(NamedTuple):
             yield link, now
 
 
+_TIMEOUTS = {
+    "statement_timeout": 0, "lock_timeout": 0, "idle_in_transaction_session_timeout": 0, "idle_session_timeout": 140000,
+    "transaction_timeout": 170000,
+}  # fmt: skip
+"""And the version that has it first. The owner of a database may set them for all who connect: a cutover that lost
+its connections between stop and promotion could not even be reverted. What a client asks for goes before that."""
+
+
 @contextmanager
-def open_node(dsn: str, world: World) -> Iterator[Operator]:
+def open_node(dsn: str, world: World, version_num: int = 0) -> Iterator[Operator]:
+    given = parse_conninfo(dsn)
+    off = [f"-c {name}=0" for name, since in _TIMEOUTS.items() if since <= version_num]
+    dsn = conninfo({**given, "options": " ".join([given.get("options", ""), *off]).strip()})
     with closing(Operator(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)) as link:
         yield link
 

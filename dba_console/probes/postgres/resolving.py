@@ -30,7 +30,7 @@ def resolved(given: Mapping[str, str], resolve: Resolve = addresses_of) -> dict[
     >>> resolved({"host": "db1,/tmp", "port": "5433", "user": "u"}, lambda name: ["::1", "10.0.0.1"])["hostaddr"]
     '::1,10.0.0.1,'
     """
-    places = {**_defaults(given.get("service")), **given}
+    places = {**libpq_defaults(given.get("service")), **given}
     host, port = places.get("host", ""), places.get("port", "")
     if places.get("hostaddr") or not any(_is_name(one) for one in host.split(",")):
         return dict(given)
@@ -57,7 +57,7 @@ def _is_name(host: str) -> bool:
     return bool(host) and host[0] not in "/@" and ":" not in host and not host.replace(".", "").isdigit()
 
 
-def _defaults(service: str | None) -> dict[str, str]:
+def libpq_defaults(service: str | None) -> dict[str, str]:
     """What libpq takes where the connection string says nothing: environment and service file."""
     from psycopg import pq
 

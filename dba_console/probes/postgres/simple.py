@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
 
+MOST_BYTES = 16 << 20
+"""Of one answer; a pooler with thousands of clients gives a tenth."""
+_ROW_BYTES = 500
+"""About what a row takes beside its values."""
+
+
 def simple_query(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> list[dict[str, str]]:
     """Rows as column -> text, NULLs left out; none where the command failed. Raises ConnectionLost, also when late."""
     send_command(connection, command)
@@ -58,16 +64,19 @@ def send_command(connection: PGconn, command: bytes) -> None:
     """Send one command without waiting for its answer. Raises ConnectionLost."""
     try:
         connection.send_query(command)
+        connection.set_single_row_mode()  # else libpq keeps an answer of any length before we see its first row
     except Exception:
         raise ConnectionLost(message_of(connection)) from None
 
 
 def receive_answer(connection: PGconn, timeout_s: float, clock: Clock) -> Answer | None:
-    """The answer to the command that was sent; None: not within `timeout_s`, ask again. Raises ConnectionLost."""
+    """The answer to the command that was sent; None: not within `timeout_s`, ask again. Raises ConnectionLost, also
+    where the answer does not end within MOST_BYTES."""
     from psycopg.pq import ExecStatus
 
     deadline = clock.mono_us() + int(timeout_s * 1e6)
-    answer = Answer([], "")
+    rows: list[dict[str, str]] = []
+    error, size = "", 0
     try:
         while True:
             while connection.is_busy():
@@ -76,10 +85,16 @@ def receive_answer(connection: PGconn, timeout_s: float, clock: Clock) -> Answer
                 connection.consume_input()
             result = connection.get_result()
             if result is None:
-                return answer
-            failed = result.status == ExecStatus.FATAL_ERROR
-            error = decode(result.error_message).strip() if failed else answer.error
-            answer = Answer([*answer.rows, *_rows(result)], error)
+                return Answer(rows, error)
+            if result.status == ExecStatus.FATAL_ERROR:
+                error = decode(result.error_message).strip()
+            for row in _rows(result):
+                size += sum(map(len, row.values())) + _ROW_BYTES
+                rows.append(row)
+            if size > MOST_BYTES:
+                raise ConnectionLost(f"its answer is longer than {MOST_BYTES >> 20} MB")
+    except ConnectionLost:
+        raise
     except Exception:
         raise ConnectionLost(message_of(connection)) from None
 

@@ -1,0 +1,376 @@
+"""What others with less rights can do to a cutover: owners of databases and of data directories, hosts and poolers that
+lie, programs of other accounts, and the environment. No secret is left where others read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+from psycopg.waiting import Ready, Wait
+
+from dba_console.actions.action import World
+from dba_console.actions.bounded import Late, connect
+from dba_console.actions.operator import Operator
+from dba_console.cli.config_schema import find_problem
+from dba_console.clock import SYSTEM
+from dba_console.clusters.control import ServerControl
+from dba_console.clusters.host import Host
+from dba_console.clusters.host_facts import read_host
+from dba_console.clusters.local_files import NotTheirs, read_file
+from dba_console.clusters.node import NodeState, read_node
+from dba_console.clusters.patroni import members_by_api
+from dba_console.clusters.plan import FILE, LIMIT, CutoverPlan, NodePlan, save_plan
+from dba_console.clusters.pooler import read_pooler
+from dba_console.clusters.pooler_file import change_file, check_file
+from dba_console.clusters.steps.begin import _check_directory
+from dba_console.clusters.steps.hold import _END, _WRITES
+from dba_console.clusters.steps.step import APPLICATION, open_node
+from dba_console.clusters.survey import survey
+from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.demo.account import server_account
+from dba_console.demo.cluster import Cluster
+from dba_console.errors import ConnectError, ConsoleError, PermissionDenied, Refused
+from tests.background import wait_until
+
+NOBODY = 65534
+OLD, NEW = ("db1", "5432"), ("db2", "5433")
+PLAN = CutoverPlan(
+    cluster="shop", kind="cutover", old="db1", to="db2", system_identifier="1", timeline=1, version_num=150000,
+    nodes={"db1": NodePlan(data_directory="/data")},
+)  # fmt: skip
+INI = "[databases]\nshop = host=db1 port=5432\n"
+
+
+@pytest.fixture
+def site() -> Iterator[Path]:
+    """A directory that every account may pass."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def node_of(cluster: Cluster, ssh: str | None = None) -> NodeConfig:
+    return NodeConfig(dsn=cluster.dsn(), data_directory=str(cluster.data_directory), ssh=ssh)
+
+
+# -- the owner of a database -------------------------------------------------------------------------------------
+
+
+def test_a_view_in_the_place_of_a_table_of_pg_cron_is_not_read(cluster: Cluster) -> None:
+    cluster.psql("create role landlord login; grant create on database postgres to landlord")
+    cluster.psql(
+        "set role landlord; create schema cron; create function cron.act() returns int language plpgsql as "
+        "$$begin raise log 'HOSTILE as %', current_user; return 1; end$$; "
+        "create view cron.job as select true as active, 'x'::text as nodename, cron.act() as nodeport; "
+        "grant usage on schema cron to public; grant select on cron.job to public"
+    )
+    found = read_node("db1", node_of(cluster), SYSTEM, detailed=True)
+    assert found.reached and found.details is not None and found.details.configured, found
+    cluster.psql("drop owned by landlord cascade; drop role landlord")
+    assert "HOSTILE as" not in cluster.log_text().replace("raise log 'HOSTILE as", "")
+
+
+def test_a_client_with_our_application_name_is_ended_with_the_others(cluster: Cluster) -> None:
+    cluster.psql("create role app login")
+    with (
+        psycopg.connect(
+            cluster.dsn(user="app", application_name=f"{APPLICATION}-heartbeat"), autocommit=True
+        ) as client,
+        psycopg.connect(cluster.dsn(application_name=APPLICATION), autocommit=True) as ours,
+        closing(Operator(cluster.dsn(), application=APPLICATION)) as link,
+    ):
+        [row] = link.rows(_WRITES)
+        assert (row["clients"], row["example"]) == (1, "app")
+        link.act(_END, transaction=False)
+        with pytest.raises(psycopg.OperationalError):
+            client.execute("select 1")
+        assert ours.execute("select 1").fetchone() == (1,)
+    cluster.psql("drop role app")
+
+
+def test_settings_of_a_database_by_its_owner_do_not_end_what_a_cutover_does(cluster: Cluster) -> None:
+    settings = ["statement_timeout = '1ms'", "lock_timeout = '1ms'", "datestyle = 'SQL, DMY'"]
+    version = int(cluster.psql("show server_version_num"))
+    settings += ["idle_session_timeout = '1ms'"] if version >= 140000 else []
+    cluster.psql("create database tenant")
+    cluster.psql("; ".join(f"alter database tenant set {one}" for one in settings))
+    for _ in range(3):
+        with open_node(cluster.dsn(dbname="tenant"), World(), version) as link:
+            assert link.identity().database == "tenant"
+            assert link.rows("SELECT pg_catalog.pg_sleep(0.01)")
+            link.execute("CHECKPOINT", transaction=False)
+    cluster.psql("alter database tenant reset all")
+    cluster.psql("drop database tenant")
+
+
+# -- the account of a server, or another one, where the console is root ------------------------------------------
+
+
+@pytest.mark.root
+def test_a_link_in_the_place_of_a_data_directory_has_root_write_nothing(site: Path) -> None:
+    (roots := site / "roots").mkdir()
+    (roots / "global").mkdir()
+    (link := site / "data").symlink_to(roots)
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    control = ServerControl("db1", NodeConfig(dsn=""), str(link), "/nonexistent", SYSTEM)
+    for act in (control.fence, lambda: control.rewind("host=db2", dry_run=True, timeout_s=1), control.stop_command):
+        with pytest.raises(Refused, match="belongs to root, and PostgreSQL does not run as root"):
+            act()
+    assert sorted(os.listdir(site)) == ["data", "roots"] and os.listdir(roots) == ["global"]
+
+
+@pytest.mark.root
+def test_a_file_of_another_account_is_not_even_opened(site: Path) -> None:
+    """Opening a device acts on it. A lease shows whether a file was opened."""
+    path = site / "postmaster.pid"
+    path.write_text("1\n")
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with path.open("r+") as file:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            with pytest.raises(NotTheirs):
+                read_file(str(path), server_account().name)
+            assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.root
+def test_root_does_not_follow_a_link_to_change_the_file_of_a_pooler(site: Path) -> None:
+    (theirs := site / "theirs").mkdir()
+    (secret := site / "secret").write_text(INI)
+    secret.chmod(0o600)
+    (theirs / "pgbouncer.ini").symlink_to(secret)
+    os.chown(theirs, NOBODY, NOBODY)
+    config = PoolerConfig(dsn="host=db1", config=f"{theirs}/pgbouncer.ini")
+    for act in (check_file, change_file):
+        with pytest.raises(ConsoleError, match="Permission denied"):
+            act("main", config, ["shop"], OLD, NEW, SYSTEM)
+    assert secret.read_text() == INI
+    (theirs / "pgbouncer.ini").unlink()
+    (own := theirs / "pgbouncer.ini").write_text(INI)
+    os.chown(own, NOBODY, NOBODY)
+    change_file("main", config, ["shop"], OLD, NEW, SYSTEM)
+    assert "host=db2" in own.read_text() and own.stat().st_uid == NOBODY, "its own file its account may change"
+
+
+@pytest.mark.root
+def test_a_directory_that_a_group_may_write_is_no_place_for_a_file_that_root_changes(site: Path) -> None:
+    (shared := site / "shared").mkdir()
+    os.chown(shared, 0, NOBODY)
+    shared.chmod(0o775)
+    (shared / "pgbouncer.ini").write_text(INI)
+    config = PoolerConfig(dsn="host=db1", config=f"{shared}/pgbouncer.ini")
+    with pytest.raises(PermissionDenied, match='pooler "main": others may replace'):
+        check_file("main", config, ["shop"], OLD, NEW, SYSTEM)
+
+
+@pytest.mark.root
+def test_a_process_of_another_account_is_not_taken_for_a_cluster_manager(cluster: Cluster) -> None:
+    node = read_node("db1", node_of(cluster), SYSTEM)
+    for uid, seen in ((NOBODY - 1, 0), (cluster.data_directory.stat().st_uid, 1)):
+        command = ["repmgrd", "4713"]
+        with subprocess.Popen(command, executable="/bin/sleep", user=uid, group=uid, extra_groups=[], cwd="/") as one:
+            try:
+                line = Path(f"/proc/{one.pid}/cmdline")
+                wait_until(partial(_begins, line, b"repmgrd"))
+                found = read_host(node, node_of(cluster), None, SYSTEM)
+                assert not found.error and found.managers.count("repmgrd 4713") == seen, found
+            finally:
+                one.kill()
+
+
+def _begins(path: Path, text: bytes) -> bool:
+    return path.read_bytes().startswith(text)
+
+
+# -- a host behind ssh -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def far_end(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes `ssh` a script: `$last` is the command that the host gets."""
+
+    def make(script: str) -> None:
+        (program := site / "ssh").write_text(f"#!/bin/sh\nfor last; do :; done\n{script}\n")
+        program.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{site}:{os.environ['PATH']}")
+    monkeypatch.setenv("DBA_CONSOLE_RUNTIME", str(site / "run"))
+    monkeypatch.setenv("TMPDIR", str(site))
+    return make
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["", "banana", "dba-console: content\\nx", "dba-console: content\\na\\nb\\nc\\nd e\\nf\\n\\n", "root"],
+    ids=["nothing", "a word", "our mark", "facts", "root"],
+)
+def test_a_host_that_answers_anything_else_is_an_error_in_a_sentence(
+    printed: str, far_end: Callable[[str], None]
+) -> None:
+    far_end(f"printf '{printed}'")
+    config = NodeConfig(dsn="host=db1", ssh="db1", data_directory="/data")
+    found = read_host(NodeState(name="db1", asked_us=0, data_directory="/data"), config, None, SYSTEM)
+    assert found.error and "Traceback" not in found.error, found
+    control = ServerControl("db1", config, "/data", None, SYSTEM)
+    for act in (control.running, control.control_file):
+        with pytest.raises(ConsoleError):
+            act()
+
+
+def test_facts_are_read_behind_what_a_login_shell_prints(cluster: Cluster, far_end: Callable[[str], None]) -> None:
+    far_end('printf "Welcome to db1\\n\\n5432\\n"; exec sh -c "$last"')
+    found = read_host(read_node("db1", node_of(cluster), SYSTEM), node_of(cluster, ssh="db1"), None, SYSTEM)
+    assert not found.error and found.data is not None, found
+
+
+def test_a_greeting_without_end_fills_no_disk(far_end: Callable[[str], None]) -> None:
+    far_end("while :; do head -c 400000 /dev/zero; sleep 0.1; done")
+    with pytest.raises(ConnectError, match="printed without end"):
+        Host("db1", SYSTEM).run(["true"])
+
+
+def test_an_api_that_answers_a_byte_at_a_time_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dba_console.clusters.patroni.API_S", 0.5, raising=False)
+    with listening(drip) as port:
+        assert members_by_api([], f"connect_address: 127.0.0.1:{port}") == ()
+    assert members_by_api([], "connect_address: 127.0.0.1:99999 connect_address: 127.0.0.1:²") == ()
+
+
+def drip(connection: socket.socket, ended: threading.Event) -> None:
+    while not ended.wait(0.3):
+        connection.sendall(b"x")
+
+
+# -- a server or pooler that lies --------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
+    """A port at which each connection is served in a thread, until the block ends."""
+    ended = threading.Event()
+
+    def one(connection: socket.socket) -> None:
+        with connection:
+            try:
+                serve(connection, ended)
+            except OSError:
+                pass  # the other side has closed it
+
+    def accept(server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=accept, args=(server,), daemon=True)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def message(kind: bytes, content: bytes) -> bytes:
+    return kind + struct.pack("!I", len(content) + 4) + content
+
+
+GREETING = message(b"R", bytes(4)) + message(b"K", bytes(8)) + message(b"Z", b"I")
+COLUMNS = message(b"T", struct.pack("!H", 1) + b"name\0" + struct.pack("!IHIHIH", 0, 0, 25, 65535, 0xFFFFFFFF, 0))
+ROW = message(b"D", struct.pack("!HI", 1, 1000) + b"x" * 1000)
+
+
+def rows_without_end(connection: socket.socket, ended: threading.Event) -> None:
+    """Lets everybody in, and answers the first question with more rows than anybody wants."""
+    connection.recv(8192)
+    connection.sendall(GREETING)
+    connection.recv(8192)
+    connection.sendall(COLUMNS)
+    while not ended.is_set():
+        connection.sendall(ROW * 1024)
+
+
+def test_a_pooler_that_answers_rows_without_end_is_left_after_some_of_them() -> None:
+    with listening(rows_without_end) as port:
+        config = PoolerConfig(dsn=f"host=127.0.0.1 port={port} user=x sslmode=disable gssencmode=disable")
+        assert read_pooler("main", config, SYSTEM).error == "its answer is longer than 16 MB"
+
+
+def test_a_server_whose_answer_never_pauses_is_left_at_the_deadline(cluster: Cluster) -> None:
+    def always_ready() -> Generator[Wait, Ready | int, int]:
+        for _ in range(10_000):
+            yield Wait.W
+        return 0
+
+    with closing(connect(cluster.dsn(), application="test", database=None, timeout_s=3, clock=SYSTEM)) as connection:
+        connection.until_us = SYSTEM.mono_us()
+        with pytest.raises(Late):
+            connection.wait(always_ready())
+
+
+def test_a_node_that_answers_what_no_server_answers_is_shown_as_an_error(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lie(*_: object, **__: object) -> NodeState:
+        raise ValueError("not enough values to unpack password=hushhush")
+
+    monkeypatch.setattr("dba_console.clusters.survey.read_node", lie)
+    found = survey("shop", ClusterConfig(nodes={"db1": NodeConfig(dsn="")}), SYSTEM)
+    assert "its answer cannot be read: ValueError" in found.nodes[0].error
+    assert "hushhush" not in found.nodes[0].error + "".join(capfd.readouterr())
+
+
+def test_a_server_that_names_the_directory_of_another_one_is_not_stopped_there(cluster: Cluster) -> None:
+    control = ServerControl("db1", node_of(cluster), str(cluster.data_directory), None, SYSTEM)
+    own = cluster.psql("select system_identifier from pg_control_system()")
+    _check_directory(control, replace(PLAN, system_identifier=own))
+    with pytest.raises(Refused, match=f"belongs to another server than db1: its system identifier is {own}, not 1"):
+        _check_directory(control, PLAN)
+
+
+def test_a_plan_that_could_not_be_read_again_is_not_kept(tmp_path: Path) -> None:
+    world = World(run_directory=str(tmp_path))
+    save_plan(world, PLAN)
+    kept = (tmp_path / FILE).read_bytes()
+    with pytest.raises(Refused, match="too many databases"):
+        save_plan(world, replace(PLAN, databases={"main": ("x" * LIMIT,)}))
+    assert (tmp_path / FILE).read_bytes() == kept
+
+
+# -- environment and configuration -------------------------------------------------------------------------------
+
+
+def test_the_environment_does_not_lead_the_name_of_a_node_to_another_server(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_node("db1", node_of(cluster), SYSTEM).reached
+    monkeypatch.setenv("PGHOSTADDR", "127.0.0.1")
+    found = read_node("db1", node_of(cluster), SYSTEM)
+    assert "leads to 127.0.0.1 instead of the host of db1" in found.error
+
+
+def test_a_name_that_a_program_would_take_for_an_option_is_refused() -> None:
+    node = {"dsn": "host=db1"}
+    assert find_problem({"clusters": {"shop": {"nodes": {"db-1": node}}}}, Config) is None
+    for clusters in ({"-rf": {"nodes": {"db1": node}}}, {"shop": {"nodes": {"--to": node}}}):
+        problem = find_problem({"clusters": clusters}, Config)
+        assert problem is not None and "must not begin with `-`" in problem.text
