@@ -198,11 +198,33 @@ def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(b
 def test_a_pooler_that_is_gone_keeps_the_new_primary_from_being_promoted(bed: Bed) -> None:
     pooler = bed.ground.pooler
     assert pooler is not None
-    with supervised(bed.ground, until := threading.Event()):
-        done = bed.cut_over("fence", lambda: (until.set(), pooler.stop()))
-        until.clear()
-        assert done.code == 8 and "clients could not be led to db2" in done.out, done
-        bed.assert_as_before()
+    done = bed.cut_over("fence", pooler.stop)
+    pooler.launch()
+    assert done.code == 8 and "clients could not be led to db2" in done.out, done
+    bed.assert_as_before()
+
+
+def test_two_cutovers_at_once_are_one(bed: Bed) -> None:
+    seen: list[Done] = []
+
+    def second() -> None:
+        with own_console() as console:
+            seen.append(
+                console.run(
+                    "runbook", "run", "cutover", "--dsn", bed.db2.dsn(), "--input", "cluster=demo", "--input", "to=db3",
+                    "--yes", "--plain", **bed.ground.environment,
+                )
+            )  # fmt: skip
+        setting(bed.db2, "recovery_min_apply_delay", "1h")  # the end of the first one too
+
+    try:
+        done = bed.cut_over("heartbeat", second)
+    finally:
+        setting(bed.db2, "recovery_min_apply_delay", None)
+    assert "another cutover of demo is under way" in seen[0].out, seen
+    assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
+    assert bed.db1.psql("select slot_name from pg_replication_slots order by 1") == "db2\ndb3", "none was left"
+    bed.assert_as_before()
 
 
 def test_a_target_promoted_by_another_hand_is_never_followed(bed: Bed) -> None:
