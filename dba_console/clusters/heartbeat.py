@@ -329,7 +329,8 @@ class _Record:
         running = not self.ended and _lives(self.header)
         return Outage(
             write_s=write.seconds(), read_s=read.seconds(),
-            write_before_s=write.before_us / 1e6, read_before_s=read.before_us / 1e6, writes=write.count, reads=read.count,
+            write_before_s=write.before_us / 1e6, read_before_s=read.before_us / 1e6,
+            writes=write.count, reads=read.count,
             began_us=self._wall(write.began) if write.count else 0,
             ended_us=self._wall(write.ended) if write.count else 0,
             read_began_us=self._wall(read.began) if read.count else 0,

@@ -25,6 +25,8 @@ from dba_console.target import parse_conninfo
 FILE = "cutover.json"
 LIMIT = 8 * 1024 * 1024
 """A pooler that shows names without end is refused before anything is changed."""
+ALONE = "dba_console_cutover"
+"""A replication slot that keeps nothing, on the old primary: a second cutover of the cluster cannot make it."""
 Kind = Literal["cutover", "failover"]
 
 
@@ -65,6 +67,8 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Databases of each pooler that are held."""
     slots_made: tuple[str, ...] = ()
     """Replication slots made on the new primary for the nodes that will follow it."""
+    alone: bool = False
+    """The slot that keeps other cutovers away was made."""
     limits: dict[str, int] = {}
     """CONNECTION LIMIT of each database before clients were kept out."""
     shutdown_lsn: str = ""

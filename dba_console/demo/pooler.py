@@ -65,6 +65,12 @@ class Pooler:
         )
         for path in (self.directory, users, self.config):
             self._account.own(path)
+        self.launch()
+
+    def launch(self) -> None:
+        """Start it once more after `stop`, or its kill. Raises ConnectError with the end of its log."""
+        for left in (self.pid_file, self.directory / f".s.PGSQL.{PORT}"):
+            left.unlink(missing_ok=True)
         subprocess.run(
             [self._program, "-d", "-q", str(self.config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, cwd=self.directory, check=False, env=clean_environment(), **self._account.spawn,

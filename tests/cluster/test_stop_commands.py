@@ -51,7 +51,7 @@ def test_an_account_that_may_not_stop_the_server_is_found_before_anything_is_hel
             if allowed:
                 check_stop(control)
             else:
-                with pytest.raises(PermissionDenied, match="pg_ctl stop .* is not allowed"):
+                with pytest.raises(PermissionDenied, match=r"pg_ctl stop .* is not allowed"):
                     check_stop(control)
 
 

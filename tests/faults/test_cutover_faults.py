@@ -156,7 +156,15 @@ def test_a_standby_that_is_gone_before_the_stop_keeps_the_primary_from_being_sto
 
 @pytest.mark.root
 def test_a_disk_of_the_run_that_fills_up_while_clients_wait_ends_it_and_everything_is_reverted(bed: Bed) -> None:
-    done = bed.cut_over("drain", lambda: fill(bed.runs), runs="1m")
+    def fill_up() -> None:
+        """Once the block of the fault has ended, for that writes there too."""
+        [journal] = bed.runs.glob("*/journal.jsonl")
+        wait_until(lambda: "/fault: ok" in journal.read_text(), what="the end of the fault")
+        fill(bed.runs)
+
+    filling = threading.Thread(target=fill_up)
+    done = bed.cut_over("drain", filling.start, runs="1m")
+    filling.join()
     assert done.code in (7, 8) and re.search("is full|No space left", done.out), done
     assert "taken back: hold-the-clients" in done.out, done
     bed.assert_as_before()
@@ -198,11 +206,35 @@ def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(b
 def test_a_pooler_that_is_gone_keeps_the_new_primary_from_being_promoted(bed: Bed) -> None:
     pooler = bed.ground.pooler
     assert pooler is not None
-    with supervised(bed.ground, until := threading.Event()):
-        done = bed.cut_over("fence", lambda: (until.set(), pooler.stop()))
-        until.clear()
-        assert done.code == 8 and "clients could not be led to db2" in done.out, done
-        bed.assert_as_before()
+    done = bed.cut_over("fence", pooler.stop)
+    pooler.launch()
+    assert done.code in (7, 8) and re.search(r"clients\s+could\s+not\s+be\s+led\s+to\s+db2", done.out), done
+    assert "db2 is primary" not in done.out, done
+    bed.assert_as_before()
+
+
+def test_two_cutovers_at_once_are_one(bed: Bed) -> None:
+    seen: list[Done] = []
+    environment = bed.ground.environment
+
+    def second() -> None:
+        with own_console() as console, console.watching(bed.db2.dsn(), **environment):
+            seen.append(
+                console.run(
+                    "runbook", "run", "cutover", "--dsn", bed.db2.dsn(), "--input", "cluster=demo", "--input", "to=db3",
+                    "--yes", "--plain", timeout=60, **environment,
+                )
+            )  # fmt: skip
+        setting(bed.db2, "recovery_min_apply_delay", "1h")  # the end of the first one too
+
+    try:
+        done = bed.cut_over("heartbeat", second)
+    finally:
+        setting(bed.db2, "recovery_min_apply_delay", None)
+    assert "another cutover of demo is under way" in seen[0].out, seen
+    assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
+    assert bed.db1.psql("select slot_name from pg_replication_slots order by 1") == "db2\ndb3", "none was left"
+    bed.assert_as_before()
 
 
 def test_a_target_promoted_by_another_hand_is_never_followed(bed: Bed) -> None:

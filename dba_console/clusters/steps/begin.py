@@ -10,24 +10,37 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.link import StatementFailed
 from dba_console.clusters.checks import Check
 from dba_console.clusters.control import ServerControl, discover
 from dba_console.clusters.failover import dead_primary, failover_readiness, loss
-from dba_console.clusters.plan import CutoverPlan, NodePlan, cluster_of, load_plan, node_address, save_plan, slot_name
+from dba_console.clusters.plan import (
+    ALONE,
+    CutoverPlan,
+    NodePlan,
+    cluster_of,
+    load_plan,
+    node_address,
+    save_plan,
+    slot_name,
+)
 from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.readiness import readiness
 from dba_console.clusters.steps.managed import check_by_manager, manager_plan, shown
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, cutover, open_node
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig
-from dba_console.errors import Refused
+from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
+from dba_console.redact import redact
 
 CHECKPOINT_S = 3600.0
 _SUPERUSER = "SELECT pg_catalog.current_setting('is_superuser') = 'on' AS yes, current_user AS who"
 _SLOTS = "SELECT slot_name::text AS name, active FROM pg_replication_slots WHERE slot_type = 'physical'"
 _MAKE_SLOT = "SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)"
+_MAKE_ALONE = "SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s)"
 _DROP_SLOT = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
+_DUPLICATE, _NO_SLOT_FREE = "42710", "53400"
 _SLOT = "SELECT pg_catalog.current_setting('primary_slot_name') AS slot"
 
 
@@ -92,6 +105,8 @@ class Begin(Step):
     def do(self, settings: BeginSettings, world: World, control: Control) -> Done:
         config = cluster_of(world, settings.cluster)
         plan = _plan(settings, config, survey(settings.cluster, config, world.clock, to=settings.to), world)
+        if plan.kind == "cutover":
+            plan = _alone(settings, config, plan, world)
         with open_node(config.nodes[plan.to].dsn, world) as link:
             there = {row["name"] for row in link.rows(_SLOTS)}
             wanted = {plan.nodes[name].slot for name in (plan.old, *plan.others)} - {""}
@@ -116,14 +131,56 @@ class Begin(Step):
         return self.again("not everything was prepared")
 
     def undo(self, settings: BeginSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        at = cutover(settings, world)
-        dropped = []
-        with at.link(at.plan.to) as (link, _):
-            for row in link.rows(_SLOTS):
-                if row["name"] in at.plan.slots_made and not row["active"]:
-                    link.act(_DROP_SLOT, {"name": row["name"]}, transaction=False)
-                    dropped.append(row["name"])
-        return Done(state="ok", text=f"slots dropped on {at.plan.to}: {', '.join(dropped) or 'none'}")
+        try:
+            at = cutover(settings, world)
+        except Refused:
+            return Done(state="ok", text="nothing was made")
+        made = {at.plan.to: at.plan.slots_made, at.plan.old: (ALONE,) if at.plan.alone else ()}
+        told, left = [], []
+        for node, names in made.items():
+            if not names:
+                continue
+            try:
+                dropped = _drop(at, node, names)
+                told.append(f"slots dropped on {node}: {', '.join(dropped) or 'none'}")
+            except ConsoleError as error:
+                drops = "; ".join(f"SELECT pg_drop_replication_slot('{name}')" for name in names)
+                left.append(f"{node} keeps WAL for its slots until this is executed there: {drops} ({error.message})")
+        if left:
+            return Done(state="failed", text=clean(redact("; ".join([*told, *left]))))
+        return Done(state="ok", text="; ".join(told) or "nothing was made")
+
+
+def _alone(settings: BeginSettings, config: ClusterConfig, plan: CutoverPlan, world: World) -> CutoverPlan:
+    """Make the slot that only one cutover of a cluster can have, on the primary. Raises Refused where there is one."""
+    try:
+        before = load_plan(world, settings.cluster, settings.to).alone
+    except Refused:
+        before = False
+    with open_node(config.nodes[plan.old].dsn, world) as link:
+        try:
+            link.act(_MAKE_ALONE, {"name": ALONE}, transaction=False)
+        except StatementFailed as error:
+            if error.sqlstate == _NO_SLOT_FREE:
+                return plan
+            if error.sqlstate != _DUPLICATE:
+                raise
+            if not before:
+                raise Refused(
+                    f"another cutover of {plan.cluster} is under way: {plan.old} has the slot {ALONE}; where none is, "
+                    f"execute there: SELECT pg_drop_replication_slot('{ALONE}')"
+                ) from None
+    plan = replace(plan, alone=True)
+    save_plan(world, plan)
+    return plan
+
+
+def _drop(at: Cutover, node: str, names: tuple[str, ...]) -> list[str]:
+    with at.link(node) as (link, _):
+        found = [row["name"] for row in link.rows(_SLOTS) if row["name"] in names and not row["active"]]
+        for name in found:
+            link.act(_DROP_SLOT, {"name": name}, transaction=False)
+    return found
 
 
 def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: World) -> CutoverPlan:

@@ -211,7 +211,9 @@ class KeepOut(Step):
             with at.link(at.plan.old) as (link, _):
                 return Done(state="ok", text=let_in(link, at.plan.limits))
         except ConnectError as error:
-            limits = "; ".join(f"ALTER DATABASE {quoted(one)} CONNECTION LIMIT {n}" for one, n in at.plan.limits.items())
+            limits = "; ".join(
+                f"ALTER DATABASE {quoted(one)} CONNECTION LIMIT {n}" for one, n in at.plan.limits.items()
+            )
             text = f"{at.plan.old} does not answer: {error.message}. Nobody can log in there before this is executed"
             return Done(state="failed", text=clean(redact(f"{text}: {limits}")))
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import StatementFailed
 from dba_console.actions.operator import Operator
-from dba_console.clusters.plan import conninfo_to
+from dba_console.clusters.plan import ALONE, conninfo_to
 from dba_console.clusters.steps.managed import wait_for_command
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, bounded, cutover, last_line
 from dba_console.errors import ConsoleError, Refused
@@ -256,7 +256,7 @@ def _streams(at: Cutover, name: str) -> str | None:
 
 def _drop_stale(at: Cutover) -> list[str]:
     """Slots that nodes used while it was primary: on a standby they would keep WAL for ever."""
-    known = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot}
+    known = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot} | {ALONE}
     dropped = []
     with at.link(at.plan.old) as (link, _):
         for row in link.rows(_STALE):

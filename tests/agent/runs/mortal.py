@@ -24,7 +24,7 @@ _append = RunJournal.append
 _seen: list[Record] = []
 
 
-def append(self: RunJournal, record: Record) -> Record:
+def append(self: RunJournal, record: Record, *, ends: bool = False) -> Record:
     """As the journal's own, but for the end of it all."""
     when, kind, *more = os.environ[DIES].split(":")
     due = record.kind == kind and more[:1] in ([], [record.step])
@@ -33,7 +33,7 @@ def append(self: RunJournal, record: Record) -> Record:
         due = len(_seen) == int(more[1])
     if due and when == "before":
         _kill()
-    written = _append(self, record)
+    written = _append(self, record, ends=ends)
     if due and when == "after":
         _kill()
     return written
