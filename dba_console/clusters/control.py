@@ -14,8 +14,6 @@ import shlex
 import threading
 from collections.abc import Callable, Sequence
 
-from dba_console.actions.link import StatementFailed
-from dba_console.actions.operator import Operator
 from dba_console.clock import Clock
 from dba_console.clusters import scripts
 from dba_console.clusters.host import Host, LostHost, confining_unit, last_line, last_word
@@ -99,7 +97,7 @@ class ServerControl:
             self._owner = last_word(ended)
         if self._owner == "root":
             # A link or a server that lies about its directory would have its programs run by root.
-            raise Refused(
+            raise Unsupported(
                 f"{self.name}: {self.data_directory} on {self.host.name} belongs to root, and PostgreSQL does not run "
                 "as root",
                 hint="check data_directory, and whether a link stands in its place",
@@ -350,30 +348,6 @@ class ServerControl:
         new = (rest if not block or not rest or rest.endswith("\n") else rest + "\n") + block
         if new != old:
             self.host.write(path, new.encode("utf-8", "surrogateescape"), user=self.owner())
-
-
-def discover(operator: Operator, name: str, config: NodeConfig, clock: Clock) -> tuple[str, str | None]:
-    """The data directory and the program directory of a running server: as configured, else as it says itself.
-
-    Raises ConsoleError where the data directory is not known. None: the last start's options name the programs.
-    """
-    directory = config.data_directory
-    if directory is None:
-        try:
-            directory = str(operator.rows("SELECT current_setting('data_directory') AS value")[0]["value"])
-        except StatementFailed as error:
-            raise ConfigError(
-                f"the data directory of {name} is not known: {error.message}",
-                hint=f"grant pg_read_all_settings to the role, or set data_directory of {name}",
-            ) from error
-    programs = config.bin_directory
-    if programs is None:
-        try:
-            rows = operator.rows("SELECT setting FROM pg_config WHERE name = 'BINDIR'")
-            programs = str(rows[0]["setting"]) if rows else None
-        except StatementFailed:
-            pass  # may be read by pg_read_all_settings only
-    return directory, programs
 
 
 def _without_password(conninfo: str) -> tuple[str, bytes]:

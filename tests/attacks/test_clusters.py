@@ -42,7 +42,7 @@ from dba_console.clusters.survey import survey
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.account import server_account
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError, ConsoleError, PermissionDenied, Refused
+from dba_console.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
 from tests.background import wait_until
 
 NOBODY = 65534
@@ -127,7 +127,7 @@ def test_a_link_in_the_place_of_a_data_directory_has_root_write_nothing(site: Pa
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
     control = ServerControl("db1", NodeConfig(dsn=""), str(link), "/nonexistent", SYSTEM)
     for act in (control.fence, lambda: control.rewind("host=db2", dry_run=True, timeout_s=1), control.stop_command):
-        with pytest.raises(Refused, match="belongs to root, and PostgreSQL does not run as root"):
+        with pytest.raises(Unsupported, match="belongs to root, and PostgreSQL does not run as root"):
             act()
     assert sorted(os.listdir(site)) == ["data", "roots"] and os.listdir(roots) == ["global"]
 

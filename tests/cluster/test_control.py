@@ -11,8 +11,9 @@ import pytest
 
 from dba_console.actions.operator import Operator
 from dba_console.clock import SYSTEM
-from dba_console.clusters.control import ServerControl, discover
+from dba_console.clusters.control import ServerControl
 from dba_console.clusters.host import LostHost
+from dba_console.clusters.steps.begin import discover
 from dba_console.config import NodeConfig
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported

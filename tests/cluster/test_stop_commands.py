@@ -3,6 +3,7 @@ and never left behind."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.requirements import require_tool
 from tests.sshd import NAME, sshd
 
 
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("config", "why"),
     [
@@ -31,6 +33,7 @@ from tests.sshd import NAME, sshd
 def test_a_server_that_nothing_here_can_stop_is_found_before_anything_is_held(
     config: NodeConfig, why: str, tmp_path: Path
 ) -> None:
+    shutil.chown(tmp_path, "nobody")
     with pytest.raises(ConsoleError, match=why):
         check_stop(ServerControl("db1", config, str(tmp_path), None, SYSTEM))
 

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from dba_console.actions.action import Control, Done, Sight, World
 from dba_console.actions.link import StatementFailed
+from dba_console.actions.operator import Operator
+from dba_console.clock import Clock
 from dba_console.clusters.checks import Check
-from dba_console.clusters.control import ServerControl, discover
+from dba_console.clusters.control import ServerControl
 from dba_console.clusters.failover import dead_primary, failover_readiness, loss
 from dba_console.clusters.plan import (
     ALONE,
@@ -29,8 +31,8 @@ from dba_console.clusters.readiness import readiness
 from dba_console.clusters.steps.managed import check_by_manager, manager_plan, shown
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, cutover, open_node
 from dba_console.clusters.survey import Survey, survey
-from dba_console.config import ClusterConfig
-from dba_console.errors import ConsoleError, Refused
+from dba_console.config import ClusterConfig, NodeConfig
+from dba_console.errors import ConfigError, ConsoleError, Refused
 from dba_console.harmless import clean
 from dba_console.redact import redact
 
@@ -238,6 +240,30 @@ def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: Worl
         directory, programs = discover(link, name, config.nodes[name], world.clock)
         [slot] = link.rows(_SLOT)
     return NodePlan(data_directory=directory, bin_directory=programs, slot=slot["slot"] or slot_name(name))
+
+
+def discover(operator: Operator, name: str, config: NodeConfig, clock: Clock) -> tuple[str, str | None]:
+    """The data directory and the program directory of a running server: as configured, else as it says itself.
+
+    Raises ConsoleError where the data directory is not known. None: the last start's options name the programs.
+    """
+    directory = config.data_directory
+    if directory is None:
+        try:
+            directory = str(operator.rows("SELECT current_setting('data_directory') AS value")[0]["value"])
+        except StatementFailed as error:
+            raise ConfigError(
+                f"the data directory of {name} is not known: {error.message}",
+                hint=f"grant pg_read_all_settings to the role, or set data_directory of {name}",
+            ) from error
+    programs = config.bin_directory
+    if programs is None:
+        try:
+            rows = operator.rows("SELECT setting FROM pg_config WHERE name = 'BINDIR'")
+            programs = str(rows[0]["setting"]) if rows else None
+        except StatementFailed:
+            pass  # may be read by pg_read_all_settings only
+    return directory, programs
 
 
 def _control(config: ClusterConfig, plan: CutoverPlan, world: World) -> ServerControl:
