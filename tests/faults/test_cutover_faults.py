@@ -6,7 +6,9 @@ Each fault happens at the beginning of an act, by a block that is put in front o
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -20,12 +22,15 @@ from dba_console.demo.node import Node
 from dba_console.demo.practice_cluster import PracticeCluster
 from tests.background import wait_until
 from tests.cli.console import Done, own_console
+from tests.cluster.test_host import processes
 from tests.disks import fill, mounted
 from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.xdist_group("cutover-faults")
 Fault = Callable[[], object]
+SLEEPS = 617
+"""Seconds that an archive_command takes which never ends; nothing else here sleeps so long."""
 
 
 class Bed:
@@ -128,9 +133,11 @@ def test_wal_left_unarchived_by_the_stop_is_named_and_the_old_primary_starts_aga
 
 def test_an_abort_of_a_stop_that_waits_for_the_archive_ends_the_command_and_starts_the_old_primary(bed: Bed) -> None:
     try:
-        done = bed.cut_over("stop", partial(_archiving, bed, "sleep 600"), stop="5s")
+        done = bed.cut_over("stop", partial(_archiving, bed, f"sleep {SLEEPS}"), stop="5s")
     finally:
         setting(bed.db1, "archive_command", None)
+        for process in processes(f"sleep\0{SLEEPS}"):  # else the next stop waits for it
+            os.kill(process, signal.SIGTERM)
     assert done.code == 7 and "it waits for archive_command" in done.out, done
     bed.assert_as_before()
 
