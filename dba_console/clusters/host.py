@@ -16,6 +16,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,9 @@ _SHARE = ("-o", "ControlMaster=no", "-o", f"ProxyCommand=sh -c 'echo {_NOT_CONNE
 """Through the kept connection or not at all: so an end in between is known to be one of a command that ran."""
 _NAME = re.compile(r"(?:[\w.+-]+@)?[\w.:%\[\]][\w.:%\[\]-]*")
 _KILLED = 137
+_CUT = re.compile("reset by|closed by|Broken pipe")
+"""How ssh names a connection that was opened and then cut: tried again, where the network lost only that one."""
+_AGAIN_S = 0.2
 _LATE_S = 3.0
 """What ssh has beyond the command's own limit, to say that it was killed."""
 
@@ -85,8 +89,8 @@ class Host:
         time, and was killed where that is possible.
 
         Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
-        afterwards, PermissionDenied where the account may not become `user`. What is `repeatable` is run once more
-        where the connection broke.
+        afterwards, PermissionDenied where the account may not become `user`. What is `repeatable` is run up to twice
+        more where the connection broke.
         """
         return self._run(argv, user, data, timeout_s, 64 * 1024, repeatable)
 
@@ -164,12 +168,13 @@ class Host:
     ) -> Ended:
         command = self.command(argv, user=user)
         if self.ssh is not None:
-            try:
-                ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
-            except LostHost:
-                if not repeatable:
-                    raise
-                ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+            for tries_left in (2, 1, 0) if repeatable else (0,):
+                try:
+                    ended = self._over_ssh(self.ssh, command, data, timeout_s, limit)
+                    break
+                except LostHost:
+                    if not tries_left:
+                        raise
         else:
             env = {**_environment(), **_SPEAKS}
             env["PATH"] += _SBIN
@@ -219,6 +224,21 @@ class Host:
 
     def _connect(self, ssh: str) -> None:
         """Open the connection that the commands share. Raises ConnectError: nothing ran."""
+        for tries_left in (2, 1, 0):
+            code, text = self._try_connect(ssh)
+            cut = code == 255 and (not text.strip() or _CUT.search(text))
+            if not (cut and tries_left):
+                break
+            threading.Event().wait(_AGAIN_S)
+        if code != 0:
+            why = "it did not answer, or printed without end" if code is None else last_line(Ended(code, "", text, 0.0))
+            raise ConnectError(
+                f"cannot connect to {self.name} by ssh: {why}",
+                hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
+            )
+
+    def _try_connect(self, ssh: str) -> tuple[int | None, str]:
+        """Exit code and output of the process that opens it; None: see `_connected`."""
         with tempfile.TemporaryFile() as said:
             # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
             try:
@@ -231,13 +251,7 @@ class Host:
                 raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
             code = self._connected(process, said.fileno())
             said.seek(0)
-            text = said.read(65536).decode("utf-8", "replace")
-        if code != 0:
-            why = "it did not answer, or printed without end" if code is None else last_line(Ended(code, "", text, 0.0))
-            raise ConnectError(
-                f"cannot connect to {self.name} by ssh: {why}",
-                hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
-            )
+            return code, said.read(65536).decode("utf-8", "replace")
 
     def _connected(self, process: subprocess.Popen[bytes], said: int) -> int | None:
         """Its exit code; None where it took too long, or the host printed more than fits a greeting."""
