@@ -32,6 +32,7 @@ _PLACES = {
     "cutover-release": "dba_console.clusters.steps.release:Release",
     "cutover-repoint": "dba_console.clusters.steps.release:Repoint",
     "cutover-rewind": "dba_console.clusters.steps.standbys:Rewind",
+    "cutover-clone": "dba_console.clusters.steps.standbys:Clone",
     "cutover-stop": "dba_console.clusters.steps.shut:Stop",
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",

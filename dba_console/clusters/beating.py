@@ -84,6 +84,8 @@ def _keep(record: Record, stop: threading.Event, life_s: float) -> str:
             _answer("")
         if age_s > life_s:
             return f"it had run for {life_s:g} s"
+        if record.removed():
+            return "its record was removed"
         if stop.is_set():
             return "a defect ended it"
     return "it was stopped"

@@ -29,6 +29,8 @@ CONNECT_S = 1.0
 """For each host of the connection string; a paused pooler may hold a new connection as long."""
 RETRY_S = 0.03
 """After a failure: short beside any outage, and no flood of connections."""
+LONG_OUTAGE_S, LONG_RETRY_S = 60.0, 1.0
+"""After a minute without an answer a second more or less does not matter, and attempts cost the host."""
 REMOVE_S = 3.0
 """For removing row and table at the end, all statements together."""
 CHECK_S = 0.1
@@ -69,6 +71,7 @@ class Beater:
         self._connection: PGconn | None = None
 
     def run(self) -> None:
+        answered_us = SYSTEM.mono_us()
         while not self._stop.is_set():
             begun_us = SYSTEM.mono_us()
             try:
@@ -79,8 +82,9 @@ class Beater:
                 if not isinstance(error, Held):
                     self._close()
                 self._record.failure(self.sign, begun_us, clean(_message(error)))
-                self._stop.wait(RETRY_S)
+                self._stop.wait(RETRY_S if begun_us - answered_us < LONG_OUTAGE_S * 1e6 else LONG_RETRY_S)
                 continue
+            answered_us = begun_us
             self._record.beat(self.sign, begun_us, answer)
             self._stop.wait(INTERVAL_S - (SYSTEM.mono_us() - begun_us) / 1e6)
         self.end()

@@ -52,6 +52,10 @@ class Record:
         if sign == WRITE:
             self.begun.set()
 
+    def removed(self) -> bool:
+        """Whether its file is gone: nobody will read it."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
     def end(self) -> None:
         """Nothing is measured from now on."""
         self._ended_us = SYSTEM.mono_us()

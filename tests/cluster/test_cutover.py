@@ -132,3 +132,21 @@ def test_a_dead_primary_is_replaced_once_the_loss_is_typed(console: Console, gro
     for name in ("db1", "db3"):
         wait_until(partial(ask, ground, name, "select 1 from pg_stat_wal_receiver where status = 'streaming'"))
     clients_write(ground)
+
+
+def test_an_old_primary_is_cloned_where_that_is_chosen_and_its_directory_stays(
+    console: Console, ground: PracticeCluster
+) -> None:
+    [old] = primary(ground)
+    to = "db1" if old == "db2" else "db2"
+    ground.nodes[old].kill()
+    given = ["keep-the-old-primary-down=yes", "can-the-old-primary-come-back=clone", "clone-the-old-primary=clone"]
+    asked = go(console, ground, to, *given, runbook="failover")
+    [*_, typed] = re.findall(r"type `(\w+)`", asked.out)
+    done = go(console, ground, to, *given, f"{PROMOTE}={typed}", runbook="failover")
+    assert done.code == 0, done
+    assert primary(ground) == [to]
+    wait_until(partial(ask, ground, old, "select 1 from pg_stat_wal_receiver where status = 'streaming'"))
+    directory = ground.nodes[old].data_directory
+    assert list(directory.parent.glob(f"{directory.name}.before-*"))
+    clients_write(ground)

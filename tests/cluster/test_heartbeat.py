@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,6 +176,14 @@ def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own
     stop_heartbeat(directory)
     wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
     assert query(cluster, ITS_SCHEMA) == "0", "also what the killed one had made"
+
+
+def test_it_ends_where_its_record_is_removed(directory: Path, cluster: Cluster) -> None:
+    started(directory, cluster.dsn())
+    pid = process_of(directory)
+    shutil.rmtree(directory)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of the heartbeat")
+    assert query(cluster, ITS_SCHEMA) == "0"
 
 
 def test_where_no_table_may_be_made_it_writes_messages_and_says_why(directory: Path, cluster: Cluster) -> None:

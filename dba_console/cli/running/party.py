@@ -160,6 +160,8 @@ class Party:
             out += self._asked(asked, message.why_not)
         if over(view):
             out.append(Leave(self._end_code(view)))
+        elif before is not None and before.state != view.state == "interrupted":
+            out += [*self._farewell(), Leave(ExitCode.RUNBOOK_FAILED)]  # by a defect: it goes on only when resumed
         return out
 
     def _record(self, event: Event) -> list[Out]:

@@ -16,6 +16,7 @@ from dba_console.errors import ConsoleError, Refused
 from dba_console.harmless import clean
 
 REWIND_S = 3600.0
+CLONE_S = 24 * 3600.0
 CHECKPOINT_S = 600.0
 WAIT_S = 0.1
 _CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
@@ -193,6 +194,47 @@ class Rewind(Step):
         return Done(
             state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
         )
+
+
+class Clone(Step):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-clone"
+    summary: ClassVar[str] = (
+        "Stops the old primary and puts a pg_basebackup of the new one in the place of its data directory, which is "
+        "renamed and stays. Its disk needs room for both. Configuration files and certificates are those of before."
+    )
+
+    def look(self, settings: StepSettings, world: World) -> Sight:
+        at = cutover(settings, world)
+        refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
+        if at.plan.manager is not None:
+            refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
+        directory = at.plan.nodes[at.plan.old].data_directory
+        return Sight(
+            text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; what is in {directory} now is renamed",
+            exact=f"pg_basebackup -D {directory} -X stream -c fast",
+            grave=True,
+            name=at.plan.old,
+            refusal=refusal,
+            hint=hint,
+        )
+
+    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+        at = cutover(settings, world)
+        server = at.control(at.plan.old)
+        if server.running():
+            server.stop(REWIND_S)
+        control.tell(f"pg_basebackup from {at.plan.to}")
+        ended = server.clone(primary_conninfo(at, at.plan.old), CLONE_S)
+        printed = "".join(last_line(ended)) or "it printed nothing"
+        if ended.code != 0:
+            return Done(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
+        make_standby(at)
+        return Done(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
+
+    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+        return self.again("one that still runs is waited for, and one that has ended is not repeated")
 
 
 def primary_conninfo(at: Cutover, follower: str) -> str:

@@ -294,6 +294,14 @@ def test_an_answer_the_agent_does_not_take_is_not_repeated_for_ever() -> None:
     assert left(outs) == [8]
 
 
+def test_a_run_that_a_defect_interrupts_is_not_waited_for() -> None:
+    party = headless(("drop", "db2"))
+    party.hear(said(view(RUNNING, state="interrupted")))
+    assert left(party.hear(said(RUNNING))) == [], "it was interrupted before, and goes on"
+    outs = party.hear(said(view(RUNNING, state="interrupted")))
+    assert left(outs) == [7] and "runbook resume" in words(outs)
+
+
 def test_the_second_person_is_waited_for() -> None:
     party = headless(("drop", "db2"))
     party.hear(said(DROP, TYPED))
