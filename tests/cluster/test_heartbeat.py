@@ -127,9 +127,11 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         admin.execute("RELOAD")
         freed_us = SYSTEM.mono_us()
         admin.execute("RESUME postgres")
+        both = [str(primary.port), str(standby.port)]
+        wait_until(lambda: writers(directory) == both, what="a write after the pause")
         found = more(directory, outage(directory))
         after_us = SYSTEM.mono_us()
-        wait_until(lambda: writers(unpooled) == [str(primary.port), str(standby.port)], what="a write over there")
+        wait_until(lambda: writers(unpooled) == both, what="a write over there")
         stop_heartbeat(directory)
         assert query(standby, "select count(*) from dba_console.heartbeat") == "1", "of the other heartbeat"
         stop_heartbeat(unpooled)
